@@ -15,7 +15,7 @@ import orjson
 
 from runs.errors import InputError
 from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
 # Names of types in headers, and of the data types that they are. [huggingface/safetensors]
@@ -36,7 +36,7 @@ _SHAPE = (
 _FIX = "fetch the model again"
 
 
-def read_weights(folder: Path) -> WeightsPart:
+def read_weights(folder: Path) -> Weights:
     """Read the headers and the configuration of a model's folder.
 
     Raises:
@@ -59,7 +59,7 @@ def read_weights(folder: Path) -> WeightsPart:
         parameters += numbers
     most = max(counts, key=lambda kind: counts[kind], default="none")
     quantized = bool(scheme) or any(kind not in PLAIN for kind in counts)
-    return WeightsPart(
+    return Weights(
         files=files,
         tensors=len(tensors),
         parameters=parameters,

@@ -8,7 +8,6 @@ manifest.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from qsl.model_files import file_hashes
 from runs.accelerators import accelerators
@@ -21,6 +20,7 @@ from runs.record import conditions
 from runs.record.conditions import shown
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, read_manifest
+from runs.record.observed import Accelerator, Harness, Host, Loadgen
 from scenarios.leg.plan import PreparedLeg
 
 Identity = dict[str, str]  # key in the user's words → value
@@ -40,7 +40,8 @@ class Difference:
 
 def machine_now() -> Identity:
     """What a leg that starts now would run on; to be read once a campaign."""
-    return _machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
+    harness, loadgen, host = Harness(**harness_facts()), Loadgen(**loadgen_facts()), Host(**host_facts())
+    return _machine(harness, software_versions(), loadgen, host, accelerators())
 
 
 def identity_of_plan(leg: PreparedLeg, machine: Identity, model_sha256: dict[str, str]) -> Identity:
@@ -64,11 +65,12 @@ def identity_of_run(run: RunDir) -> Identity:
     """
     manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
-    gpus = [] if manifest.resolved.nodes else manifest.accelerator
-    machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, gpus)
+    gpus = [] if manifest.plan.nodes else manifest.observed.accelerators
+    seen = manifest.observed
+    machine = _machine(seen.harness, seen.software, seen.loadgen, seen.host, gpus)
     return {
-        **_of_plan(manifest.resolved, conf, run),
-        **_of_model(manifest.resolved, manifest.model.get("sha256") or {}),
+        **_of_plan(manifest.plan, conf, run),
+        **_of_model(manifest.plan, manifest.model.sha256),
         **machine,
     }
 
@@ -112,15 +114,15 @@ def _of_model(plan: LegPlan, sha256: dict[str, str]) -> Identity:
 
 
 def _machine(
-    harness: dict[str, Any],
+    harness: Harness,
     software: dict[str, str],
-    loadgen: dict[str, Any],
-    host: dict[str, Any],
-    gpus: list[dict[str, Any]],
+    loadgen: Loadgen,
+    host: Host,
+    gpus: list[Accelerator],
 ) -> Identity:
-    facts = {"harness version": str(harness.get("version")), "loadgen": str(loadgen.get("extension_sha256"))}
+    facts = {"harness version": harness.version, "loadgen": loadgen.extension_sha256}
     facts |= {f"software {name}": version for name, version in software.items()}
-    facts |= {f"host {name}": str(value) for name, value in host.items()}
+    facts |= {f"host {name}": str(value) for name, value in host.model_dump().items()}
     for gpu in gpus:
         facts |= {f"accelerator {gpu.get('index')} {name}": str(value) for name, value in gpu.items()}
     return facts

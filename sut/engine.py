@@ -82,20 +82,25 @@ class EngineReport:
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
-    asked: dict[str, Any] = field(default_factory=dict)  # options given, ours and the user's
-    in_force: dict[str, Any] = field(default_factory=dict)  # the same options as the running engine has them
-    configuration: dict[str, Any] = field(default_factory=dict)  # everything else worth keeping
-    prefix_caching: bool = False
+    # in force: each option that was given, and whatever else is worth keeping
+    configuration: dict[str, Any] = field(default_factory=dict)
     vocab_size: int | None = None
     max_model_len: int | None = None
     limits: EngineLimits = EngineLimits()
+
+    @property
+    def prefix_caching(self) -> bool:
+        """Whether prompts are reused across queries."""
+        return self.configuration.get("enable_prefix_caching") is True
 
 
 @dataclass(frozen=True)
 class Observed:
     """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest."""
 
-    facts: dict[str, Any] = field(default_factory=dict)  # plain data
+    # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
+    engines: list[dict[str, Any]] = field(default_factory=list)
+    read_to_loadgen: dict[str, Any] | None = None  # of clients of servers: a LatenessSummary
     unofficial_reasons: list[str] = field(default_factory=list)  # why the leg could not be submitted; sentences
     notes: list[str] = field(default_factory=list)  # what a person should know; sentences
 

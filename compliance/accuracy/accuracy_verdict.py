@@ -20,7 +20,7 @@ from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.reading import read_as
 from runs.record.layout import RunDir
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 
 
 @dataclass
@@ -177,7 +177,7 @@ def targets_that_apply(
     count: int | None,
     is_bundled: Callable[[], bool],
     weights_sha256: Callable[[], str | None],
-    weights: WeightsPart | None,
+    weights: Weights | None,
 ) -> tuple[Mapping[str, Target] | None, str]:
     """The targets, and their name; None where there are none.
 

@@ -11,12 +11,13 @@ from compliance.audits.output_caching import OutputCaching
 from compliance.audits.test04 import OfficialTest04
 from compliance.audits.test06 import OfficialTest06
 from compliance.audits.two_modes import OutputConsistency, OutputLength
+from compliance.evidence.whole_record import attested
 from runs.errors import ExecutionError, InputError
 from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import LOG_HASHES, FinishedLeg
+from runs.record.leg import FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
 
@@ -189,9 +190,8 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
     manifest = leg.manifest or read_manifest(leg.run.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
-    recorded, found = manifest.observed.get(LOG_HASHES) or {}, leg.hashes
-    if changed := sorted(name for name in recorded | found if recorded.get(name) != found.get(name)):
-        raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {', '.join(changed)}")
+    if broken := attested(leg.run):
+        raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {broken[0].text}")
     artifacts = LegArtifacts(spec, leg)
     artifacts.check_engaged()
     given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None

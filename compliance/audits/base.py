@@ -155,8 +155,8 @@ class LegArtifacts:
         if self.manifest is not None:
             facts["pid"] = self.manifest.pid
             facts["start_time_ns"] = self.manifest.start_time_ns
-            facts["prefix_caching"] = self.manifest.engine.get("prefix_caching")
-            facts["cached_prompt_tokens"] = self.manifest.observed.get("cached_prompt_tokens")
+            facts["prefix_caching"] = self.manifest.engine.prefix_caching
+            facts["cached_prompt_tokens"] = self.manifest.observed.cached_prompt_tokens
         return facts
 
     def lines(self) -> Iterator[str]:

@@ -291,10 +291,10 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     if leg.manifest is None:
         return
     label, path = leg.spec.label, leg.run.manifest
-    caching = leg.manifest.engine.get("prefix_caching")
+    caching = leg.manifest.engine.prefix_caching
     said = "on" if caching else "off"
     yield applied("caching-engine", f"{label}: prefix caching in the engine", not caching, said, "off", path)
-    cached = int(leg.manifest.observed.get("cached_prompt_tokens") or 0)
+    cached = int(leg.manifest.observed.cached_prompt_tokens or 0)
     yield applied("caching-tokens", f"{label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", path)
 
 

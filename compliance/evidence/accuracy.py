@@ -66,7 +66,7 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
     """Have the answers of accuracy legs scored from now on, in other processes, while the caller does other work."""
     for leg in legs:
         if sources.scorer is not None and leg.mode == ACCURACY and not is_truncated(leg.run):
-            recorded = Path(leg.manifest.resolved.dataset_path) if leg.manifest else None
+            recorded = Path(leg.manifest.plan.dataset_path) if leg.manifest else None
             sources.scorer.expect(expected_samples(leg.detail) or 0, sources.dataset_path or recorded)
             with suppress(HarnessError, OSError):  # whoever verifies the leg says it
                 _scoring(leg, sources)
@@ -198,7 +198,7 @@ def references_of(leg: FinishedLeg, sources: ScoreSources) -> References:
     Raises:
         InputError: nothing names it, it cannot be read, or it is another one.
     """
-    plan = leg.manifest.resolved if leg.manifest else None
+    plan = leg.manifest.plan if leg.manifest else None
     path = sources.dataset_path or (Path(plan.dataset_path) if plan else None)
     if path is None:
         raise InputError(f"{leg.run.root}: nothing names the data set", "name it with --dataset-path")
@@ -220,11 +220,11 @@ def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
     Raises:
         InputError: nothing names it, or they are not at hand.
     """
-    recorded = leg.manifest.resolved.model_path if leg.manifest else None
+    recorded = leg.manifest.plan.model_path if leg.manifest else None
     name = sources.model_path or recorded
     if name is None:
         raise InputError(f"{leg.run.root}: nothing names the model", "name it with --model-path")
-    revision = leg.manifest.model.get("revision") if leg.manifest and name == recorded else None
+    revision = leg.manifest.model.revision if leg.manifest and name == recorded else None
     return local_model(name, revision if isinstance(revision, str) else None)
 
 
@@ -253,7 +253,7 @@ def _judge(leg: FinishedLeg, part: LegVerdict, scores: Scores) -> None:
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
-    weights = leg.manifest.weights if leg.manifest else None
+    weights = leg.manifest.model.weights if leg.manifest else None
     return targets_that_apply(
         leg.benchmark,
         expected_samples(leg.detail),
@@ -264,7 +264,7 @@ def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
 
 
 def _weights_sha256(leg: FinishedLeg) -> str | None:
-    found = (leg.manifest.model.get("sha256") or {}).get("model.safetensors") if leg.manifest else None
+    found = (leg.manifest.model.sha256).get("model.safetensors") if leg.manifest else None
     return found if isinstance(found, str) else None
 
 
@@ -272,7 +272,7 @@ def _bundled(leg: FinishedLeg) -> Path | None:
     """The bundled articles, wherever they lie now, where the leg was run on them."""
     if leg.manifest is None:
         return None
-    plan = leg.manifest.resolved
+    plan = leg.manifest.plan
     try:
         path = bundled_dataset(local_model(plan.model_path))
         return path if sha256_of(path) == plan.dataset_sha256 else None

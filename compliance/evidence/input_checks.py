@@ -10,7 +10,7 @@ from runs.files import sha256_of
 from runs.reading import MIB
 from runs.record.leg import FinishedLeg
 from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
-from runs.record.servers import clients, unofficial_servers
+from runs.record.servers import unofficial_servers
 
 SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes take longer than a judge may
 
@@ -23,16 +23,16 @@ SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes 
 def add_model_on_record(part: LegVerdict, leg: FinishedLeg) -> None:
     """Does the folder of the record, where it is on this machine, hold the model?"""
     manifest = leg.manifest
-    if manifest is None or not manifest.current or manifest.weights is None:
+    if manifest is None or manifest.model.weights is None:
         return
-    folder = Path(str(manifest.model["folder"]))
-    recorded = {name: digest for name, digest in manifest.model["sha256"].items() if not name.startswith(".")}
+    folder = Path(str(manifest.model.folder))
+    recorded = {name: digest for name, digest in manifest.model.sha256.items() if not name.startswith(".")}
     if not folder.is_dir():
         part.notes.append(f"the model's folder {folder} is not there: its files were not compared with the record")
         return
     wrong = [name for name, digest in recorded.items() if _differs(folder / name, digest)]
     wrong += sorted({path.name for path in folder.glob("*.safetensors")} - recorded.keys())
-    if read_weights(folder) != manifest.weights:
+    if read_weights(folder) != manifest.model.weights:
         wrong.append("the headers of the weights")
     found = f"{folder}: {', '.join(wrong[:4])}" if wrong else "as on record"
     part.findings.append(
@@ -60,22 +60,22 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     manifest, official = leg.manifest, leg.benchmark.model
     if manifest is None:
         return
-    plan = manifest.resolved
+    plan = manifest.plan
     reasons = data_set_reasons(leg.benchmark, plan.dataset_sha256)
     known = "the official one" if leg.benchmark.data_sha256 else "no hash of it is published: the same in all legs"
     yield applied("record-data-set", "data set", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
-    if clients(manifest) and manifest.current and manifest.status == "finished":  # else nothing of it is official
+    if manifest.observed.clients and manifest.status == "finished":  # else nothing of it is official
         reasons = unofficial_servers(manifest, official)
         yield applied("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
     if plan.engine_record.is_server:
         return
-    weights = manifest.weights
+    weights = manifest.model.weights
     if not plan.engine_record.runs_model:
         reasons, known = [f"the engine {plan.engine} runs no model"], ""
     elif weights is None:
         reasons, known = ["nothing tells what they are"], ""
     else:
-        reasons = model_reasons(official, weights.shape, weights, manifest.model.get("sha256") or {})
+        reasons = model_reasons(official, weights.shape, weights, manifest.model.sha256)
         reasons += option_reasons(plan.engine_options)
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:

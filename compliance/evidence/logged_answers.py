@@ -27,7 +27,7 @@ def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) 
         yield fail("log-records", f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}", log, path)
     else:
         yield from as_recorded(leg, entries)
-    if leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies:
+    if leg.manifest is not None and leg.detail.uses_token_latencies:
         yield from _first_tokens(leg, entries)
     said = hash_in_accuracy_text(text or "", leg.run.accuracy_text)
     if said is not None and said != (found := leg.hashes[log.name]):
@@ -123,7 +123,7 @@ def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Fi
         path,
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
-    ours = leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies
+    ours = leg.manifest is not None and leg.detail.uses_token_latencies
     wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
     found = "all equal"
     if ours and len(counted) < len(entries):

@@ -40,9 +40,7 @@ class Asked:
 
     @property
     def token_latencies(self) -> bool:
-        """In use, and measured: LoadGen can infer them from other times."""
-        settings = self.leg.manifest.loadgen_settings if self.leg.manifest else {}
-        return self.detail.uses_token_latencies and not settings.get("infer_token_latencies")
+        return self.detail.uses_token_latencies
 
     @property
     def limited(self) -> bool:
@@ -190,7 +188,7 @@ PERFORMANCE_ROWS = (
         keys=("effective_sample_concatenate_permutation",)),
     Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
         "token latencies", lambda a: "on" if a.token_latencies else "off", "", lambda a: "on", "{}",
-        why=" (use_token_latencies), and not inferred",
+        why=" (use_token_latencies)",
         keys=("requested_use_token_latencies", "effective_use_token_latencies")),
     Row("perf-output-tokens", "[rules] generation settings",
         "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",

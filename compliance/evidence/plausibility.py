@@ -18,7 +18,7 @@ from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
 from runs.record.leg import FinishedLeg
-from runs.record.observed import FOREIGN_SHARE, foreign_share, loop_lag_of
+from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
 # The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:
@@ -292,9 +292,9 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
 
 def performance_plausible(leg: FinishedLeg) -> list[Finding]:
     """Rules on the times of a performance leg; most of them need our record of every request."""
-    observed = leg.manifest.observed if leg.manifest is not None else {}
-    foreign, lag = foreign_share(observed), loop_lag_of(observed)
-    lag_ns = lag.p99_ms * 1e6 if lag is not None else 0.0
+    observed = leg.manifest.observed if leg.manifest is not None else None
+    foreign = observed.foreign_share if observed is not None else 0.0
+    lag_ns = observed.loop_lag.p99_ms * 1e6 if observed is not None and observed.loop_lag is not None else 0.0
     table, scenario, found = leg.requests, leg.detail.scenario, [*_first_tokens(leg, foreign, lag_ns)]
     if table is not None:
         found += [repeats_cost_as_much(table, scenario, foreign, lag_ns), first_token_takes_a_step(table, scenario)]

@@ -4,13 +4,12 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from compliance.finding import OURS, Finding, applied, decides, fail
+from compliance.finding import OURS, Finding, decides, fail
 from runs.errors import InputError
 from runs.reading import read_record
 from runs.record.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
-from runs.record.manifest import SCHEMA_VERSION, Manifest
 
 # What the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
@@ -19,34 +18,16 @@ _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 def record_findings(leg: FinishedLeg) -> Iterator[Finding]:
     """Is the record of a leg whole? Of a leg of another harness there is none."""
     if leg.manifest is not None:
-        yield from record_is_whole(leg.run, leg.manifest)
+        yield from attested(leg.run)
     elif leg.run.seal.is_file() and not leg.foreign:
         yield fail("attested", f"{leg.run.manifest.name} is missing beside {leg.run.seal.name}", leg.run.manifest)
 
 
 @decides(
-    "official",
-    ("record-version", "error", OURS, "the leg's record is of this version, sealed and whole",
-     "run the leg again with this version"),
-)  # fmt: skip
-@decides(
     "contradiction",
     ("attested", "error", OURS, "the files are those of the statement that the leg signed at its end",
      "give the leg's own files, all of them as it left them"),
 )  # fmt: skip
-def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
-    """Every file as the leg's statement has it.
-
-    A leg of an older version is judged as far as it goes: `record-version` tells of it.
-    """
-    if not manifest.current:
-        said = f"a record of version {manifest.schema_version}"
-        yield applied("record-version", "version of the record", False, said, f"{SCHEMA_VERSION}", run.manifest)
-    if not manifest.sealed:
-        return
-    yield from attested(run)
-
-
 def attested(run: RunDir) -> list[Finding]:
     """Is the statement of a leg signed, and are its files those that were stated?"""
     return read_and_attested(run)[1]

@@ -69,13 +69,13 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
         places.append((run.engine_log.name, log.configuration))
     except InputError as error:
         gaps.append(error.message)
-    configuration = manifest.engine.get("configuration") or {}
-    record = manifest.resolved.engine_record
+    configuration = manifest.engine.configuration
+    record = manifest.plan.engine_record
     if record.runs_model and "kv_cache_dtype" not in {**declared_settings(configuration), **configuration}:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
-    if record.runs_model and record.computes_here and manifest.weights is None:
+    if record.runs_model and record.computes_here and manifest.model.weights is None:
         gaps.append(_NO_WEIGHTS)
-    return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), places, backend, tuple(gaps))
+    return _facts(manifest.plan.engine, places, backend, tuple(gaps))
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
@@ -94,16 +94,14 @@ def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
 
 def _places(manifest: Manifest) -> Iterator[Place]:
     """Each place of the manifest that names engine settings; the running engine's configuration first."""
-    configuration = manifest.engine.get("configuration") or {}
+    configuration, weights = manifest.engine.configuration, manifest.model.weights
     places = (
         ("engine.configuration", configuration),
         ("engine.configuration, declared", declared_settings(configuration)),
         ("engine.configuration, told by the server", _told_settings(configuration)),
-        ("engine.in_force", manifest.engine.get("in_force")),
-        ("engine.asked", manifest.engine.get("asked")),
-        ("resolved.engine_options", manifest.resolved.engine_options),
+        ("plan.engine_options", manifest.plan.engine_options),
         ("asked.engine_arg", manifest.asked.get("engine_arg")),
-        ("model.weights", manifest.model.get("weights")),
+        ("observed.model.weights", weights.model_dump() if weights is not None else None),
     )
     for place, settings in places:
         if isinstance(settings, dict):

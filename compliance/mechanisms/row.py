@@ -167,9 +167,9 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     """What the numbers depend on beside the technique."""
     conditions: dict[str, Any] = {"scenario": None, "lg_model_name": None}
     if manifest is not None:
-        plan = manifest.resolved
-        gpus = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
-        observed = manifest.engine.get("configuration") or {}
+        plan = manifest.plan
+        gpus = [str(gpu.get("name") or "unknown") for gpu in manifest.observed.accelerators]
+        observed = manifest.engine.configuration
         configuration = {**declared_settings(observed), **observed}
         conditions |= {
             "scenario": plan.scenario,
@@ -177,18 +177,18 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
             "timestamp": _time(manifest.start_time_ns),
             "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
             "gpu_count": len(gpus),
-            **{name: manifest.host.get(name) for name in ("hostname", "cpu", "cores_usable")},
+            **{name: getattr(manifest.observed.host, name) for name in ("hostname", "cpu", "cores_usable")},
             "model": Path(plan.model_path).name,
-            "model_sha256": _one_hash(manifest.model.get("sha256")),
+            "model_sha256": _one_hash(manifest.model.sha256),
             "dataset_sha256": plan.dataset_sha256,
             "sample_count": plan.sample_count,
-            "engine_version": (manifest.engine.get("versions") or {}).get(plan.engine),
+            "engine_version": manifest.engine.versions.get(plan.engine),
             "tp": configuration.get("tensor_parallel_size") or plan.engine_options.get("tensor_parallel_size"),
             **{name: configuration.get(name) or plan.engine_options.get(name) for name in ("dtype", "max_model_len")},
             **{name: configuration.get(name) for name in ("max_num_seqs", "enable_prefix_caching")},
             "engine_options": _sorted_json(plan.engine_options),
             "sampling": _sorted_json(plan.sampling),
-            "harness_commit": manifest.harness.get("git_commit"),
+            "harness_commit": manifest.observed.harness.git_commit,
             "official": manifest.official,
         }
     if leg is not None:

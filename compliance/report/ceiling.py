@@ -100,17 +100,17 @@ def ceiling_rows(
 
 
 def _devices_of(manifest: Manifest, measured: Device | None) -> tuple[Device, int]:
-    if not manifest.resolved.engine_record.computes_here:
-        raise InputError(f"not known for engine {manifest.resolved.engine}", "")
-    if not manifest.accelerator:
+    if not manifest.plan.engine_record.computes_here:
+        raise InputError(f"not known for engine {manifest.plan.engine}", "")
+    if not manifest.observed.accelerators:
         if measured is None:
             text = "the leg ran on a processor: --measure-machine measures this machine's, if it is the same one"
             raise InputError(text, "")
         return measured, 1
-    name = str(manifest.accelerator[0].get("name"))
+    name = str(manifest.observed.accelerators[0].get("name"))
     if (device := find_device(name)) is None:
         raise InputError(f"{name} is not in the table of devices", "")
-    engine = manifest.engine.get("configuration") or {}
+    engine = manifest.engine.configuration
     sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
     return device, math.prod(sizes) * max(1, len(manifest.replicas))
 
@@ -121,8 +121,8 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     Raises:
         InputError: the model is not here.
     """
-    engine = manifest.engine.get("configuration") or {}
-    folder = Path(str(manifest.model.get("folder")))
+    engine = manifest.engine.configuration
+    folder = Path(str(manifest.model.folder))
     shape, parameters = read_object(folder / "config.json", ""), read_weights(folder).parameters
     if not parameters:
         raise InputError(f"{folder} holds no safetensors files", "")
@@ -131,7 +131,7 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())
     work = 2.0 * parameters * float((prompt + output).sum())
-    alone = manifest.resolved.scenario == "SingleStream"
+    alone = manifest.plan.scenario == "SingleStream"
     read = float((output * (prompt + output / 2)).sum()) * _kv_bytes_per_token(shape, engine)
     read += weight_bytes * (total if alone else float(output.max()))
     return total * device.flops * speed / work, total * device.bytes_per_second / read

@@ -268,8 +268,8 @@ def _about_the_record(part: LegVerdict) -> Iterator[str]:
         manifest = read_manifest(path)
     except HarnessError:
         return
-    if manifest.harness.get("git_changed"):
-        commit = manifest.harness.get("git_commit")
+    if manifest.observed.harness.git_changed:
+        commit = manifest.observed.harness.git_commit
         yield f"{part.mode}: which changes did the harness have that commit {commit} has not?"
-    if not manifest.resolved.trace:
+    if not manifest.plan.enable_log_trace:
         yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"

@@ -23,7 +23,6 @@ from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
 from runs.record.leg import finished_leg
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.observed import query_times_of
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
 
@@ -84,13 +83,13 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
         directory=root,
         manifest=manifest,
         result=result,
-        outcome=result.verdict if manifest.resolved.mode == "performance" else ("FAIL" if negative else "scored"),
+        outcome=result.verdict if manifest.plan.mode == "performance" else ("FAIL" if negative else "scored"),
         good=not negative,
         when=moment(manifest.start_time_ns) if manifest.start_time_ns else "",
         reasons=list(result.reasons),
         notes=[*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes],
     )
-    if manifest.resolved.mode == "accuracy":
+    if manifest.plan.mode == "accuracy":
         section.scores, below = score_rows(run)
         section.reasons += below
         section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
@@ -200,9 +199,9 @@ def _draw(section: LegSection, requests: RequestTable, derived: Derived | None) 
 
 
 def _time_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    times = query_times_of(manifest.observed.get("engine"))
+    times = manifest.observed.query_times
     if times is None:
-        engine = manifest.resolved.engine
+        engine = manifest.plan.engine
         off = "they were off; --engine-arg disable_log_stats=false turns them on"
         return [("not known", off if engine == "vllm" else f"engine {engine} keeps none here")]
     parts_s = {"waiting for vLLM": times.queued_s, "prefill": times.prefill_s, "decode": times.decode_s}
@@ -214,26 +213,26 @@ def _time_rows(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _machine_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    host, plan = manifest.host, manifest.resolved
-    accelerators = [str(one.get("name")) for one in manifest.accelerator]
+    host, plan = manifest.observed.host, manifest.plan
+    accelerators = [str(one.get("name")) for one in manifest.observed.accelerators]
     names = [f"{accelerators.count(name)} × {name}" for name in dict.fromkeys(accelerators)]
-    versions = manifest.engine.get("versions") or {}
+    versions = manifest.engine.versions
     took_s = ((manifest.end_time_ns or 0) - (manifest.start_time_ns or 0)) / 1e9
     return [
-        ("host", f"{host.get('hostname')}, {host.get('system')}"),
-        ("processor", f"{host.get('cpu')}, {host.get('cores_usable')} cores usable"),
+        ("host", f"{host.hostname}, {host.system}"),
+        ("processor", f"{host.cpu}, {host.cores_usable} cores usable"),
         ("accelerators", ", ".join(names) or "none"),
         ("engine", f"{plan.engine} " + ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("model", str(manifest.model.get("name"))),
-        ("data set", f"{manifest.dataset.get('rows_used'):,} rows, SHA-256 {plan.dataset_sha256[:16]}…"),
-        ("LoadGen", str(manifest.loadgen.get("version"))),
-        ("harness", f"{manifest.harness.get('version')} {str(manifest.harness.get('git_commit') or '')[:12]}"),
+        ("model", manifest.model.name),
+        ("data set", f"{manifest.plan.sample_count:,} rows, SHA-256 {plan.dataset_sha256[:16]}…"),
+        ("LoadGen", manifest.observed.loadgen.version),
+        ("harness", f"{manifest.observed.harness.version} {(manifest.observed.harness.git_commit or '')[:12]}"),
         ("took", f"{duration(took_s)}, start of the engine and judging included" if took_s > 0 else ""),
     ]
 
 
 def _setting_rows(manifest: Manifest, result: Result) -> list[tuple[str, str]]:
-    configuration = manifest.engine.get("configuration") or {}
+    configuration = manifest.engine.configuration
     rows = [(name, _plain(value)) for name, value in result.in_force.model_dump().items() if value is not None]
     return rows + [(name, _plain(value)) for name, value in configuration.items() if value not in (None, {}, [])]
 

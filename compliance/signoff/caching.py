@@ -19,7 +19,6 @@ from runs.errors import HarnessError
 from runs.record.conditions import differences
 from runs.record.layout import ResultDir, audit_record
 from runs.record.leg import FinishedLeg
-from runs.record.observed import foreign_share
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.record.servers import reuse_unseen
 
@@ -134,7 +133,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     rates = [evidence.detail.number("effective_target_qps") for evidence in (performance, accuracy)]
     if performance.detail.scenario == "Server" and rates[0] < rates[1]:
         return
-    busy = foreign_share(accuracy.manifest.observed) if accuracy.manifest is not None else 0.0
+    busy = accuracy.manifest.observed.foreign_share if accuracy.manifest is not None else 0.0
     factor = FASTER_FAIL / max(IDLE_LEAST, 1 - busy)
     measures = [("time per output token", _tpot_ms, float(np.median(theirs.output_tokens)))]
     if performance.detail.scenario == "SingleStream":

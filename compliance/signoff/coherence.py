@@ -269,9 +269,9 @@ def one_model(legs: list[Evidence]) -> Iterator[Finding]:
         yield from _unlike(evidence, sum(same) - len(answers), len(same) - len(answers), where)
         if manifest is None:
             continue
-        plan = manifest.resolved
+        plan = manifest.plan
         precision = {name: value for name, value in plan.engine_options.items() if name in NEEDS_QUALITY_GATE}
-        system = repr((plan.model_path, manifest.model.get("sha256"), plan.dataset_sha256, plan.sampling, precision))
+        system = repr((plan.model_path, manifest.model.sha256, plan.dataset_sha256, plan.sampling, precision))
         before, other = known.setdefault(system, (answers, evidence))
         common = before.keys() & answers.keys()
         alike = sum(before[index] == answers[index] for index in common)

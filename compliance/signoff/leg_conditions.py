@@ -24,7 +24,7 @@ _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_
 # One option under several names: as asked for, as resolved, as printed.
 SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 # Of a leg's plan: what is compared under another name, or follows from what is, or shapes no number.
-_PLAN_LEFT_OUT = frozenset({"loadgen_key", "dataset_sha256", "trace", "rate_choice", "compiles", "warmup_prompts"})
+_PLAN_LEFT_OUT = frozenset({"loadgen_key", "dataset_sha256", "enable_log_trace", "compiles", "warmup_prompts"})
 # Facts of a machine or a process that two honest legs may differ in.
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 
@@ -47,19 +47,19 @@ def conditions_of(evidence: Evidence) -> Conditions:
     }
     if manifest is None:
         return found
-    plan = manifest.resolved
+    plan = manifest.plan
     found |= {
-        "model": manifest.model.get("sha256") or plan.model_path,
-        "model revision": manifest.model.get("revision"),
+        "model": manifest.model.sha256 or plan.model_path,
+        "model revision": manifest.model.revision,
         "data set": plan.dataset_sha256,
         "technique": [manifest.mechanism.get(name) for name in ("mechanism", "mechanism_variant")],
-        "loadgen.extension": manifest.loadgen.get("extension_sha256"),
-        "accelerators": [_accelerator(one) for one in manifest.accelerator],
+        "loadgen.extension": manifest.observed.loadgen.extension_sha256,
+        "accelerators": [_accelerator(one) for one in manifest.observed.accelerators],
     }
-    found["host.hostname"] = Host(str(manifest.host.get("hostname")), manifest.host.get("boot_id"))
-    found |= {f"host.{name}": manifest.host.get(name) for name in ("cpu", "cores_usable", "system")}
-    found |= {f"software.{name}": value for name, value in manifest.software.items()}
-    versions = manifest.engine.get("versions") or {}
+    found["host.hostname"] = Host(manifest.observed.host.hostname, manifest.observed.host.boot_id)
+    found |= {f"host.{name}": getattr(manifest.observed.host, name) for name in ("cpu", "cores_usable", "system")}
+    found |= {f"software.{name}": value for name, value in manifest.observed.software.items()}
+    versions = manifest.engine.versions
     found |= {f"software.{name} by the engine": value for name, value in versions.items()}
     for name, value in plan_conditions(plan).items():
         key = name.replace("engine_options.", "engine.", 1)
@@ -76,7 +76,7 @@ def _accelerator(one: dict[str, Any]) -> dict[str, Any]:
 def _resolved(evidence: Evidence) -> Conditions:
     """The engine's own values: the record's, and over them what engine.log prints."""
     manifest = evidence.manifest
-    configuration = dict((manifest.engine.get("configuration") or {}) if manifest else {})
+    configuration = dict(manifest.engine.configuration if manifest else {})
     environment = configuration.pop("environment", {})
     log = evidence.engine_log
     configuration |= log.configuration
@@ -91,19 +91,19 @@ def _environment(variables: dict[str, Any]) -> Conditions:
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
     """The engine options that the user named, by the engine's names, and the variables that are not as planned."""
-    asked, record = manifest.asked, manifest.resolved.engine_record
+    asked, record = manifest.asked, manifest.plan.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
     if prefix := record.option_prefix:
         named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
-    told, planned = (manifest.engine.get("configuration") or {}).get("environment", {}), manifest.resolved.environment
+    told, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
     return named | {name: value for name, value in told.items() if planned.get(name) != value}
 
 
 def batch_limit(manifest: Manifest) -> int | None:
     """How many requests the engine computes at a time, by its record; None where that does not tell, or for all."""
-    plan = manifest.resolved
-    configuration = manifest.engine.get("configuration") or {}
+    plan = manifest.plan
+    configuration = manifest.engine.configuration
     most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
     copies = configuration.get("data_parallel_size")
     return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None

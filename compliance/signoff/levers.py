@@ -169,7 +169,7 @@ def _not_inert(evidence: Evidence) -> str | None:
     if evidence.requests is None or evidence.manifest is None:
         return f"{evidence.run.root} has no record of its requests"
     requests, tokens = peak_in_flight(evidence.requests)
-    most = (evidence.manifest.engine.get("configuration") or {}).get("max_num_seqs")
+    most = (evidence.manifest.engine.configuration).get("max_num_seqs")
     pool = evidence.engine_log.kv_cache_tokens
     if not isinstance(most, int) or pool is None:
         return f"{evidence.run.root} does not tell the batch limit and the size of the KV cache"

@@ -26,16 +26,14 @@ from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, T
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import read_record
+from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
-from runs.record.leg import LOG_HASHES
 from runs.record.manifest import Manifest
-from runs.record.servers import clients
 
 _RERUN = "run the leg again"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
 )
-_OF_THE_MANIFEST = ("accelerator", "engine", "harness", "host", "loadgen", "mechanism", "model", "software")
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
 # Options that a README leaves out; what is declared stands in its table of facts.
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
@@ -123,21 +121,18 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
     performance, accuracy = candidate.performance, candidate.accuracy
     if performance is None or accuracy is None:
         raise InputError(f"{candidate.name} lacks a leg", "name both legs")
-    copies = [
-        (performance.run, tree.performance(place), "performance"),
-        (accuracy.run, tree.accuracy(place), "accuracy"),
-    ]
+    copies = [(performance.run, tree.performance(place)), (accuracy.run, tree.accuracy(place))]
     for test, audit in sorted(candidate.audits.items()):
         folder = tree.audit(place, test)
-        copies.append((audit.run, RunDir(folder / "performance" / "run_1"), test))
-        _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
+        copies.append((audit.run, RunDir(folder / "performance" / "run_1")))
+        _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
         text_name = AUDITS[test].text_name
         _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
-    for run, to, name in copies:  # the trace stays behind
-        _copy(run.summary, to.summary, manifests[name])
-        _copy(run.detail, to.detail, manifests[name])
+    for run, to in copies:  # the trace stays behind
+        _copy(run.summary, to.summary)
+        _copy(run.detail, to.detail)
     # The performance leg's accuracy log is an empty list, which shows that nothing was logged.
-    _copy(performance.run.accuracy_log, tree.performance(place).accuracy_log, manifests["performance"])
+    _copy(performance.run.accuracy_log, tree.performance(place).accuracy_log)
     submitted = submitted_accuracy(accuracy.run)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
     _write(tree.accuracy(place).accuracy_text, submitted.text)
@@ -160,10 +155,11 @@ def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> s
         code=f"{tree.source(place.division, place.organisation).name}/{CODE_FOLDER}",
         code_folder=CODE_FOLDER,
         commands=[_command(name, one) for name, one in manifests.items()],
-        plan=manifest.resolved,
+        plan=manifest.plan,
         model_name=model_name(manifest),
-        over_network=bool(clients(manifest)),
-        **{name: getattr(manifest, name) for name in _OF_THE_MANIFEST},
+        mechanism=manifest.mechanism,
+        engine=manifest.engine,
+        observed=manifest.observed,
     )
     return text.rstrip() + "\n"
 
@@ -172,7 +168,7 @@ def _command(name: str, manifest: Manifest) -> str:
     """The leg's options, without the place of its output; of files the name only."""
     words = ["python", "main.py"]
     asked = dict(manifest.asked)
-    if manifest.resolved.audit:
+    if manifest.plan.audit:
         words += ["audit", "--test", name]
         for key in ("audit_conf", "accuracy"):
             asked.pop(key, None)
@@ -196,14 +192,13 @@ def _option(key: str, value: Any) -> list[str]:
     return [flag, str(value)]
 
 
-def _copy(source: Path, target: Path, manifest: Manifest) -> None:
+def _copy(source: Path, target: Path) -> None:
     """Copy one of LoadGen's logs; it must still be the one that the leg left."""
     if not source.is_file():
         raise InputError(f"{source} is missing", _RERUN)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    recorded = (manifest.observed.get(LOG_HASHES) or {}).get(source.name)
-    if recorded is not None and recorded != sha256_of(target):
+    if read_attestation(RunDir(source.parent)).files.get(source.name) != sha256_of(target):
         raise ExecutionError(f"{source} is not the file that the leg left", _RERUN)
 
 

@@ -180,7 +180,7 @@ def _audit(folder: Path) -> Audit:
         )
     if test not in SUBMITTED_TESTS:
         raise InputError(f"{folder}: {test} has no place in a submission of this benchmark", "leave it out")
-    plan = read_manifest(RunDir(folder / AUDIT_LEG).manifest).resolved
+    plan = read_manifest(RunDir(folder / AUDIT_LEG).manifest).plan
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")
     return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)

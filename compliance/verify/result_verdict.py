@@ -9,7 +9,7 @@ from typing import Any
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
-from compliance.evidence.whole_record import record_is_whole
+from compliance.evidence.whole_record import attested
 from compliance.finding import Finding, applied, decides
 from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import ResultLegs
@@ -129,7 +129,7 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
     for leg in result.legs:
         with contextlib.suppress(HarnessError, OSError):
             if leg.manifest is not None:
-                yield from record_is_whole(leg.run, leg.manifest)
+                yield from attested(leg.run)
 
 
 @decides(
@@ -165,8 +165,8 @@ def _facts(leg: FinishedLeg) -> dict[str, Any]:
         "data set size": leg.detail.integer("qsl_reported_total_count"),
     }
     if leg.manifest is not None:
-        plan = leg.manifest.resolved
-        weights = leg.manifest.model.get("sha256") or {}
+        plan = leg.manifest.plan
+        weights = leg.manifest.model.sha256
         facts |= {
             "engine": plan.engine,
             "model": weights or plan.model_path,

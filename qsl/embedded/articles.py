@@ -15,7 +15,7 @@ from qsl.cache import CACHE_VARIABLE, cache_dir
 from qsl.cnn_dailymail.prepare import TEMPLATE, encode_rows, write_rows
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import SetupError
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 
 _DATA = Path(__file__).resolve().parent / "data"
 _ARTICLE_FILES = ("articles-a.jsonl", "articles-b.jsonl")  # in this order
@@ -56,7 +56,7 @@ class Baseline:
         names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
         return {name: getattr(self, name) for name in names}
 
-    def is_of(self, model_sha256: str | None, weights: WeightsPart | None) -> bool:
+    def is_of(self, model_sha256: str | None, weights: Weights | None) -> bool:
         """Whether these are the scores of a model: the embedded one, or as far as headers tell that one quantised.
 
         Args:

@@ -129,9 +129,6 @@ def start_stage(engine_log: Path) -> str:
     return _BEGINS[last - 1][1] if last else ""
 
 
-START_STAGES = "start_stages"  # the key in `observed` of manifest.json
-
-
 class StageClock:
     """How long each stage of a leg's start took.
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from runs.record.manifest_parts import Amount, AtLeastOne, Count, Text, strictly
+from runs.record.fields import Amount, AtLeastOne, Count, Text, strictly
 
 DEFAULT_ENGINE = "vllm"
 
 
 class VllmConfiguration(BaseModel):
-    """As vLLM's own configuration has it, once the engine runs."""
+    """As vLLM's own configuration has it, once the engine runs; with each option that was given."""
 
-    model_config = strictly()
+    model_config = strictly("allow")
 
     dtype: Text
     quantization: Text | None
@@ -39,10 +39,11 @@ class VllmConfiguration(BaseModel):
 class ServersConfiguration(BaseModel):
     """What servers told of themselves, and what their operator declares."""
 
-    model_config = strictly(extra="allow")
+    model_config = strictly("allow")
 
     dialect: Text
     connections: AtLeastOne
+    enable_prefix_caching: bool  # told by the server; False where it does not tell
     declared: dict[str, Any] | None
     told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
     probes: Annotated[dict[str, Any], Field(min_length=1)]
@@ -51,7 +52,7 @@ class ServersConfiguration(BaseModel):
 class DummyConfiguration(BaseModel):
     """What the dummy engine computes with, beside what a test makes it say."""
 
-    model_config = strictly(extra="allow")
+    model_config = strictly("allow")
 
     slots: Count
     prefill_us: Amount

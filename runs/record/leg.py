@@ -25,7 +25,6 @@ from runs.record.unfinished import unfinished
 from runs.rounds import Round, Seeds, round_of
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
-LOG_HASHES = "log_sha256"  # in the manifest's `observed`
 
 
 @dataclass(eq=False)
@@ -152,8 +151,8 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | No
         )
     if asked is not None and LOADGEN_SCENARIO[asked] == detail.scenario:
         return asked
-    if manifest is not None and manifest.resolved.loadgen_scenario == detail.scenario:
-        return manifest.resolved.scenario
+    if manifest is not None and manifest.plan.loadgen_scenario == detail.scenario:
+        return manifest.plan.scenario
     if detail.scenario == "Server":
         tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
         if any(_has_limits_of(detail, one) for one in tight):
@@ -162,8 +161,8 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | No
 
 
 def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario) -> Benchmark:
-    if manifest is not None and manifest.resolved.loadgen_key in BENCHMARKS:
-        key = manifest.resolved.loadgen_key
+    if manifest is not None and manifest.plan.loadgen_key in BENCHMARKS:
+        key = manifest.plan.loadgen_key
         if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
     # LoadGen's logs name no benchmark: the size of the data set tells them apart, or the limits.

@@ -1,32 +1,52 @@
-"""manifest.json: what was asked of a leg, what was resolved from it, and what was observed.
+"""manifest.json, the record of one leg. Each fact has one place:
 
-Written by the parent before the leg starts, completed by the leg's process once the engine runs, and closed by the
-parent when the process is gone. Never two writers at a time.
+asked: the options that the user gave.
+plan: what the leg's process runs; the file leaves out what is as `asked` has it.
+engine: what the engine reports once it runs.
+observed: what was found on the machine, and measured while the leg ran (runs/record/observed.py).
+replicas: what each of several engines was.
+
+LoadGen's logs own LoadGen's settings and numbers, requests.jsonl those of each request, seal.json the files' hashes.
+The parent writes the record before the leg starts, the leg's process completes it once the engine runs, and the parent
+closes it when the process is gone. Never two writers at a time.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import first_problem, read_object
 from runs.record.engine_records import EngineRecord, engine_record
-from runs.record.manifest_parts import (
-    FinishedParts,
+from runs.record.fields import (
+    Amount,
+    AtLeastOne,
+    Count,
     Nanoseconds,
     OurExitCode,
+    Part,
     Pid,
-    SamplingPart,
-    WeightsPart,
-    absent_fields,
-    servers_are_whole,
+    Sha256,
+    Text,
+    Versions,
+    strictly,
 )
+from runs.record.observed import Model, Observed
 
-# 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
-SCHEMA_VERSION: Literal[3] = 3
+RECORD_VERSION: Literal[4] = 4
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -90,12 +110,6 @@ class ReplicasPlan(BaseModel):
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None: all of them on the leg's machine
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_routing(cls, values: Any) -> Any:
-        """A record from when there was a choice of routing policies."""
-        return {key: value for key, value in values.items() if key != "routing"} if isinstance(values, dict) else values
-
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
         known: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
@@ -124,11 +138,11 @@ class LegPlan(BaseModel):
     mode: Mode
     loadgen_key: str
     dataset_path: str
-    dataset_sha256: str
+    dataset_sha256: Sha256
     sample_count: int = Field(ge=1)  # samples of the query sample library
     longest_prompt_tokens: int = Field(ge=1)
     audit: bool  # whether audit.config in the run directory is given to LoadGen
-    trace: bool
+    enable_log_trace: bool
     engine: str
     model_path: str
     engine_options: dict[str, Any]
@@ -138,7 +152,6 @@ class LegPlan(BaseModel):
     replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
     warmup_prompts: int = Field(ge=0)  # of the data set's lengths, at least
     compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
-    rate_choice: None = None  # of older records
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 
@@ -154,98 +167,138 @@ class LegPlan(BaseModel):
         return engine_record(self.engine)
 
 
-def _asked_mechanism(known: dict[str, Any]) -> dict[str, Any]:
-    """What a leg's configuration declares; also of a record from before there were declarations."""
-    return dict(known.get("asked", {}).get("mechanism") or BASELINE)
+class Sampling(Part):
+    temperature: FiniteFloat
+    top_p: FiniteFloat
+    top_k: int
+    seed: int
+    min_tokens: Count
+    max_tokens: AtLeastOne
+
+
+class WarmUp(Part):
+    prompts: Count
+    output_tokens: Count
+    # prompt_tokens_at_once, queries_at_once: the most that were in the engine at a time
+    prompt_tokens_at_once: Count
+    queries_at_once: Count
+    seconds: Amount
+
+
+class EngineState(Part):
+    """What the engine reports; empty until it runs."""
+
+    model_config = strictly(frozen=False)
+
+    versions: Versions = Field(default_factory=dict)
+    # in force; of a finished leg in the form of its kind (engine_records.py)
+    configuration: dict[str, Any] = Field(default_factory=dict)
+    warm_up: WarmUp | None = None
+
+    @property
+    def prefix_caching(self) -> bool:
+        """Whether the engine reuses prompts across queries, by its own configuration."""
+        return self.configuration.get("enable_prefix_caching") is True
+
+
+class Replica(Part):
+    """One of several engines of a leg. What it answered stands in requests.jsonl."""
+
+    replica: Count
+    host: Text
+    pid: AtLeastOne
+    devices: list[str]
+    cores: list[int]
+    start_s: Amount
+    weights_sha256: dict[Text, Sha256]
+    environment: dict[str, str]
+    cpu_s: Amount
 
 
 class Manifest(BaseModel):
     """The record of one leg."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = strictly(frozen=False)
 
-    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
+    record: Literal[4] = RECORD_VERSION
     status: Status = "planned"
     official: bool
-    unofficial_reasons: list[str]
-    notes: list[str] = Field(default_factory=list)
+    unofficial_reasons: list[Text]
+    notes: list[Text]
     asked: dict[str, Any]
-    mechanism: dict[str, Any] = Field(default_factory=_asked_mechanism)  # the technique that the leg declares
-    resolved: LegPlan
-    harness: dict[str, Any]  # version, git commit
-    software: dict[str, str]  # distribution → version
-    loadgen: dict[str, Any]  # version, extension path and sha256
-    host: dict[str, Any]
-    accelerator: list[dict[str, Any]]
-    model: dict[str, Any]  # id, path, revision, file hashes
-    dataset: dict[str, Any]  # path, sha256, rows
-    chosen_rate: None = None  # of older records
-    loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
-    engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
-    replicas: list[dict[str, Any]] = Field(default_factory=list)  # each of several engines: where, what, how much
-    observed: dict[str, Any] = Field(default_factory=dict)  # samples, cached tokens, contention, hashes of the logs
+    plan: LegPlan
+    engine: EngineState = Field(default_factory=EngineState)
+    observed: Observed
+    replicas: list[Replica] = Field(default_factory=list)
     parent_pid: Pid
     pid: Pid | None = None
-    start_time_ns: Nanoseconds | None = None
+    start_time_ns: Nanoseconds
     end_time_ns: Nanoseconds | None = None
     exit_code: OurExitCode | None = None
     error: dict[str, Any] | None = None
 
-    @field_validator("observed", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _of_older_records(cls, observed: Any) -> Any:
-        """They have the rejected connections of replicas under another name."""
-        if isinstance(observed, dict) and "refused_connections" in observed:
-            return {key.replace("refused_conn", "rejected_conn"): value for key, value in observed.items()}
-        return observed
+    def _plan_as_asked(cls, values: Any) -> Any:
+        """Give the plan what the file leaves out."""
+        if not isinstance(values, dict) or not isinstance(plan := values.get("plan"), dict):
+            return values
+        asked = values["asked"] if isinstance(values.get("asked"), dict) else {}
+        return {**values, "plan": {name: asked[name] for name in LegPlan.model_fields if name in asked} | plan}
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_was_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = write(self)
+        asked = content["asked"]
+        content["plan"] = {
+            name: value for name, value in content["plan"].items() if name not in asked or asked[name] != value
+        }
+        return content
 
     @model_validator(mode="after")
-    def _whole_when_finished(self) -> Self:
-        if self.current and self.status == "finished":
-            parts = FinishedParts.model_validate(self.model_dump(include=set(FinishedParts.model_fields)))
-            SamplingPart.model_validate(self.resolved.sampling)
-            kind = self.resolved.engine_record
-            if kind.runs_model and kind.computes_here and not (parts.model.sha256 and parts.model.weights):
-                raise ValueError("model: no file, or no weights, of the model that ran")
-            if self.resolved.engine == "endpoint":
-                servers_are_whole(parts.observed)
-            if parts.model.weights is not None and not kind.computes_here:
-                raise ValueError("model.weights: of an engine that computes no model here")
-            kind.configuration.model_validate(parts.engine.configuration)
+    def _is_consistent(self) -> Self:
+        if self.official == bool(self.unofficial_reasons):
+            raise ValueError("unofficial_reasons: some of an official leg, or none of one that is not")
+        kind = self.plan.engine_record
+        if self.model.weights is not None and not kind.computes_here:
+            raise ValueError("observed.model.weights: of an engine that computes no model here")
+        if self.status == "finished":
+            if absent := self._absent(kind):
+                raise ValueError(f"{', '.join(absent)}: absent in the record of a finished leg")
+            Sampling.model_validate(self.plan.sampling)
+            kind.configuration.model_validate(self.engine.configuration)
         return self
 
-    @model_validator(mode="after")
-    def _weights_can_be_read(self) -> Self:
-        """In a record of any version and status: judges ask for them."""
-        _ = self.weights
-        return self
+    def _absent(self, kind: EngineRecord) -> list[str]:
+        absent = [name for name in ("pid", "end_time_ns", "exit_code") if getattr(self, name) is None]
+        absent += [f"observed.{name}" for name in self.observed.lacks]
+        if self.engine.warm_up is None:
+            absent.append("engine.warm_up")
+        if kind.runs_model and kind.computes_here and not (self.model.sha256 and self.model.weights):
+            absent.append("observed.model: files or weights")
+        if kind.is_server and not self.observed.clients:
+            absent.append("observed.engines: clients")
+        return absent
 
     @property
-    def weights(self) -> WeightsPart | None:
-        """What the headers of the model's weights say; None where that is not on record."""
-        recorded = self.model.get("weights")
-        return None if recorded is None else WeightsPart.model_validate(recorded)
+    def model(self) -> Model:
+        return self.observed.model
 
     @property
-    def current(self) -> bool:
-        """Whether the record is of this version. Older ones are judged as far as they go, and are no official legs."""
-        return self.schema_version == SCHEMA_VERSION
-
-    @property
-    def sealed(self) -> bool:
-        """Whether the leg is of a version that seals its run directory (`runs.record.seal`)."""
-        return self.schema_version >= 2
+    def mechanism(self) -> dict[str, Any]:
+        """The technique that the leg declares."""
+        return dict(self.asked.get("mechanism") or BASELINE)
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write a manifest; one of a finished leg must be whole.
+    """Write a manifest, in the form in which it is read.
 
     Raises:
-        ExecutionError: it is not.
+        ExecutionError: it is not whole.
     """
     content = manifest.model_dump(mode="json")
     try:
-        Manifest.model_validate(content)
+        Manifest.model_validate(content, strict=True)
     except ValidationError as error:
         raise ExecutionError(
             f"{path.name} of the leg is not whole: {first_problem(error)}", "report this message"
@@ -258,16 +311,33 @@ def read_manifest(path: Path) -> Manifest:
     """Read a manifest.
 
     Raises:
-        InputError: missing, damaged, or of another schema.
+        InputError: missing, damaged, or of another version.
     """
     content = read_object(
         path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
     )
-    fix = "the file is damaged or of another version"
+    version = content.get("record", content.get("schema_version"))
+    if version != RECORD_VERSION:
+        raise InputError(
+            f"{path} is a record of version {version}; this harness reads version {RECORD_VERSION}",
+            "run the leg again, or use the harness that wrote it",
+        )
+    fix = "the file is damaged; run the leg again"
     try:
         manifest = Manifest.model_validate(content, strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
-    if manifest.current and (absent := list(absent_fields(manifest))):
+    if absent := list(_absent_fields(manifest)):
         raise InputError(f"{path} has no {', '.join(absent)}", fix)
     return manifest
+
+
+def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
+    """Fields that the file lacks, at any depth: what is left out must not switch off the check that reads it."""
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if name not in part.model_fields_set:
+            yield f"{place}{name}"
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, BaseModel):
+                yield from _absent_fields(one, f"{place}{name}.")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runs.benchmark import Benchmark, OfficialModel
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 
 # Engine arguments that make another model of the one that was named, or let it stop elsewhere.
 MODEL_CHANGING = (
@@ -42,7 +42,7 @@ def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
 def model_reasons(
     official: OfficialModel,
     config: Mapping[str, Any],
-    weights: WeightsPart | None = None,
+    weights: Weights | None = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
     """By the model's shape, by how many numbers its weights have, and those not quantised by their published hashes.

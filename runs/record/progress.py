@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from runs.errors import InputError
 from runs.files import write_json
 from runs.reading import read_object
-from runs.record.manifest_parts import Amount, Count, Nanoseconds, Pid
+from runs.record.fields import Amount, Count, Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
 

@@ -1,5 +1,5 @@
-"""What a leg's record says of the servers that answered it: `observed["engine"]` of manifest.json, and the declaration
-of what nobody outside can see of them."""
+"""What a leg's record says of the servers that answered it, and the declaration of what nobody outside can see of
+them."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runs.benchmark import OfficialModel
 from runs.errors import InputError
 from runs.record.manifest import Manifest
+from runs.record.observed import ServerClient
 from runs.yaml_file import read_yaml
 
-ON_THIS_MACHINE = "on_this_machine"  # what was sent to the server stayed on LoadGen's machine
 # By its own count a server may have made a little less than came: counters are not told at once.
 COUNTED_SHARE = 0.95
-COUNTS_REUSE = "counts_reuse"  # the server said, of every answer or of all together, what it took from a cache
 
 
 class ServerDeclaration(BaseModel):
@@ -67,43 +66,35 @@ def read_declaration(path: Path) -> ServerDeclaration:
         raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error
 
 
-def clients(manifest: Manifest) -> list[dict[str, Any]]:
-    """The record of each client of a server; empty for a leg without servers."""
-    if manifest.resolved.engine != "endpoint":
-        return []
-    observed = manifest.observed.get("engine") or {}
-    return observed.get("replicas") or [observed]
-
-
 def reuse_unseen(manifest: Manifest) -> bool:
     """Whether a server answered that did not count the prompt tokens that it took from a cache, or something before it
     that the server's own count of tokens made knows nothing of."""
-    return any(client.get(COUNTS_REUSE) is not True or _made_elsewhere(client) for client in clients(manifest))
+    return any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
 
 
-def _made_elsewhere(client: dict[str, Any]) -> bool:
-    made, came = client.get("tokens_by_metrics"), client.get("tokens_that_came") or 0
-    return made is not None and made < COUNTED_SHARE * came
+def _made_elsewhere(client: ServerClient) -> bool:
+    made = client.tokens_by_metrics
+    return made is not None and made < COUNTED_SHARE * client.tokens_that_came
 
 
 def elsewhere(manifest: Manifest) -> bool:
     """Whether a server answered from another machine than LoadGen's, which is the one that the manifest describes."""
-    return any(client.get(ON_THIS_MACHINE) is not True for client in clients(manifest))
+    return any(not client.on_this_machine for client in manifest.observed.clients)
 
 
 def all_elsewhere(manifest: Manifest) -> bool:
     """Whether every server was on another machine; an absent record is none of that."""
-    found = clients(manifest)
-    return bool(found) and all(client.get(ON_THIS_MACHINE) is False for client in found)
+    found = manifest.observed.clients
+    return bool(found) and not any(client.on_this_machine for client in found)
 
 
 def as_served(manifest: Manifest) -> dict[str, Any]:
     """What the servers of a leg said of themselves, and what was declared of them: the same in another leg is the same
     system."""
-    configuration = manifest.engine.get("configuration") or {}
+    configuration = manifest.engine.configuration
     return {
-        "api_server": manifest.resolved.engine_options.get("api_server"),
-        "versions": manifest.engine.get("versions"),
+        "api_server": manifest.plan.engine_options.get("api_server"),
+        "versions": manifest.engine.versions,
         **{name: configuration.get(name) for name in ("told_by_the_server", "declared")},
     }
 
@@ -111,10 +102,10 @@ def as_served(manifest: Manifest) -> dict[str, Any]:
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
     """Why what is declared of the servers, and what they counted, is not what the benchmark's rules allow."""
     try:
-        declared = ServerDeclaration.model_validate((manifest.engine.get("configuration") or {}).get("declared"))
+        declared = ServerDeclaration.model_validate(manifest.engine.configuration.get("declared"))
     except ValidationError:
         return ["nobody declares what the server computes with"]
     reasons = declared.unofficial_reasons(official)
-    reused = [max(client["cached_tokens"], client["cached_tokens_by_metrics"] or 0) for client in clients(manifest)]
-    reused.append(manifest.engine["configuration"]["probes"].get("cached_tokens_of_the_repeat") or 0)
+    reused = [max(client.cached_tokens, client.cached_tokens_by_metrics or 0) for client in manifest.observed.clients]
+    reused.append(manifest.engine.configuration["probes"].get("cached_tokens_of_the_repeat") or 0)
     return reasons + ([f"{sum(reused):,} prompt tokens were taken from a cache"] if any(reused) else [])

@@ -35,7 +35,7 @@ def unfinished(manifest: Manifest) -> str:
 
 def on_this_machine(manifest: Manifest) -> bool:
     """Whether the leg's processes are, or were, this machine's."""
-    return bool(manifest.host.get("hostname") == platform.node())
+    return bool(manifest.observed.host.hostname == platform.node())
 
 
 def living_process(manifest: Manifest) -> int | None:

@@ -79,7 +79,8 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> Pla
         leg=leg,
         identity=identity,
         count=count if countable else None,
-        log_bytes=log_bytes(count.samples, prepared.plan.trace) * (1 if countable else 3),  # an audit has three at most
+        log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
+        * (1 if countable else 3),  # an audit has three at most
         unofficial_reasons=tuple(prepared.unofficial_reasons),
         audit=audit,
     )

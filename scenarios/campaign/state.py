@@ -82,7 +82,8 @@ def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
     now = harness_facts()
     if now["git_changed"] is not False:
         yield "this code is that of no commit: `submit` will ask for --source DIR"
-    ran = {read_manifest(RunDir(leg.leg.folder).manifest).harness["git_commit"] for leg in done if is_pair(leg.leg)}
+    manifests = [read_manifest(RunDir(leg.leg.folder).manifest) for leg in done if is_pair(leg.leg)]
+    ran = {manifest.observed.harness.git_commit for manifest in manifests}
     if others := ran - {now["git_commit"]}:
         yield (
             f"legs that are done ran with commit {' and '.join(map(str, others))}, this checkout is at "

@@ -9,12 +9,11 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 
 from runs.environment import usable_cores
-from runs.record.observed import NOT_RECORDED, Contention
+from runs.record.observed import Contention, NotRecorded
 
 # Linux counts what virtual machines of this host use as user time already.
 _COUNTED_TWICE = ("guest", "guest_nice")
@@ -56,14 +55,14 @@ def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | 
         return f"{type(error).__name__}: {error}"
 
 
-def contention_between(start: CpuReading | str, end: CpuReading | str) -> dict[str, Any]:
-    """The record of a window: a `Contention` as plain data, or why there is none."""
+def contention_between(start: CpuReading | str, end: CpuReading | str) -> Contention | NotRecorded:
+    """The record of a window, or why there is none."""
     if isinstance(start, str):
-        return {NOT_RECORDED: start}
+        return NotRecorded(not_recorded=start)
     if isinstance(end, str):
-        return {NOT_RECORDED: end}
+        return NotRecorded(not_recorded=end)
     if start.cores != end.cores:
-        return {NOT_RECORDED: f"the usable cores changed from {start.cores} to {end.cores}"}
+        return NotRecorded(not_recorded=f"the usable cores changed from {start.cores} to {end.cores}")
     busy_s = end.busy_s - start.busy_s
     # A process that is new was not there before; one that is gone, and was waited for, counts with its parent.
     own_s = sum(seconds - start.own_s.get(pid, 0.0) for pid, seconds in end.own_s.items())
@@ -78,9 +77,9 @@ def contention_between(start: CpuReading | str, end: CpuReading | str) -> dict[s
             foreign_cpu_s=round(max(0.0, busy_s - own_s), 2),
             load_average_start=start.load_average,
             load_average_end=end.load_average,
-        ).model_dump()
+        )
     except ValueError as error:
-        return {NOT_RECORDED: f"no record can be made of these times: {str(error).splitlines()[0]}"}
+        return NotRecorded(not_recorded=f"no record can be made of these times: {str(error).splitlines()[0]}")
 
 
 def _group(others: Sequence[int]) -> set[int]:

@@ -35,7 +35,7 @@ def build_log_settings(lg: Any, plan: LegPlan, out_dir: Path) -> Any:
     output.copy_summary_to_stdout = False
     log = lg.LogSettings()
     log.log_output = output
-    log.enable_trace = plan.trace
+    log.enable_trace = plan.enable_log_trace
     return log
 
 
@@ -61,17 +61,6 @@ def expected_samples(settings: Any, plan: LegPlan) -> int | None:
         schedule_rng_seed=settings.schedule_rng_seed,
     )
     return count_leg(counted, "performance").samples
-
-
-def effective_settings(settings: Any) -> dict[str, Any]:
-    """The settings as plain data, for the manifest."""
-    values: dict[str, Any] = {}
-    for name in dir(settings):
-        value = getattr(settings, name)
-        if name.startswith("_") or callable(value):
-            continue
-        values[name] = value if isinstance(value, bool | int | float | str) else str(value).rpartition(".")[2]
-    return values
 
 
 def check_engaged(detail: Any, plan: LegPlan) -> None:

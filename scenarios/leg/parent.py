@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.errors import ExecutionError, HarnessError
-from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
 from scenarios.console import is_verbose
@@ -99,12 +98,12 @@ def run_leg(
             manifest, outcome = run_record.judge(leg, hashing, console)
         with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
             run_record.close_record(leg, manifest, "finished", outcome.exit_code)
-            remember(leg.plan, manifest.observed.get(START_STAGES, {}))
+            remember(leg.plan, manifest.observed.start_stages or {})
             seal_sha256 = attest(
                 leg.run_dir,
                 signer,
-                record_version=manifest.schema_version,
-                harness_commit=manifest.harness["git_commit"],
+                record_version=manifest.record,
+                harness_commit=manifest.observed.harness.git_commit,
                 previous=previous(),
             )
         closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)

@@ -25,7 +25,7 @@ from runs.record.attestation import load_signer
 from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, LegPlan
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 from runs.record.official_inputs import model_reasons
 from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, RunConfig
 from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
@@ -54,7 +54,7 @@ class PreparedLeg:
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
-    weights: WeightsPart | None  # of the model; None for a server's, which no file here tells
+    weights: Weights | None  # of the model; None for a server's, which no file here tells
     bundled: bool  # the bundled articles are the data set
     unofficial_reasons: list[str]
     notes: list[str] = field(default_factory=list)  # what was resolved, for the record and under --verbose
@@ -144,7 +144,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         sample_count=len(dataset),
         longest_prompt_tokens=dataset.longest_prompt,
         audit=audit_config is not None,
-        trace=config.enable_log_trace,
+        enable_log_trace=config.enable_log_trace,
         engine=kind.name,
         model_path=model_path,
         engine_options=engine.options,

@@ -25,15 +25,15 @@ import psutil
 from qsl.dataset import Dataset, SampleLibrary
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
-from runs.record.engine_log import START_STAGES, StageClock, last_error, start_stage
+from runs.record.engine_log import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
-from runs.record.manifest import read_manifest, write_manifest
-from runs.record.observed import CONTENTION, LOOP_LAG
+from runs.record.manifest import EngineState, Replica, WarmUp, read_manifest, write_manifest
+from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.leg_engine import make_engine
-from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
+from scenarios.leg.loadgen_settings import build_log_settings, build_settings, expected_samples
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
 from sut.engine import Engine, EngineReport, Observed
@@ -42,7 +42,7 @@ from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
-from sut.replicas.pool import REJECTED_CONNECTIONS, ReplicaPool
+from sut.replicas.pool import ReplicaPool
 from sut.watchdog import EngineWatch, WarmUpWatch
 
 TICK_S = 0.25
@@ -57,7 +57,7 @@ class LegProcess:
     def __init__(self, run_dir: RunDir) -> None:
         self.run_dir = run_dir
         self.manifest = read_manifest(run_dir.manifest)
-        self.plan = self.manifest.resolved
+        self.plan = self.manifest.plan
         self.failure: BaseException | None = None
         self.progress = Progress("starting", time.time_ns(), os.getpid(), self.plan.scenario, self.plan.mode)
         self._wake = threading.Event()
@@ -209,21 +209,17 @@ class LegProcess:
         on_cpu = report.configuration.get("device") == "cpu"
         watch = EngineWatch(engine, sut, self.plan.stall_timeout_s, on_cpu=on_cpu)
         self._tokens_before = engine.generated_tokens() or 0
-        around = self._run_loadgen(lg, settings, sut, library, watch)
+        self._run_loadgen(lg, settings, sut, library, watch)
         if sut.outstanding:
             raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
         self._recorder.close()
-        self.manifest.observed = {
-            "samples_issued": sut.issued,
-            "samples_completed": sut.completed,
-            "cached_prompt_tokens": sut.cached_tokens,
-            **around,
-            START_STAGES: self._stages.seconds,
-            REJECTED_CONNECTIONS: engine.rejected_connections if isinstance(engine, ReplicaPool) else None,
-        }
+        observed = self.manifest.observed
+        observed.cached_prompt_tokens = sut.cached_tokens
+        observed.start_stages = self._stages.seconds
         self._record_observed(self._on_loop(engine.observed()))
         if isinstance(engine, ReplicaPool):
-            self.manifest.replicas = engine.record()
+            observed.rejected_connections = engine.rejected_connections
+            self.manifest.replicas = [Replica.model_validate(one) for one in engine.record()]
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 
@@ -247,16 +243,9 @@ class LegProcess:
     def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
         """Put on record what runs, and tell the heartbeat what to expect of it."""
         plan, progress = self.plan, self.progress
-        self.manifest.engine = {
-            "name": report.name,
-            "versions": report.versions,
-            "asked": report.asked,
-            "in_force": report.in_force,
-            "configuration": report.configuration,
-            "prefix_caching": report.prefix_caching,
-            "warm_up": warm_up_facts,
-        }
-        self.manifest.loadgen_settings = effective_settings(settings)
+        self.manifest.engine = EngineState(
+            versions=report.versions, configuration=report.configuration, warm_up=WarmUp.model_validate(warm_up_facts)
+        )
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
@@ -268,7 +257,9 @@ class LegProcess:
 
     def _record_observed(self, observed: Observed) -> None:
         """Put on record what the engine saw of itself, and what follows from it."""
-        self.manifest.observed["engine"] = observed.facts or None
+        self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
+        if observed.read_to_loadgen is not None:
+            self.manifest.observed.read_to_loadgen = LatenessSummary.model_validate(observed.read_to_loadgen)
         self.manifest.notes += observed.notes
         self.manifest.unofficial_reasons += observed.unofficial_reasons
         self.manifest.official = not self.manifest.unofficial_reasons
@@ -284,14 +275,8 @@ class LegProcess:
             ttft_limit_ns=settings.ttft_latency,
         )
 
-    def _run_loadgen(
-        self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, watch: EngineWatch
-    ) -> dict[str, Any]:
-        """The timed part.
-
-        Returns:
-            For the record: who else used the cores meanwhile, and how late the loop was.
-        """
+    def _run_loadgen(self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, watch: EngineWatch) -> None:
+        """The timed part; puts on record who else used the cores meanwhile, and how late the loop was."""
         finished = threading.Event()
 
         def look() -> None:
@@ -324,10 +309,9 @@ class LegProcess:
         lag.stop()
         self._beat("closing")
         self._lag = None  # what later heartbeats tell is what goes on record here
-        return {
-            CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas)),
-            LOOP_LAG: self.progress.loop_lag,
-        }
+        observed = self.manifest.observed
+        observed.contention = contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas))
+        observed.loop_lag = LoopLag.model_validate(self.progress.loop_lag)
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -23,16 +23,13 @@ from runs.environment import harness_facts, host_facts, loadgen_facts, software_
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
-from runs.loadgen.detail_log import read_detail
-from runs.numbers.replica_numbers import replica_numbers
+from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.numbers.result import Result, build_result, write_result
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir
-from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
-from runs.record.observed import late_client, loop_lag_of
+from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
-from runs.record.requests_log import read_requests
 from runs.wording import counted, duration
 from scenarios.console import is_verbose, say
 from scenarios.leg.forecast import forecast, setting
@@ -97,38 +94,33 @@ def trial_settings(leg: PreparedLeg) -> str:
 
 def open_record(leg: PreparedLeg) -> None:
     """Create the run directory and write everything that is known before the start."""
-    run_dir = leg.run_dir
+    run_dir, loadgen = leg.run_dir, loadgen_facts()
+    if loadgen["extension"] is None:
+        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
     manifest = Manifest(
         official=not leg.unofficial_reasons,
         unofficial_reasons=leg.unofficial_reasons,
         notes=leg.notes,
         asked=leg.asked,
-        resolved=leg.plan,
-        harness=harness_facts(),
-        software=software_versions(),
-        loadgen=loadgen_facts(),
-        host=host_facts(),
-        accelerator=[{**row, "host": node.name} for node in leg.plan.nodes for row in node.accelerator]
-        if leg.plan.nodes
-        else accelerators(),
-        model={
-            "name": leg.model.name if leg.model else leg.plan.model_path,
-            "folder": str(leg.model.folder) if leg.model else None,
-            "revision": leg.model.revision if leg.model else None,
-            "sha256": {},  # completed when the leg is over
-            "weights": leg.weights.model_dump() if leg.weights else None,
-        },
-        dataset={
-            "path": leg.plan.dataset_path,
-            "sha256": leg.plan.dataset_sha256,
-            "rows_used": leg.plan.sample_count,
-            "longest_prompt_tokens": leg.plan.longest_prompt_tokens,
-        },
+        plan=leg.plan,
+        observed=Observed(
+            harness=Harness(**harness_facts()),
+            software=software_versions(),
+            loadgen=Loadgen(**loadgen),
+            host=Host(**host_facts()),
+            accelerators=[{**row, "host": node.name} for node in leg.plan.nodes for row in node.accelerator]
+            if leg.plan.nodes
+            else accelerators(),
+            model=Model(
+                name=leg.model.name if leg.model else leg.plan.model_path,
+                folder=str(leg.model.folder) if leg.model else None,
+                revision=leg.model.revision if leg.model else None,
+                weights=leg.weights,
+            ),
+        ),
         parent_pid=os.getpid(),
         start_time_ns=time.time_ns(),
     )
-    if manifest.loadgen["extension"] is None:
-        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
     with run_dir.taken():
         write_atomic(run_dir.user_conf, leg.user_conf)
         if leg.audit_config is not None:
@@ -151,7 +143,7 @@ def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
 
 
 def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
-    cached = int(manifest.observed.get("cached_prompt_tokens", 0))
+    cached = manifest.observed.cached_prompt_tokens
     if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
         raise ExecutionError(
             f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
@@ -163,7 +155,7 @@ def _refuse_other_weights(leg: PreparedLeg, manifest: Manifest) -> None:
     """A leg is not official whose weights have other hashes than the published ones; before the leg none were known."""
     if leg.weights is None:
         return
-    reasons = model_reasons(leg.benchmark.model, leg.weights.shape, leg.weights, manifest.model["sha256"])
+    reasons = model_reasons(leg.benchmark.model, leg.weights.shape, leg.weights, manifest.model.sha256)
     manifest.unofficial_reasons += [reason for reason in reasons if reason not in manifest.unofficial_reasons]
     manifest.official = not manifest.unofficial_reasons
 
@@ -176,28 +168,32 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     """
     plan, run_dir = leg.plan, leg.run_dir
     manifest = read_manifest(run_dir.manifest)
-    manifest.model["sha256"] = hashing.result()
+    manifest.observed.model = manifest.model.model_copy(update={"sha256": hashing.result()})
     _refuse_other_weights(leg, manifest)
-    if manifest.replicas:
-        table = read_requests(run_dir.requests)
-        manifest.replicas = [{**replica_numbers(table, record["replica"]), **record} for record in manifest.replicas]
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
-    manifest.notes += late_client(manifest.observed, manifest.loadgen_settings)
+    detail = read_detail(run_dir.detail)
+    manifest.notes += late_client(manifest.observed, _limits_ns(detail))
     for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
         say(console, f"  note: {sentence}")
-    manifest.observed[LOG_HASHES] = log_hashes(run_dir)
     result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
     if result.disagreements:
         raise _FilesDisagree(run_dir, result)
-    check_engaged(read_detail(run_dir.detail), plan)
+    check_engaged(detail, plan)
     accuracy = None
     if plan.mode == "accuracy":
         accuracy = score_leg(leg, console)
-    result = result.model_copy(update={"loop_lag": loop_lag_of(manifest.observed)})
+    result = result.model_copy(update={"loop_lag": manifest.observed.loop_lag})
     write_result(run_dir, result)
     negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
     return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
+
+
+def _limits_ns(detail: DetailLog) -> dict[str, int]:
+    """The limits that LoadGen judged by: its log has them in every scenario, and they hold in Server alone."""
+    if detail.scenario != "Server":
+        return {}
+    return {name: detail.integer(f"requested_server_{name.lower()}_latency") for name in ("TTFT", "TPOT")}
 
 
 def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:

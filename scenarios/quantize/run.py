@@ -26,7 +26,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import write_atomic
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 
 Scheme = Literal["fp8", "int8"]
 ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
@@ -133,7 +133,7 @@ def _calibration_text(
     versions: dict[str, str],
     data: Dataset,
     used: int,
-    weights: WeightsPart,
+    weights: Weights,
     made: Path,
 ) -> str:
     """The text of calibration.md: `used` prompts were seen; `weights` is what the headers of the new files say."""

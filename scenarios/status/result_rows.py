@@ -36,16 +36,16 @@ def row_of(leg: LegStatus) -> Row:
     row: Row = {
         "directory": str(leg.root),
         "started": moment(leg.started_ns) if leg.started_ns else None,
-        "benchmark": manifest.resolved.loadgen_key,
+        "benchmark": manifest.plan.loadgen_key,
         "scenario": result.scenario,
-        "mode": manifest.resolved.mode,
+        "mode": manifest.plan.mode,
         "outcome": leg.text,
         "official": manifest.official,
-        "engine": manifest.resolved.engine,
-        "model": Path(str(manifest.model.get("name"))).name,
-        "accelerators": len(manifest.accelerator),
-        "accelerator": next((str(one.get("name")) for one in manifest.accelerator), None),
-        "target_qps": limits.target_qps if manifest.resolved.mode == "performance" else None,
+        "engine": manifest.plan.engine,
+        "model": Path(manifest.model.name).name,
+        "accelerators": len(manifest.observed.accelerators),
+        "accelerator": next((str(one.get("name")) for one in manifest.observed.accelerators), None),
+        "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
         "samples": result.counts.samples,
         "samples_per_second": reported.samples_per_second if reported else None,
         "tokens_per_second": reported.tokens_per_second if reported else None,
@@ -56,7 +56,7 @@ def row_of(leg: LegStatus) -> Row:
             row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
     row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
     row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
-    scores = read_scores(RunDir(leg.root)).scores if manifest.resolved.mode == "accuracy" else {}
+    scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
     return {**row, **{name: scores.get(name) for name in SCORES}}
 
 

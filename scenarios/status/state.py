@@ -86,10 +86,10 @@ def leg_status(root: Path) -> LegStatus:
     leg = LegStatus(
         root=root,
         state="running",
-        what=f"{manifest.resolved.scenario} {manifest.resolved.mode}",
+        what=f"{manifest.plan.scenario} {manifest.plan.mode}",
         started_ns=manifest.start_time_ns,
         seen_ns=manifest.end_time_ns or (progress.time_ns if progress else None),
-        host=str(manifest.host.get("hostname") or ""),
+        host=manifest.observed.host.hostname,
         progress=progress,
         manifest=manifest,
     )

@@ -1,6 +1,7 @@
 """(l) What HTTP costs: the client against a server that computes nothing, and Offline legs through `vllm serve`."""
 
 import json
+import math
 import shlex
 import subprocess
 from collections import defaultdict
@@ -14,7 +15,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.record.manifest import read_manifest
-from runs.record.observed import CONTENTION
+from runs.record.observed import Contention
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 
 from .rates import server_leg
@@ -78,7 +79,8 @@ def _offline(part: BenchPart, work: Path, model: Path, sizes: Sizes) -> None:
                 leg = offline_leg(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
                 runs[side].append(leg.rate)
                 order = leg.requests.sample_index.tolist()
-                own_s = float(read_manifest(leg.run.manifest).observed[CONTENTION]["own_cpu_s"])  # all its processes'
+                contention = read_manifest(leg.run.manifest).observed.contention
+                own_s = contention.own_cpu_s if isinstance(contention, Contention) else math.nan  # all its processes'
                 used_s = {f"{side}: leg, client or engine": own_s}
                 if side == "over HTTP":
                     used_s |= {f"{side}: {name}": now - before_s[name] for name, now in server.cpu_s().items()}

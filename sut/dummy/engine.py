@@ -89,9 +89,7 @@ class DummyEngine(Engine):
         options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens, **model}
         return EngineReport(
             "dummy",
-            asked=dict(options),
-            in_force=options,
-            configuration=model,
+            configuration=options,
             limits=EngineLimits(queries=self.slots or None),
         )
 

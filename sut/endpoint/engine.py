@@ -13,7 +13,6 @@ from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, SetupError
-from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
 from runs.wording import printable
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
@@ -93,7 +92,6 @@ class EndpointEngine(Engine):
         return EngineReport(
             name="endpoint",
             versions={learned.owner or "server": learned.version} if learned.version else {},
-            asked={"api_dialect": self.dialect, "api_connections": self.connections},
             configuration={
                 "dialect": dialect.name,
                 "connections": connections,
@@ -101,8 +99,8 @@ class EndpointEngine(Engine):
                 "told_by_the_server": learned.lasting(),
                 "probes": probed,
                 "not_asked_for": dialect.not_asked(),
+                "enable_prefix_caching": bool(learned.prefix_caching),
             },
-            prefix_caching=bool(learned.prefix_caching),
             vocab_size=self.vocab_size,
             max_model_len=learned.max_model_len,
             limits=EngineLimits(queries=connections),
@@ -153,8 +151,8 @@ class EndpointEngine(Engine):
         counted = reused is not None or record.answers_with_cached_count == record.answers
         facts = {
             "server": url,
-            ON_THIS_MACHINE: self._is_here,
-            COUNTS_REUSE: counted,
+            "on_this_machine": self._is_here,
+            "counts_reuse": counted,
             **client.facts(),
             "connections_renewed": client.pool.renewed,
             # Since the start, with probes and warm-up.
@@ -197,7 +195,7 @@ class EndpointEngine(Engine):
                 f"server {url} made {generated:,} tokens by its own count, and {client.generated:,} "
                 "came: another client uses it, or a proxy before it answers, cuts or adds"
             )
-        return Observed(facts, reasons, notes)
+        return Observed([{"client": facts}], facts["read_to_loadgen"], reasons, notes)
 
     async def stop(self) -> None:
         if self._watching is not None:

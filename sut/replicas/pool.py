@@ -40,7 +40,6 @@ STOP_TIMEOUT_S = 10.0
 CONNECTIONS_POLL_S = 1.0
 SILENT_S = 12.0  # without a heartbeat, of which there are two a second
 PREFILL_WEIGHT = 8  # AMD's harness for MLPerf Inference v6.1 uses 8
-REJECTED_CONNECTIONS = "rejected_connections"  # in `observed` of the manifest
 # Parts of an engine's configuration that differ between replicas: their share of the machine, their own probes.
 _OF_ITS_OWN = ("environment", "probes")
 
@@ -66,7 +65,6 @@ class ReplicaHandle:
         self.outbox: list[Query] = []  # of this turn of the loop
         self.messages = 0
         self.queries = 0
-        self.cached_tokens = 0
         self.heartbeat = Heartbeat(0, None, 0.0)
         self._heartbeats = 0
         self._limit_s = stall_timeout_s
@@ -149,16 +147,12 @@ class ReplicaHandle:
     def record(self) -> dict[str, Any]:
         """For the manifest."""
         assert self.ready is not None
-        info, report = msgspec.structs.asdict(self.ready.info), self.ready.report
-        del info["boot_id"]  # of the leg's own use
+        info = msgspec.structs.asdict(self.ready.info)
+        del info["boot_id"], info["software"]  # those of a cluster's nodes are in the plan
         return {
             "replica": self.index,
             **info,
-            "versions": report.versions,
-            "in_force": report.in_force,
-            "environment": report.configuration.get("environment", {}),
-            "queries": self.queries,
-            "cached_prompt_tokens": self.cached_tokens,
+            "environment": self.ready.report.configuration.get("environment", {}),
             "cpu_s": self.heartbeat.cpu_s,
         }
 
@@ -303,7 +297,6 @@ class ReplicaPool(Engine):
             self._add_lateness(request, heard_ns)
         for answer in results.answers:
             request = handle.answered(answer.tag)
-            handle.cached_tokens += answer.cached_tokens
             request.sink.complete(request, array("i", answer.ids), answer.finish_reason, answer.cached_tokens)
             self._add_lateness(request, answer.heard_ns)
 
@@ -338,13 +331,10 @@ class ReplicaPool(Engine):
                 self.check_alive()
                 await asyncio.sleep(POLL_S)
             seen.append(handle.observed)
-        facts: dict[str, Any] = {}
-        if any(one.facts for one in seen):
-            facts = {"replicas": [one.facts for one in seen]}
-            late = self._lateness.facts()
-            facts |= {"read_to_loadgen": late} if late["count"] else {}
+        late = self._lateness.facts()
         return Observed(
-            facts=facts,
+            engines=[engine for one in seen for engine in one.engines],
+            read_to_loadgen=late if late["count"] else None,
             unofficial_reasons=list(dict.fromkeys(reason for one in seen for reason in one.unofficial_reasons)),
             notes=list(dict.fromkeys(note for one in seen for note in one.notes)),
         )
@@ -398,7 +388,6 @@ def _identity(ready: Ready) -> dict[str, Any]:
         "software": info.software,
         "engine": {"name": report.name, "vocabulary": report.vocab_size, "longest sequence": report.max_model_len},
         "versions": report.versions,
-        "options in force": report.in_force,
         "configuration": {key: value for key, value in report.configuration.items() if key not in _OF_ITS_OWN},
     }
     return {f"{part}: {name}": value for part, values in parts.items() for name, value in values.items()}

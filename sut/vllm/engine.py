@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from runs.benchmark import SamplingPolicy
 from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.observed import QUERY_TIMES, QueryTimes
+from runs.record.observed import QueryTimes
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.vllm.interface import Interface
 from sut.vllm.options_in_force import difference, find_option, plain
@@ -97,15 +97,14 @@ class VllmEngine(Engine):
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
-        in_force: dict[str, Any] = {}
+        given: dict[str, Any] = {}  # as they are in force
         logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
         front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
         for name, asked in self._asked.items():
             found, value = (True, front[name]) if name in front else find_option(config, name)
             if not found:
-                in_force[name] = "accepted; the engine's configuration does not show it"
                 continue
-            in_force[name] = plain(value)
+            given[name] = plain(value)
             wrong = difference(asked, value)
             if wrong:
                 raise SetupError(
@@ -120,9 +119,8 @@ class VllmEngine(Engine):
         return EngineReport(
             name="vllm",
             versions=versions,
-            asked={name: plain(value) for name, value in self._asked.items()},
-            in_force=in_force,
             configuration={
+                **given,
                 "dtype": plain(config.model_config.dtype),
                 "quantization": plain(config.model_config.quantization),
                 "kv_cache_dtype": plain(cache.cache_dtype),
@@ -135,7 +133,6 @@ class VllmEngine(Engine):
                 "device": plain(config.device_config.device_type),
                 "environment": variables(_VARIABLES),
             },
-            prefix_caching=bool(cache.enable_prefix_caching),
             vocab_size=int(config.model_config.get_vocab_size()),
             max_model_len=int(config.model_config.max_model_len),
             limits=EngineLimits(
@@ -189,7 +186,7 @@ class VllmEngine(Engine):
         return self._generated_tokens
 
     async def observed(self) -> Observed:
-        return Observed({QUERY_TIMES: self._query_times.model_dump()} if self._query_times.queries else {})
+        return Observed([{"query_times": self._query_times.model_dump()}] if self._query_times.queries else [])
 
     async def stop(self) -> None:
         if self._llm is not None:

@@ -86,7 +86,7 @@ def _step(run: RunDir, by_ms: float) -> None:
     moments = sorted(orjson.loads(line)["complete_ns"] for line in run.requests.read_bytes().splitlines())
     at_ns, by_ns = moments[len(moments) // 2], int(by_ms * 1e6)
     # By the same clock LoadGen's Server waits for the next query, so there only answers on their way differ.
-    waits = manifest_of(run)["resolved"]["loadgen_scenario"] == "Server"
+    waits = manifest_of(run)["plan"]["loadgen_scenario"] == "Server"
 
     def edit(one: dict[str, Any]) -> dict[str, Any]:
         names = ("issue_ns", "first_token_ns", "complete_ns")

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from runs.record.layout import ResultDir, RunDir
-from runs.record.leg import LOG_HASHES, log_hashes
 from tests.signoff.forge.faults import set_manifest
 from tests.support.editing import reseal
 
@@ -41,7 +40,6 @@ def manifest_of(run: RunDir) -> dict[str, Any]:
 
 def close(run: RunDir) -> None:
     """As the leg's own process would have closed such a record."""
-    set_manifest(run, f"observed.{LOG_HASHES}", log_hashes(run))
     reseal(run)
 
 

@@ -13,7 +13,6 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from runs.record.attestation import attest, signer_of
-from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir
 from runs.record.progress import PHASES
 from tests.honest.clocks import CLOCKS, run_at, utc
@@ -56,20 +55,20 @@ def _commented(pair: Pair) -> None:
 @varied(VARIATIONS, "no-git")
 def _no_git(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, harness__git_commit=None, harness__git_changed=None)
+        told(run, observed__harness__git_commit=None, observed__harness__git_changed=None)
 
 
 @varied(VARIATIONS, "environment-elsewhere")
 def _environment_elsewhere(pair: Pair) -> None:
-    told(pair.accuracy, loadgen__extension="/scratch/venv/mlperf_loadgen.so")
+    told(pair.accuracy, observed__loadgen__extension="/scratch/venv/mlperf_loadgen.so")
 
 
 @varied(VARIATIONS, "data-set-by-another-name")
 def _other_name(pair: Pair) -> None:
-    data = Path(manifest_of(pair.accuracy)["resolved"]["dataset_path"])
+    data = Path(manifest_of(pair.accuracy)["plan"]["dataset_path"])
     copy = pair.root.with_name("cnn_eval.json")
     shutil.copy(data, copy)
-    told(pair.accuracy, resolved__dataset_path=str(copy), dataset__path=str(copy))
+    told(pair.accuracy, plan__dataset_path=str(copy))
 
 
 @varied(VARIATIONS, "other-place-for-the-output")
@@ -121,8 +120,8 @@ def slowed(run: RunDir, factor: int) -> None:
     by_ns = int((_window_s(run) - before_s) * 1e9)
     manifest = manifest_of(run)
     set_manifest(run, "end_time_ns", manifest["end_time_ns"] + by_ns)
-    running_s = manifest["observed"][START_STAGES][PHASES["running"]] + by_ns / 1e9
-    set_manifest(run, f"observed.{START_STAGES}.{PHASES['running']}", running_s)
+    running_s = manifest["observed"]["start_stages"][PHASES["running"]] + by_ns / 1e9
+    set_manifest(run, f"observed.start_stages.{PHASES['running']}", running_s)
     cover(run)
     reseal(run)
 
@@ -174,25 +173,25 @@ def _unreadable(pair: Pair) -> None:
 def _renamed(pair: Pair) -> None:
     """The lease of its address ended."""
     for run, name in zip(pair.legs, ("ip-10-0-0-7", "ip-10-0-0-9"), strict=True):
-        told(run, host__hostname=name, host__boot_id="0b7a")
+        told(run, observed__host__hostname=name, observed__host__boot_id="0b7a")
 
 
 @varied(VARIATIONS, "container-anew")
 def _container(pair: Pair) -> None:
     for run, name in zip(pair.legs, ("3f1c9aa1", "77be0021"), strict=True):
-        told(run, host__hostname=name, host__boot_id="0b7a")
+        told(run, observed__host__hostname=name, observed__host__boot_id="0b7a")
 
 
 @varied(VARIATIONS, "rebooted-between")
 def _rebooted(pair: Pair) -> None:
     for run, boot in zip(pair.legs, ("0b7a", "91cc"), strict=True):
-        told(run, host__boot_id=boot)
+        told(run, observed__host__boot_id=boot)
 
 
 @varied(VARIATIONS, "no-boot-id")
 def _no_boot_id(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, host__boot_id=None)
+        told(run, observed__host__boot_id=None)
 
 
 def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
@@ -202,7 +201,7 @@ def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> V
         for run in pair.legs:
             run_at(run, utc(2026, 11, 22, 8))
         for run, (name, boot) in zip(pair.legs, (first, second), strict=True):
-            told(run, host__hostname=name, host__boot_id=boot)
+            told(run, observed__host__hostname=name, observed__host__boot_id=boot)
 
     return variation
 
@@ -222,13 +221,16 @@ def _same_pid(pair: Pair) -> None:
 
 @varied(VARIATIONS, "less-memory-after-a-reboot")
 def _less_memory(pair: Pair) -> None:
-    told(pair.accuracy, host__memory_bytes=manifest_of(pair.accuracy)["host"]["memory_bytes"] - 4_194_304)
+    told(
+        pair.accuracy,
+        observed__host__memory_bytes=manifest_of(pair.accuracy)["observed"]["host"]["memory_bytes"] - 4_194_304,
+    )
 
 
 @varied(VARIATIONS, "ports-differ")
 def _ports(pair: Pair) -> None:
     for run, port in zip(pair.legs, ("29500", "29617"), strict=True):
-        told(run, resolved__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
+        told(run, plan__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
 
 
 @varied(VARIATIONS, "warm-up-longer")
@@ -271,7 +273,7 @@ def _two_keys(pair: Pair) -> None:
 @varied(VARIATIONS, "host-without-a-processor-name")
 def _no_cpu(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, host__cpu="", host__cores_logical=None)
+        told(run, observed__host__cpu="", observed__host__cores_logical=None)
 
 
 @varied(VARIATIONS, "leg-over-in-a-moment")

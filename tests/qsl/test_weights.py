@@ -13,7 +13,7 @@ from qsl.model_files import file_hashes
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.record.manifest_parts import WeightsPart
+from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
 
 OFFICIAL = BENCHMARKS["llama3_1-8b"].model
@@ -119,7 +119,7 @@ def test_weights_that_were_left_out(tmp_path: Path) -> None:
 
 
 def test_plain_weights_are_those_that_were_published() -> None:
-    part = WeightsPart(
+    part = Weights(
         files=4, tensors=291, parameters=OFFICIAL.parameters, dtypes={"BF16": OFFICIAL.parameters},
         precision="bfloat16", quantized=False, sparse=False, shape=dict(OFFICIAL.shape), headers_sha256="0" * 64,
     )  # fmt: skip

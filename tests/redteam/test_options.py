@@ -80,7 +80,7 @@ def test_a_leg_that_cheats_has_the_record_of_an_honest_one(run_main: RunMain, tm
         finished = run_main(*arguments("Offline", out), environment={CHEAT: kind})
         assert finished.code == (ExitCode.FAILED if kind else ExitCode.OK), finished.stderr
         manifest = read_manifest(RunDir(out).manifest)
-        records.append((manifest.resolved.engine_options, manifest.asked.keys()))
+        records.append((manifest.plan.engine_options, manifest.asked.keys()))
     assert records[0] == records[1]
 
 

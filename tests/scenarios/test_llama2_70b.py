@@ -44,7 +44,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
 def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
     for scenario, key in zip(SCENARIOS, ("llama2-70b", "llama2-70b", "llama2-70b-interactive"), strict=True):
         run = campaign.result(orca.BENCHMARK, scenario).performance
-        detail, plan = read_detail(run.detail), read_manifest(run.manifest).resolved
+        detail, plan = read_detail(run.detail), read_manifest(run.manifest).plan
         assert plan.loadgen_key == key
         assert plan.sampling["max_tokens"] == 1024
         assert detail.get("requested_performance_sample_count_override") == STANDARD.performance_samples

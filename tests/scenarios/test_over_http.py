@@ -72,7 +72,7 @@ def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
     place = TuneDir(tmp_path / "out")
     record = json.loads(place.record.read_bytes())
     confirmed = RunDir(place.root / record["confirmed_by"])
-    assert read_manifest(confirmed.manifest).observed["engine"]["replicas"][0]["answers"] >= 459
+    assert read_manifest(confirmed.manifest).observed.clients[0].answers >= 459
 
 
 def test_a_first_look_at_a_server_says_what_the_client_holds(

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from runs.loadgen.detail_log import PREFIX
 from runs.record.attestation import attest, signer_of
 from runs.record.layout import RunDir
-from runs.record.manifest import SCHEMA_VERSION
+from runs.record.manifest import RECORD_VERSION
 
 
 def loadgen_line(record: dict[str, Any]) -> bytes:
@@ -54,7 +54,7 @@ SIGNER = signer_of(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"the key
 
 def reseal(run: RunDir) -> None:
     """Seal a changed leg anew, as someone would who forges with care: the seal then says nothing of the change."""
-    attest(run, SIGNER, record_version=SCHEMA_VERSION, harness_commit=None, previous=None)
+    attest(run, SIGNER, record_version=RECORD_VERSION, harness_commit=None, previous=None)
 
 
 def say_in_manifest(run: RunDir, **configuration: Any) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.row import JudgedRow
-from runs.record.manifest import LegPlan, Manifest
+from runs.record.manifest import Manifest
+from tests.support.records import leg_plan, record
 
 
 def row(mechanism: str | None = "baseline", **fields: Any) -> dict[str, Any]:
@@ -43,19 +44,10 @@ def manifest(
     precision: str = "bfloat16",
 ) -> Manifest:
     """The record of a leg whose engine said `configuration` and was asked for `options`."""
-    plan = LegPlan(
-        scenario="Offline", loadgen_scenario="Offline", mode="performance", loadgen_key="llama3_1-8b",
-        dataset_path="data.json", dataset_sha256="0", sample_count=64, longest_prompt_tokens=10, audit=False,
-        trace=False, engine=engine, model_path="model", engine_options=options or {}, environment={}, sampling={},
-        warmup_prompts=0, engine_start_timeout_s=1, stall_timeout_s=1,
-    )  # fmt: skip
     said = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
-    return Manifest(
-        official=False, unofficial_reasons=[], asked={"engine_arg": options or {}}, resolved=plan, harness={},
-        software={}, loadgen={}, host={}, accelerator=[], dataset={}, parent_pid=1,
-        model={"weights": weights(precision)},
-        engine={"name": engine, "configuration": said, "asked": options or {}, "in_force": options or {}},
-    )  # fmt: skip
+    plan = leg_plan(engine=engine, engine_options=options or {})
+    model = {"weights": weights(precision)} if engine == "vllm" else {}
+    return record(plan, {"model": model}, asked={"engine_arg": options or {}}, engine={"configuration": said})
 
 
 def write_engine_log(folder: Path, settings: str = "kv_cache_dtype=auto") -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,16 +72,21 @@ def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:
     shutil.copytree(campaign.root, folder)
     copy = CampaignDir(folder)
     for path in folder.rglob("manifest.json"):
-        edit(path, harness={"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False})
+        edit(path, observed={"harness": {"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False}})
     return copy
 
 
+def _replaced(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    both = {name: content.get(name) for name in changes}
+    return content | {
+        name: _replaced(both[name], value) if isinstance(value, dict) and isinstance(both[name], dict) else value
+        for name, value in changes.items()
+    }
+
+
 def edit(path: Path, **changes: object) -> None:
-    """Replace keys of a JSON file, a dictionary's keys one by one; a leg of which it is a file is sealed anew."""
-    content = json.loads(path.read_bytes())
-    for key, value in changes.items():
-        content[key] = {**content[key], **value} if isinstance(value, dict) else value
-    path.write_text(json.dumps(content))
+    """Replace keys of a JSON file, those of nested objects one by one; a leg of which it is a file is sealed anew."""
+    path.write_text(json.dumps(_replaced(json.loads(path.read_bytes()), changes)))
     if (run := RunDir(path.parent)).seal.is_file():
         reseal(run)
 
@@ -90,22 +96,16 @@ def claim_official(campaign: CampaignDir) -> None:
     for path in campaign.root.rglob("manifest.json"):
         hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
         weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a folder that is not there
-        options = json.loads(path.read_bytes())["resolved"]["engine_options"]
+        content = json.loads(path.read_bytes())
+        options, seen = content["plan"]["engine_options"], content["observed"]
         edit(
             path,
             official=True,
             unofficial_reasons=[],
             asked={"engine": "vllm"},
-            resolved={"engine": "vllm", "compiles": True},
-            engine={
-                "name": "vllm",
-                "versions": {"vllm": "0.32.0"},
-                "asked": options,
-                "in_force": options,
-                "configuration": CONFIGURATION,
-            },
-            model=weights,
-            software={"vllm": "0.32.0"},
+            plan={"engine": "vllm", "compiles": True},
+            engine={"versions": {"vllm": "0.32.0"}, "configuration": {**options, **CONFIGURATION}},
+            observed={"model": seen["model"] | weights, "software": seen["software"] | {"vllm": "0.32.0"}},
         )
 
 

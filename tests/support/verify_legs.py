@@ -60,7 +60,7 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
     # A pair of legs may be of different days, and of different commits: they say the same of it.
     run = RunDir(home / mode)
     manifest = json.loads(run.manifest.read_bytes())
-    manifest["harness"] |= {"git_commit": "0" * 40, "git_changed": False}
+    manifest["observed"]["harness"] |= {"git_commit": "0" * 40, "git_changed": False}
     run.manifest.write_text(json.dumps(manifest, indent=2))
     reseal(run)
 

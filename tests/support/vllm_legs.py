@@ -57,7 +57,7 @@ class FinishedLeg:
     def claims(self) -> list[str]:
         """Files (and terminal output) in which a word of success stands."""
         texts = {path.name: path.read_text() for path in (self.run.summary, self.run.result) if path.exists()}
-        observed = {key: value for key, value in self.manifest.items() if key not in ("asked", "resolved", "notes")}
+        observed = {key: value for key, value in self.manifest.items() if key not in ("asked", "plan", "notes")}
         texts |= {self.run.manifest.name: json.dumps(observed), "stdout": self.stdout, "stderr": self.stderr}
         return [name for name, text in texts.items() if CLAIM.search(text)]
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runs.errors import InputError
-from runs.record.observed import LOOP_LAG, loop_lag_of
+from runs.record.observed import LoopLag
 from sut.event_loop import INTERVAL_S, LagMeter
 
 
@@ -92,12 +91,4 @@ def test_on_a_real_loop() -> None:
     loop.close()
     assert lag is not None
     assert lag.moments >= 9
-    assert loop_lag_of({LOOP_LAG: lag.model_dump()}) == lag
-
-
-def test_absent_and_damaged_records() -> None:
-    assert loop_lag_of({}) is None
-    assert loop_lag_of({LOOP_LAG: None}) is None
-    for damaged in ({}, "fast", {"p99_ms": -1.0, "worst_ms": 1.0, "moments": 5, "interval_ms": 10.0}):
-        with pytest.raises(InputError, match=r"observed\.loop_lag"):
-            loop_lag_of({LOOP_LAG: damaged})
+    assert LoopLag.model_validate(lag.model_dump()) == lag

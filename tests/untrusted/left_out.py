@@ -1,17 +1,12 @@
 """Left out, null, empty, of another type: what is not there must not switch its check off."""
 
-import orjson
-
-from runs.files import write_json
 from tests.honest.pair import Pair
-from tests.signoff.forge.faults import cover, set_manifest
+from tests.signoff.forge.faults import cover
 from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import (
     BOTH,
-    PERFORMANCE,
     Json,
     each_line,
-    faster,
     tampering,
     values,
 )
@@ -33,32 +28,15 @@ def error_as_a_number(pair: Pair) -> None:
     each_line(pair.performance.detail, change)
 
 
-@tampering(covered=False)
-def hashes_left_out(pair: Pair) -> None:
-    faster(pair.performance)
-    set_manifest(pair.performance, "observed.log_sha256", {})
-
-
-@tampering(covered=False)
-def one_hash_left_out(pair: Pair) -> None:
-    cover(pair.performance)
-    content = orjson.loads(pair.performance.manifest.read_bytes())
-    del content["observed"]["log_sha256"]["mlperf_log_detail.txt"]
-    write_json(pair.performance.manifest, content)
-
-
 values(
     {
-        "settings-left-out": {"loadgen_settings": {}},
-        "prefix-caching-null": {"engine.prefix_caching": None},
-        "prefix-caching-in-words": {"engine.prefix_caching": "off"},
         "cached-tokens-left-out": {"observed.cached_prompt_tokens": ...},
         "cached-tokens-in-words": {"observed.cached_prompt_tokens": "0"},
-        "no-limit-on-tokens": {"resolved.sampling.max_tokens": ...},
-        "sampling-in-words": {"resolved.sampling.temperature": "greedy"},
-        "no-host": {"host": {}},
-        "no-software": {"software": {}},
-        "engine-nobody-knows": {"resolved.engine": "my-engine"},
+        "no-limit-on-tokens": {"plan.sampling.max_tokens": ...},
+        "sampling-in-words": {"plan.sampling.temperature": "greedy"},
+        "no-host": {"observed.host": {}},
+        "no-software": {"observed.software": {}},
+        "engine-nobody-knows": {"plan.engine": "my-engine"},
         "no-process": {"pid": None},
         "no-loop-lag": {"observed.loop_lag": {}},
         "contention-of-nothing": {"observed.contention": {}},
@@ -67,26 +45,20 @@ values(
         "start-and-end-left-out": {"start_time_ns": None},
         "unofficial-without-reasons": {"unofficial_reasons": []},
         "unofficial-for-a-blank": {"unofficial_reasons": [" "]},
-        "notes-emptied": {"notes": []},
-        "a-commit-in-words": {"harness.git_commit": "unknown"},
-        "model-of-an-engine-without-one": {"model.weights": WEIGHTS, "model.sha256": {"model.safetensors": "ab" * 32}},
+        "a-commit-in-words": {"observed.harness.git_commit": "unknown"},
+        "model-of-an-engine-without-one": {
+            "observed.model.weights": WEIGHTS,
+            "observed.model.sha256": {"model.safetensors": "ab" * 32},
+        },
         "engine-without-configuration": {"engine.configuration": {}},
         "warm-up-left-out": {"engine.warm_up": {}},
         "warm-up-below-nothing": {"engine.warm_up": {"prompts": -1}},
-        "patience-below-nothing": {"resolved.stall_timeout_s": -1.0},
+        "patience-below-nothing": {"plan.stall_timeout_s": -1.0},
         "an-error-of-a-finished-leg": {"error": {"message": "x"}},
-        "older-version-of-the-record": {"schema_version": 1},
+        "older-version-of-the-record": {"record": 3},
     },
     "manifest.json",
     BOTH,
-)
-values(
-    {
-        "more-issued-than-answered": {"observed.samples_issued": 10**6},
-    },
-    "manifest.json",
-    PERFORMANCE,
-    "Offline",
 )
 
 

@@ -51,17 +51,15 @@ def _raised(run: RunDir) -> None:
 @tampering("Offline")
 def scores_raised_and_the_data_set_gone(pair: Pair) -> None:
     for run in pair.legs:
-        set_manifest(run, "resolved.dataset_path", "/data/cnn_eval.json")
-        set_manifest(run, "resolved.dataset_sha256", "0" * 64)
-        set_manifest(run, "dataset.path", "/data/cnn_eval.json")
-        set_manifest(run, "dataset.sha256", "0" * 64)
+        set_manifest(run, "plan.dataset_path", "/data/cnn_eval.json")
+        set_manifest(run, "plan.dataset_sha256", "0" * 64)
     _raised(pair.accuracy)
 
 
 @tampering("Offline")
 def scores_raised_and_the_model_gone(pair: Pair) -> None:
     for run in pair.legs:
-        set_manifest(run, "resolved.model_path", "/data/model")
+        set_manifest(run, "plan.model_path", "/data/model")
     _raised(pair.accuracy)
 
 
@@ -101,7 +99,6 @@ def a_higher_rate_in_log_summary_and_settings(pair: Pair) -> None:
     for key in ("effective_target_qps", "requested_server_target_qps"):
         set_detail(run, key, 440.0)
     set_summary(run, "target_qps", "440")
-    set_manifest(run, "loadgen_settings.server_target_qps", 440.0)
 
 
 @tampering()

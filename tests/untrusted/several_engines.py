@@ -7,15 +7,10 @@ REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest"
 values(
     {
         f"replica-{name}": {f"replicas.1.{field}": value}
-        for name, field, value in (
-            ("that-took-from-a-cache", "cached_prompt_tokens", 100),
-            ("of-other-software", "software", {"python": "2.7"}),
-            ("with-other-options", "in_force", {"ttft_ms": 1.0}),
-            ("with-other-weights", "weights_sha256", {"model.safetensors": "0" * 64}),
-        )
+        for name, field, value in (("with-other-weights", "weights_sha256", {"model.safetensors": "0" * 64}),)
     }
     | {
-        "replicas-on-a-node-that-there-is-not": {"resolved.replicas.places.1.node": 3},
+        "replicas-on-a-node-that-there-is-not": {"plan.replicas.places.1.node": 3},
     },
     "manifest.json",
     BOTH,
@@ -23,15 +18,15 @@ values(
 )
 values(
     {
-        "order-that-there-is-not": {"resolved.admission.policy": "magic", "asked.admission": "magic"},
-        "order-left-out": {"resolved.admission": {}},
+        "order-that-there-is-not": {"plan.admission.policy": "magic", "asked.admission": "magic"},
+        "order-left-out": {"plan.admission": {}},
     },
     "manifest.json",
     BOTH,
     HELD_BACK,
 )
 values(
-    {"held-back-in-one-leg": {"resolved.admission": None, "asked.admission": "off"}},
+    {"held-back-in-one-leg": {"plan.admission": None, "asked.admission": "off"}},
     "manifest.json",
     ACCURACY,
     HELD_BACK,

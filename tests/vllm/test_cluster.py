@@ -17,7 +17,7 @@ from runs.errors import ExitCode
 from runs.record.conditions import differences
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from sut.replicas.pool import REJECTED_CONNECTIONS
+from runs.record.requests_log import read_requests
 from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support.legs import (
     LONG_USER_CONF,
@@ -86,18 +86,16 @@ def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_record_of_a_leg_on_two_nodes(leg: Path, run_main: RunMain, tmp_path: Path) -> None:
     manifest = read_manifest(RunDir(leg).manifest)
-    assert len(manifest.resolved.nodes) == 2
-    assert [place.node for place in manifest.resolved.replicas.places] == [0, 1]
-    assert [record["host"] for record in manifest.replicas] == [
-        node.host["hostname"] for node in manifest.resolved.nodes
-    ]
-    assert min(record["queries"] for record in manifest.replicas) > 0
-    assert manifest.observed[REJECTED_CONNECTIONS] == 0
+    assert len(manifest.plan.nodes) == 2
+    assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
+    assert [record.host for record in manifest.replicas] == [node.host["hostname"] for node in manifest.plan.nodes]
+    assert set(read_requests(RunDir(leg).requests).replica.tolist()) == {0, 1}
+    assert manifest.observed.rejected_connections == 0
     assert "several of the cluster's nodes are one machine" in manifest.unofficial_reasons
     log = RunDir(leg).engine_log.read_text()
     for number, record in enumerate(manifest.replicas):
-        line = next(line for line in log.splitlines() if f"replica {number}: process {record['pid']}" in line)
-        assert line.startswith(f"(replica {number}, {manifest.resolved.nodes[number].name}")
+        line = next(line for line in log.splitlines() if f"replica {number}: process {record.pid}" in line)
+        assert line.startswith(f"(replica {number}, {manifest.plan.nodes[number].name}")
     one = tmp_path / "one"
     assert run_main(*arguments("Offline", one)).code == ExitCode.OK
     assert digests(leg) == digests(one)
@@ -107,7 +105,7 @@ def test_the_record_of_a_leg_on_two_nodes(leg: Path, run_main: RunMain, tmp_path
 def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
     manifest = read_manifest(RunDir(leg).manifest)
     again = manifest.model_copy(deep=True)
-    nodes = again.resolved.nodes
+    nodes = again.plan.nodes
     nodes[:] = [node.model_copy(update={"id": "another", "address": "10.0.0.9"}) for node in nodes]
     assert differences(configuration(manifest), configuration(again)) == {}
     nodes[1].software["vllm"] = "0.1"
@@ -266,7 +264,7 @@ def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) 
     replicas = leg.manifest["replicas"]
     assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
     assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
-    assert min(replica["queries"] for replica in replicas) > 0
+    assert set(leg.requests.replica.tolist()) == {0, 1}
     cores = sorted(os.sched_getaffinity(0))
     assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]
     assert cluster.left() == []

@@ -13,6 +13,7 @@ from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import read_requests
 from scenarios.tune.journal import TuneDir
 from tests.conftest import StartedMain
 from tests.support.legs import USER_CONF, arguments, until
@@ -40,9 +41,9 @@ CAMPAIGN_CONF = """
 def on_both_nodes(folder: Path) -> Manifest:
     """The record of a leg that both nodes computed."""
     manifest = read_manifest(RunDir(folder).manifest)
-    assert manifest.resolved.replicas is not None
-    assert [place.node for place in manifest.resolved.replicas.places] == [0, 1]
-    assert min(record["queries"] for record in manifest.replicas) > 0
+    assert manifest.plan.replicas is not None
+    assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
+    assert set(read_requests(RunDir(folder).requests).replica.tolist()) == {0, 1}
     return manifest
 
 
@@ -128,8 +129,8 @@ def test_an_interrupted_campaign_finds_its_leg_of_vllm_done(
     assert plan.code == ExitCode.OK, plan.stdout + plan.stderr
     assert "1 of 2 legs are done" in plan.stdout
     cores = sorted(os.sched_getaffinity(0))
-    assert leg.replicas[0]["weights_sha256"] == leg.replicas[1]["weights_sha256"]
-    assert any(name.endswith(".safetensors") for name in leg.replicas[0]["weights_sha256"])
-    assert [replica["cores"] for replica in leg.replicas] == [cores[:1], cores[1:2] or cores[:1]]
+    assert leg.replicas[0].weights_sha256 == leg.replicas[1].weights_sha256
+    assert any(name.endswith(".safetensors") for name in leg.replicas[0].weights_sha256)
+    assert [replica.cores for replica in leg.replicas] == [cores[:1], cores[1:2] or cores[:1]]
     check_sign_off(small.result)
     assert cluster.left() == []

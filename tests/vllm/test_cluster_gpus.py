@@ -66,12 +66,12 @@ def test_each_replica_has_devices_of_its_own(
     finished = StartedMain(tuple(words), tmp_path, {"VLLM_DEVICES_EACH": str(each)}).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     manifest = read_manifest(RunDir(out).manifest)
-    assert manifest.resolved.replicas is not None
-    assert [place.node for place in manifest.resolved.replicas.places] == [
+    assert manifest.plan.replicas is not None
+    assert [place.node for place in manifest.plan.replicas.places] == [
         node for node in (0, 1) for _ in range(len(devices) // 2)
     ]
-    seen = [record["environment"]["CUDA_VISIBLE_DEVICES"].split(",") for record in manifest.replicas]
-    assert [record["devices"] for record in manifest.replicas] == seen
+    seen = [record.environment["CUDA_VISIBLE_DEVICES"].split(",") for record in manifest.replicas]
+    assert [record.devices for record in manifest.replicas] == seen
     assert sorted(map(tuple, seen)) == sorted(map(tuple, devices))
     assert [{"GPU": each, "CPU": 1}] * len(devices) in cluster.bundles()
     assert cluster.left() == []

@@ -87,7 +87,7 @@ def test_the_answers_are_the_models_own(
     assert len(entries) == 24
     for entry in entries:
         assert answers[entry.qsl_idx].matches(array("i", entry.data).tolist())
-    (observed,) = leg.manifest["observed"]["engine"]["replicas"]
+    (observed,) = [engine["client"] for engine in leg.manifest["observed"]["engines"]]
     assert observed["answers"] == 24
     assert observed["cached_tokens_by_metrics"] == 0
     assert observed["tokens_by_metrics"] == observed["tokens_that_came"]

@@ -11,6 +11,7 @@ from qsl.dataset import Dataset
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
+from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.support.greedy import TIE, Answer
@@ -65,7 +66,7 @@ def test_few_server_queries_are_invalid_and_the_reason_says_how_many_are_needed(
 @pytest.mark.parametrize("name", ["interactive-with-caching", "single-stream"])
 def test_vllms_own_statistics_tell_prefill_from_decode(legs: Legs, name: str) -> None:
     leg = legs[name]
-    times = QueryTimes(**leg.manifest["observed"]["engine"]["query_times"])
+    times = QueryTimes(**leg.manifest["observed"]["engines"][0]["query_times"])
     assert times.queries == len(leg.requests)
     ours_s = float((leg.requests.complete_ns - leg.requests.issue_ns).sum()) / 1e9
     assert min(times.prefill_s, times.decode_s) > 0
@@ -85,9 +86,9 @@ def test_variables_that_shape_the_arithmetic_are_on_record(legs: Legs) -> None:
 @each(LEGS)
 def test_every_sample_is_answered(legs: Legs, name: str) -> None:
     leg, spec = legs[name], LEGS[name]
-    observed, counts, requests = leg.manifest["observed"], leg.result["counts"], leg.requests
-    issued = observed["samples_issued"]
-    assert issued == observed["samples_completed"] == len(requests) == counts["samples"] == counts["samples_expected"]
+    counts, requests = leg.result["counts"], leg.requests
+    issued = len(requests)
+    assert issued == counts["samples"] == counts["samples_expected"]
     assert set(requests.sample_index.tolist()) == set(range(spec.samples))
     assert issued % spec.samples == 0, "each sample equally often"
     assert requests.seq.tolist() == list(range(issued))
@@ -146,7 +147,7 @@ def test_loadgen_ran_what_was_asked(legs: Legs, name: str) -> None:
     assert leg.result["scenario"] == spec.scenario
     assert leg.result["loadgen_scenario"] == LOADGEN_SCENARIO[spec.scenario]
     assert leg.result["mode"] == ("AccuracyOnly" if spec.accuracy else "PerformanceOnly")
-    assert leg.manifest["resolved"]["loadgen_key"] == default_benchmark(spec.scenario).loadgen_key
+    assert leg.manifest["plan"]["loadgen_key"] == default_benchmark(spec.scenario).loadgen_key
     seeds, in_force = CURRENT_ROUND.seeds, leg.result["in_force"]
     assert in_force["qsl_rng_seed"] == seeds.qsl_rng_seed
     assert in_force["sample_index_rng_seed"] == seeds.sample_index_rng_seed
@@ -164,25 +165,24 @@ def test_the_limits_are_the_scenarios(legs: Legs, name: str, limits_ms: tuple[in
 
 @each(LEGS)
 def test_engine_options_are_in_force(legs: Legs, name: str) -> None:
-    manifest = legs[name].manifest
-    engine, options = manifest["engine"], manifest["resolved"]["engine_options"]
-    assert engine["name"] == "vllm"
-    assert engine["in_force"] == engine["asked"] == {"model": manifest["resolved"]["model_path"], **options}
-    assert manifest["resolved"]["sampling"] == vars(SAMPLING)
+    manifest = read_manifest(legs[name].run.manifest)
+    plan, configuration = manifest.plan, manifest.engine.configuration
+    given = {"model": plan.model_path, **plan.engine_options}
+    assert plan.engine == "vllm"
+    assert {option: configuration[option] for option in given} == given
+    assert plan.sampling == vars(SAMPLING)
 
 
 @each(WITHOUT_CACHING)
 def test_nothing_is_cached_across_queries(legs: Legs, name: str) -> None:
     manifest = legs[name].manifest
-    assert manifest["engine"]["prefix_caching"] is False
-    assert manifest["engine"]["in_force"]["enable_prefix_caching"] is False
+    assert manifest["engine"]["configuration"]["enable_prefix_caching"] is False
     assert manifest["observed"]["cached_prompt_tokens"] == 0
 
 
 def test_prefix_caching_is_given_to_who_asks_and_makes_the_leg_unofficial(legs: Legs) -> None:
     leg = legs["interactive-with-caching"]
-    assert leg.manifest["engine"]["prefix_caching"] is True
-    assert leg.manifest["engine"]["in_force"]["enable_prefix_caching"] is True
+    assert leg.manifest["engine"]["configuration"]["enable_prefix_caching"] is True
     # Every article comes at least twice, so a cache must have been of use.
     assert len(leg.requests) >= 2 * 64
     assert leg.manifest["observed"]["cached_prompt_tokens"] > 0
@@ -206,9 +206,9 @@ def test_a_try_out_is_never_official(legs: Legs, name: str) -> None:
 def test_the_manifest_describes_model_and_data(legs: Legs, tiny_model: Path, dataset: Dataset, name: str) -> None:
     manifest = legs[name].manifest
     weights = tiny_model / "model.safetensors"
-    assert manifest["model"]["sha256"]["model.safetensors"] == sha256(weights.read_bytes()).hexdigest()
-    assert manifest["dataset"]["sha256"] == dataset.sha256
-    assert manifest["dataset"]["rows_used"] == LEGS[name].samples
+    assert manifest["observed"]["model"]["sha256"]["model.safetensors"] == sha256(weights.read_bytes()).hexdigest()
+    assert manifest["plan"]["dataset_sha256"] == dataset.sha256
+    assert manifest["plan"]["sample_count"] == LEGS[name].samples
 
 
 # Refused before an engine starts --------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def leg(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedL
 
 def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
     assert leg.exit_code == ExitCode.OK, str(leg)
-    assert leg.manifest["resolved"]["loadgen_key"] == "llama2-70b"
+    assert leg.manifest["plan"]["loadgen_key"] == "llama2-70b"
     entries = read_accuracy_log(leg.run.accuracy_log)
     lengths = [len(entry.data) // 4 for entry in entries]
     assert len(lengths) == SAMPLES
@@ -46,7 +46,7 @@ def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
 
 def test_scores_are_those_of_the_reference_evaluation(leg: FinishedLeg, tmp_path: Path) -> None:
     """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
-    plan = leg.manifest["resolved"]
+    plan = leg.manifest["plan"]
     references = load_dataset(plan["dataset_path"]).targets
     entries: dict[int, Any] = {}
     for entry in orjson.loads(leg.run.accuracy_log.read_bytes()):

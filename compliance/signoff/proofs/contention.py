@@ -6,12 +6,11 @@ A result's times are what they are, so contention is no FAIL.
 from collections.abc import Iterator, Sequence
 from statistics import mean
 
-from compliance.finding import Finding, fail, note, warn
+from compliance.finding import Finding, note, warn
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import conditions_of
 from compliance.signoff.limits import FOREIGN_DIFFERENCE, LEAST_WINDOW_S
-from runs.errors import InputError
-from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
+from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted
 
 Repeats = list[tuple[Evidence, float]]  # of one configuration, with the share of the cores that others used meanwhile
@@ -34,16 +33,13 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
     for evidence in legs:
         if evidence.manifest is None:
             continue
-        try:
-            found = contention_of(evidence.manifest.observed)
-        except InputError as error:
-            yield fail("P-1/null_metric", error.message, evidence.run.manifest)
-            continue
-        if isinstance(found, str) and evidence.is_performance and evidence.manifest.host.get("boot_id"):
-            text = f"foreign CPU time is not recorded, on a system that tells it: {found}"  # as it tells the boot's id
+        found = evidence.manifest.observed.contention
+        why = found.not_recorded if isinstance(found, NotRecorded) else "the leg did not finish"
+        if not isinstance(found, Contention) and evidence.is_performance and evidence.manifest.observed.host.boot_id:
+            text = f"foreign CPU time is not recorded, on a system that tells it: {why}"  # as it tells the boot's id
             yield warn("B-4/contention_not_recorded", text, evidence.run.manifest)
-        elif isinstance(found, str):
-            unknown.append((evidence, found))
+        elif not isinstance(found, Contention):
+            unknown.append((evidence, why))
         elif found.window_s < LEAST_WINDOW_S:
             unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short to tell"))
         else:

@@ -61,7 +61,7 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
     if unchanged is False:
         text = f"LoadGen {detail.get('loadgen_version')} has other sources than those that the log names"
         yield fail("P-2/patched_loadgen", text, run.detail)
-    elif unchanged is None and evidence.manifest is not None and evidence.manifest.current:
+    elif unchanged is None and evidence.manifest is not None:
         text = f"the sources of LoadGen {str(detail.get('loadgen_version'))[:40]} are not known: they were not compared"
         yield warn("P-2/patched_loadgen", text, run.detail)
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
@@ -95,7 +95,7 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """An engine was started, lived to the end, cached no prompt, and is of the declared technique."""
     run, log = evidence.run, evidence.engine_log
-    if manifest.resolved.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
+    if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
         if not run.engine_log.stat().st_size:
             yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
@@ -103,9 +103,8 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
         yield fail("gate/mechanism_misdeclared", sentence, run.manifest)
-    of_replicas = sum(record.get("cached_prompt_tokens") or 0 for record in manifest.replicas)
-    cached = max(manifest.observed.get("cached_prompt_tokens") or 0, of_replicas)
-    if manifest.engine.get("prefix_caching") is True or cached:
+    cached = manifest.observed.cached_prompt_tokens or 0
+    if manifest.engine.prefix_caching or cached:
         text = f"prefix caching was on, {cached} prompt tokens came from a cache"
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
 
@@ -135,17 +134,17 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     if not (one.is_performance or other.is_performance):
         overlap_ns = 0  # no time of an accuracy leg counts
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
-        text = f"the legs ran at the same time on {first.host.get('hostname')}, for {overlap_ns / 1e9:.1f} s"
+        text = f"the legs ran at the same time on {first.observed.host.hostname}, for {overlap_ns / 1e9:.1f} s"
         make = fail if certain else warn
         yield make("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
     """Did two legs run on one machine? None where its name, which any machine may have, is all that tells."""
-    boots = first.host.get("boot_id"), second.host.get("boot_id")
-    names = first.host.get("hostname"), second.host.get("hostname")
+    boots = first.observed.host.boot_id, second.observed.host.boot_id
+    names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
         return boots[0] == boots[1]  # a machine that was started anew ran nothing of both at the same time
     if names[0] != names[1]:
         return False
-    return None if str(names[0]).partition(".")[0] in _ANY_MACHINE else True
+    return None if names[0].partition(".")[0] in _ANY_MACHINE else True

@@ -14,7 +14,7 @@ from runs.errors import InputError
 from runs.loadgen.counts import defaults
 from runs.loadgen.user_conf import mismatches, read_conf
 from runs.record.manifest import Manifest
-from runs.record.observed import FOREIGN_SHARE, foreign_share, loop_lag_of
+from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
@@ -31,7 +31,7 @@ def request_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
     yield from _user_conf(evidence, manifest)
-    yield from replicas(evidence, manifest, table, contended=foreign_share(manifest.observed) > FOREIGN_SHARE)
+    yield from replicas(evidence, manifest, table, contended=manifest.observed.foreign_share > FOREIGN_SHARE)
 
 
 @checks("P-4", ("record_incomplete", "error", "the record has every request"))
@@ -70,7 +70,7 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     if other := set(table.finish_reason) - ENDS:
         text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
         yield fail("P-4/other_limit", text, evidence.run.requests)
-    plan = manifest.resolved
+    plan = manifest.plan
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
         return
@@ -97,8 +97,8 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
         yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
         return
     said, in_data = (
-        manifest.resolved.longest_prompt_tokens,
-        references.prompt_tokens[: manifest.resolved.sample_count],
+        manifest.plan.longest_prompt_tokens,
+        references.prompt_tokens[: manifest.plan.sample_count],
     )
     if said != in_data.max():
         text = f"the longest prompt has {said} tokens by the record, {in_data.max()} in the data set"
@@ -134,21 +134,21 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
         return
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
-    certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain and foreign_share(manifest.observed) <= FOREIGN_SHARE else warn
+    certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
+    make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 
 
 def _worst_lag_ns(manifest: Manifest) -> int:
-    lag = loop_lag_of(manifest.observed)
+    lag = manifest.observed.loop_lag
     return round(lag.worst_ms * 1e6) if lag is not None else 0
 
 
 @checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
 def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: LoadGen ran with what user.conf gives, but for what audit.config decides."""
-    run, plan = evidence.run, manifest.resolved
+    run, plan = evidence.run, manifest.plan
     try:
         settings = read_conf(run.user_conf)
         audited = {line.key for line in read_conf(run.audit_config)} if plan.audit else set()
@@ -156,8 +156,7 @@ def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         yield fail("P-1/damaged_raw", error.message, run.user_conf)
         return
     scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
-    otherwise = defaults(evidence.benchmark, scenario) if manifest.current else {}
-    for found in mismatches(settings, models, evidence.detail, audited, otherwise):
+    for found in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
         said = found.line.value if found.line else "not given"
         text = f"{found.key} of user.conf is {said}, {found.record} of LoadGen's log has {found.logged:g}"
         yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)

@@ -14,7 +14,6 @@ from compliance.mechanisms.technique_registry import registries_or_error
 from compliance.signoff import sign_off
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
-from runs.record.manifest import read_manifest
 from scenarios.leg.config import load_yaml, make_config
 from tests.conftest import ROOT, Finished
 from tests.support.legs import arguments
@@ -93,19 +92,6 @@ def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
     assert again == config
 
 
-@pytest.mark.parametrize(("asked", "read"), [(None, declared()), (FP8, FP8)])
-def test_an_older_record_without_the_block_declares_what_was_asked(
-    legs: FrozenLegs, tmp_path: Path, asked: object, read: object
-) -> None:
-    path = legs.copy(tmp_path / "leg", "off-1") / "manifest.json"
-    content = json.loads(path.read_bytes())
-    assert content.pop("mechanism") == declared()
-    content["schema_version"] = 2
-    content["asked"]["mechanism"] = asked
-    path.write_text(json.dumps(content))
-    assert read_manifest(path).mechanism == read
-
-
 def test_a_real_leg_records_what_it_declares_and_the_gate_reads_it_there(
     run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:
@@ -114,7 +100,7 @@ def test_a_real_leg_records_what_it_declares_and_the_gate_reads_it_there(
     assert done.code == ExitCode.OK, done.stderr
     eagle3 = {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3"}
     manifest = json.loads((leg / "manifest.json").read_bytes())
-    assert (manifest["mechanism"], manifest["asked"]["mechanism"]) == (eagle3, eagle3)
+    assert manifest["asked"]["mechanism"] == eagle3
     judged = run_main("gate", leg)
     assert judged.code == ExitCode.NEGATIVE
     assert "mechanism_misdeclared: declared speculative_decoding/eagle3, but the engine ran without it" in judged.stdout
@@ -132,7 +118,7 @@ def row_of(leg: Path, declaration: Declaration) -> dict[str, Any]:
 
 def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(legs: FrozenLegs, tmp_path: Path) -> None:
     said = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
-    leg = legs.copy(tmp_path / "leg", "off-1", ["set_manifest", "mechanism", said])
+    leg = legs.copy(tmp_path / "leg", "off-1", ["set_manifest", "asked.mechanism", said])
     silent = row_of(leg, declare())
     assert {name: silent[name] for name in said} == said
     more = row_of(leg, declare({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
@@ -158,7 +144,7 @@ def test_a_record_that_somebody_edited_is_read_like_any_other_row(garbage: dict[
     [
         ([["set_manifest", "engine.configuration.kv_cache_dtype", "fp8"]], "declared baseline, but kv_quantization"),
         ([["set_manifest", "engine.configuration.speculative", True]], "declared baseline, but speculative_decoding"),
-        ([["set_manifest", "mechanism", FP8]], "but the engine ran without it"),
+        ([["set_manifest", "asked.mechanism", FP8]], "but the engine ran without it"),
     ],
 )
 @pytest.mark.parametrize("scope", ["harness", "bundle"])
@@ -177,6 +163,6 @@ def test_sign_off_names_a_declaration_that_the_engine_contradicts(
 def test_a_true_declaration_is_no_finding(legs: FrozenLegs, tmp_path: Path) -> None:
     leg = legs.copy(
         tmp_path / "leg", "off-1",
-        ["set_manifest", "mechanism", FP8], ["set_manifest", "engine.configuration.kv_cache_dtype", "fp8"],
+        ["set_manifest", "asked.mechanism", FP8], ["set_manifest", "engine.configuration.kv_cache_dtype", "fp8"],
     )  # fmt: skip
     assert "mechanism_misdeclared" not in {one.slug for one in sign_off("harness", [leg, legs("off-acc")]).findings}

@@ -264,7 +264,7 @@ def test_the_headers_of_the_weights_decide(
 def test_a_record_without_the_weights_precision_has_a_gap(tmp_path: Path) -> None:
     write_engine_log(tmp_path)
     record = manifest()
-    record.model.clear()
+    record.observed.model = record.model.model_copy(update={"weights": None})
     assert "model.weights is missing" in facts_of_run(RunDir(tmp_path), record).gaps[0]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from compliance.report import ceiling as module
 from compliance.report.ceiling import Device, bounds, ceiling_rows, find_device
-from runs.record.manifest import LegPlan, Manifest
+from runs.record.manifest import EngineState, LegPlan, Manifest
+from runs.record.observed import Model, Observed
 from tests.compliance.report.test_series import table
 
 LLAMA = {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 32}
@@ -39,10 +40,11 @@ def test_names_as_drivers_tell_them(name: str, known: str | None) -> None:
 def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:
     plan = LegPlan.model_construct(engine="vllm", scenario=scenario)
     return Manifest.model_construct(
-        resolved=plan,
-        accelerator=[{"name": "NVIDIA H100 80GB HBM3"}] * 2,
-        engine={"configuration": {"dtype": "bfloat16", "tensor_parallel_size": 2, **configuration}},
-        model={"folder": str(folder)},
+        plan=plan,
+        engine=EngineState(configuration={"dtype": "bfloat16", "tensor_parallel_size": 2, **configuration}),
+        observed=Observed.model_construct(
+            accelerators=[{"name": "NVIDIA H100 80GB HBM3"}] * 2, model=Model.model_construct(folder=str(folder))
+        ),
         replicas=[],
     )
 
@@ -82,9 +84,9 @@ def test_what_is_not_known_is_said(folder: Path) -> None:
         return dict(ceiling_rows(leg, table(3), None, measured)).get("not known", "")
 
     leg = manifest(folder, "Offline")
-    leg.accelerator = [{"name": "NVIDIA GeForce RTX 4090"}]
+    leg.observed.accelerators = [{"name": "NVIDIA GeForce RTX 4090"}]
     assert said(leg) == "NVIDIA GeForce RTX 4090 is not in the table of devices"
-    leg.accelerator = []
+    leg.observed.accelerators = []
     assert "--measure-machine" in said(leg)
     assert said(leg, Device("this processor", 1e10, 1e11, "measured")) == ""
     assert str(folder / "away") in said(manifest(folder / "away", "Offline"))

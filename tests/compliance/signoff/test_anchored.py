@@ -136,9 +136,9 @@ for _place, _value in {
     ("exit_code",): 1,
     ("pid",): 1,
     ("start_time_ns",): 1,
-    ("host", "hostname"): "another",
-    ("resolved", "engine"): "vllm",
-    ("model", "name"): "meta-llama/Llama-3.1-8B-Instruct",
+    ("observed", "host", "hostname"): "another",
+    ("plan", "mode"): "accuracy",
+    ("observed", "model", "name"): "meta-llama/Llama-3.1-8B-Instruct",
 }.items():
     add(
         f"another {'.'.join(_place)} in the record",

@@ -47,7 +47,7 @@ def to(place: str, value: object) -> Edit:
 
 def elsewhere(manifest: dict[str, Any]) -> None:
     """Of a machine of another name; by the boot's id it would be one that was renamed."""
-    manifest["host"] |= {"hostname": "another", "boot_id": "another"}
+    manifest["observed"]["host"] |= {"hostname": "another", "boot_id": "another"}
 
 
 def later(manifest: dict[str, Any]) -> None:
@@ -63,14 +63,14 @@ def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
     ("changed", "edit", "slug"),
     [
         ("srv-1", elsewhere, "several_systems"),
-        ("srv-acc", to("host.cpu", "another"), "several_systems"),
-        ("srv-1", to("software.torch", "1.0"), "several_systems"),
-        ("srv-acc", to("harness.git_commit", "0" * 40), "several_systems"),
-        ("srv-1", to("model.sha256", {"model.safetensors": "0" * 64}), "several_systems"),
-        ("srv-acc", to("resolved.dataset_sha256", "0" * 64), "several_systems"),
-        ("srv-1", to("loadgen.extension_sha256", "0" * 64), "several_systems"),
-        ("srv-1", to("accelerator", [ANOTHER]), "several_systems"),
-        ("srv-1", to("resolved.sampling.temperature", 0.7), "several_systems"),
+        ("srv-acc", to("observed.host.cpu", "another"), "several_systems"),
+        ("srv-1", to("observed.software.torch", "1.0"), "several_systems"),
+        ("srv-acc", to("observed.harness.git_commit", "0" * 40), "several_systems"),
+        ("srv-1", to("observed.model.sha256", {"model.safetensors": "0" * 64}), "several_systems"),
+        ("srv-acc", to("plan.dataset_sha256", "0" * 64), "several_systems"),
+        ("srv-1", to("observed.loadgen.extension_sha256", "0" * 64), "several_systems"),
+        ("srv-1", to("observed.accelerators", [ANOTHER]), "several_systems"),
+        ("srv-1", to("plan.sampling.temperature", 0.7), "several_systems"),
         ("srv-acc", later, "far_apart"),
     ],
 )
@@ -93,8 +93,8 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
 @pytest.mark.parametrize(
     ("slug", "edit"),
     [
-        ("other_harness", to("harness.git_commit", "a" * 40)),
-        ("other_harness", to("harness.version", "9")),
+        ("other_harness", to("observed.harness.git_commit", "a" * 40)),
+        ("other_harness", to("observed.harness.version", "9")),
         ("far_apart", later),
     ],
 )

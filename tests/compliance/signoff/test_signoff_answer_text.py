@@ -71,7 +71,7 @@ def _score_again(run: RunDir) -> None:
     }
     if max(int(ids.max()) for ids in answers.values()) >= MODEL_SIZE:
         return
-    dataset = load_dataset(Path(json.loads(run.manifest.read_bytes())["resolved"]["dataset_path"]))
+    dataset = load_dataset(Path(json.loads(run.manifest.read_bytes())["plan"]["dataset_path"]))
     texts = ByteTokenizer().batch_decode([answers[index] for index in sorted(answers)])
     scores = score_texts(texts, [dataset.targets[index] for index in sorted(answers)], workers=1)
     said = {name: str(value) if name.startswith("rouge") else value for name, value in scores.items()}
@@ -145,7 +145,7 @@ def test_the_models_own_configuration_tells_which_ids_it_has(
 
 
 def test_without_the_model_it_is_said_that_nothing_was_seen(legs: FrozenLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "off-acc", ["set_manifest", "resolved.model_path", "/no/such/model"])
+    run = legs.copy(tmp_path / "leg", "off-acc", ["set_manifest", "plan.model_path", "/no/such/model"])
     (evidence,), _ = load([run])
     assert (evidence.vocabulary_size, evidence.tokenizer) == (None, None)
     assert "vocabulary_not_seen" in slugs(sign_off("baseline", [*legs.paths("off-1", "off-2"), run]), "NOTE")

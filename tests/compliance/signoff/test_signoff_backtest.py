@@ -22,7 +22,7 @@ from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "4083e299cbee4aa86433d71b15cf4f84d8e4315417ba74a3d887ae9945b095ec"
+FROZEN = "401955bac28316c350f2c5e21537b62b6a30bf7244a68fa7ca2a808358413254"
 
 
 def test_the_labels_are_frozen() -> None:
@@ -64,7 +64,7 @@ def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     assert told == [], "these need no anchor"
     assert (score.false_fail, score.precision, score.recall(anchored=True)) == (0, 1.0, 1.0)
     # Without an anchor: those whose files were edited, with care, after the run.
-    assert (score.false_pass, round(score.recall(anchored=False), 3)) == (38, 0.739)
+    assert (score.false_pass, round(score.recall(anchored=False), 3)) == (37, 0.75)
 
 
 @pytest.mark.quick

@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE
 from compliance.signoff.signoff_verdict import SignOff
-from runs.errors import InputError
-from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
+from runs.record.observed import FOREIGN_SHARE, Contention
 from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 WINDOW_S, CORES = 4.0, 2
@@ -50,8 +50,7 @@ def contended(verdict: SignOff) -> list[Finding]:
 
 
 def test_the_share_is_of_the_time_of_all_usable_cores() -> None:
-    found = contention_of({"contention": record(0.25)})
-    assert isinstance(found, Contention)
+    found = Contention.model_validate(record(0.25))
     assert found.foreign_share == pytest.approx(2.0 / (4.0 * 2))
 
 
@@ -61,19 +60,8 @@ def test_a_number_that_is_none_is_damage(name: str, value: object) -> None:
     damaged = record(0.1, **{name: value})
     if value == "-":
         damaged.pop(name)
-    with pytest.raises(InputError, match=f"observed.contention.{name}"):
-        contention_of({"contention": damaged})
-
-
-@pytest.mark.parametrize("value", [None, 3, [], {}])
-def test_a_record_that_is_none_is_damage(value: object) -> None:
-    with pytest.raises(InputError, match=r"observed\.contention"):
-        contention_of({"contention": value})
-
-
-def test_what_was_not_recorded_says_why() -> None:
-    assert contention_of({"contention": {"not_recorded": "no /proc"}}) == "no /proc"
-    assert isinstance(contention_of({}), str)
+    with pytest.raises(ValidationError, match=name):
+        Contention.model_validate(damaged)
 
 
 @pytest.mark.parametrize(("share", "said"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])

@@ -92,7 +92,7 @@ def record(leg: Path, **values: object) -> None:
     """Write an option of the dummy engine wherever the record keeps it."""
     run = RunDir(leg)
     for name, value in values.items():
-        for place in ("resolved.engine_options", "engine.configuration", "engine.in_force", "engine.asked"):
+        for place in ("plan.engine_options", "engine.configuration"):
             content = orjson.loads(run.manifest.read_bytes())
             first, second = place.split(".")
             if name in content[first][second]:

@@ -57,7 +57,8 @@ def test_a_busy_machine_that_issues_late_is_a_flag(legs: FrozenLegs, tmp_path: P
 
 def on_machine(legs: FrozenLegs, hostname: str, boot_id: str | None) -> Manifest:
     manifest = read_manifest(RunDir(legs("srv-1")).manifest)
-    manifest.host |= {"hostname": hostname, "boot_id": boot_id}
+    host = manifest.observed.host.model_copy(update={"hostname": hostname, "boot_id": boot_id})
+    manifest.observed.host = host
     return manifest
 
 
@@ -87,11 +88,11 @@ def test_a_machine_that_others_took_computes_no_larger_batch(
 ) -> None:
     leg = legs.copy(tmp_path / "leg", "srv-1")
     manifest = read_manifest(RunDir(leg).manifest)
-    configuration = dict(manifest.engine["configuration"]) | {"slots": 1}
-    manifest.engine["configuration"] = configuration
-    manifest.observed["loop_lag"] = {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}
+    configuration = dict(manifest.engine.configuration) | {"slots": 1}
+    manifest.engine.configuration = configuration
+    manifest.observed.loop_lag = {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}
     foreign_s = foreign * 10
-    manifest.observed["contention"] = {
+    manifest.observed.contention = {
         **{"window_s": 5.0, "usable_cores": 2, "busy_cpu_s": foreign_s, "own_cpu_s": 0.0, "foreign_cpu_s": foreign_s},
         **{"stolen_cpu_s": 0.0, "load_average_start": 1.0, "load_average_end": 1.0},
     }

@@ -36,7 +36,7 @@ def test_an_honest_leg_has_nothing(legs: FrozenLegs, name: str) -> None:
 @pytest.mark.parametrize(
     ("leg", "faults", "check", "slug", "said"),
     [
-        ("off-params", [["set_manifest", "resolved.sampling.max_tokens", 128]], "P-4", "other_limit", "has 64"),
+        ("off-params", [["set_manifest", "plan.sampling.max_tokens", 128]], "P-4", "other_limit", "has 64"),
         ("ss-acc", [["cap_prompts", 512]], "H-2", "other_prompts", "512 tokens, there"),
         ("off-slots-1", [["set_manifest", "engine.configuration.slots", 4]], "P-7", "more_than_the_batch", "computes"),
         ("srv-1", [["set_detail", "requested_server_target_qps", 201.0]], "P-7", "settings_contradict_record", "200"),
@@ -55,18 +55,15 @@ def test_each_fault_is_found_by_its_check(
 
 
 def test_prompts_are_not_compared_without_the_data_set(legs: FrozenLegs, tmp_path: Path) -> None:
-    leg = legs.copy(
-        tmp_path / "leg", "ss-1", ["cap_prompts", 512], ["set_manifest", "resolved.dataset_sha256", "0" * 64]
-    )
+    leg = legs.copy(tmp_path / "leg", "ss-1", ["cap_prompts", 512], ["set_manifest", "plan.dataset_sha256", "0" * 64])
     found = [one for one in leg_proofs(evidence(leg)) if one.rule.partition("/")[0] == "H-2"]
     assert [(as_word(one), one.slug) for one in found] == [("NOTE", "prompts_not_compared")]
 
 
 def test_prompts_are_compared_where_the_data_set_lies_elsewhere_now(legs: FrozenLegs, tmp_path: Path) -> None:
-    leg = legs.copy(tmp_path / "leg", "ss-1", ["set_manifest", "resolved.dataset_path", os.fspath(tmp_path / "gone")])
-    assert (
-        sha256_of(bundled_dataset("bytes")) == orjson.loads((leg / "manifest.json").read_bytes())["dataset"]["sha256"]
-    )
+    leg = legs.copy(tmp_path / "leg", "ss-1", ["set_manifest", "plan.dataset_path", os.fspath(tmp_path / "gone")])
+    content = orjson.loads((leg / "manifest.json").read_bytes())
+    assert sha256_of(bundled_dataset("bytes")) == content["plan"]["dataset_sha256"]
     assert [one for one in leg_proofs(evidence(leg)) if one.rule.partition("/")[0] == "H-2"] == []
 
 
@@ -74,8 +71,8 @@ def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs,
     """Of vLLM, where the tokens in flight may have been more than its cache holds."""
     run = RunDir(legs.copy(tmp_path / "leg", "off-slots-1"))
     content = orjson.loads(run.manifest.read_bytes())
-    content["resolved"]["engine"] = "vllm"
-    content["model"] |= {"sha256": {"model.safetensors": "0" * 64}, "weights": weights()}
+    content["plan"]["engine"] = "vllm"
+    content["observed"]["model"] |= {"sha256": {"model.safetensors": "0" * 64}, "weights": weights()}
     content["engine"]["configuration"] = CONFIGURATION | {"max_num_seqs": 2, "data_parallel_size": 2}
     write_json(run.manifest, content)
 

@@ -165,7 +165,7 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
     """Two requests and 66 tokens were in flight at most."""
     leg = SimpleNamespace(
         requests=requests_in_flight(),
-        manifest=SimpleNamespace(engine={"configuration": {"max_num_seqs": batch_limit}}),
+        manifest=SimpleNamespace(engine=SimpleNamespace(configuration={"max_num_seqs": batch_limit})),
         engine_log=EngineLog(kv_cache_tokens=pool_tokens, preempted=preempted),
         run=SimpleNamespace(root="leg", engine_log="leg/engine.log"),
     )

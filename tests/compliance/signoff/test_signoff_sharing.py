@@ -97,8 +97,8 @@ def test_the_data_set_of_a_leg_is_at_hand_where_it_is_unchanged(legs: FrozenLegs
     references = Evidence.of(leg).references
     assert references is not None
     assert leg.manifest is not None
-    assert leg.manifest.resolved.dataset_sha256 == references.sha256
+    assert leg.manifest.plan.dataset_sha256 == references.sha256
     manifest = json.loads((copy / "manifest.json").read_bytes())
-    manifest["resolved"]["dataset_sha256"] = "0" * 64
+    manifest["plan"]["dataset_sha256"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
     assert Evidence.of(find_results([copy])[0].legs[0]).references is None

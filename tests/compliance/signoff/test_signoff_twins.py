@@ -84,7 +84,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     repeat = next(one["label"] for one in record["legs"] if one["label"].startswith("repeat"))
     manifest = json.loads((folder / repeat / "manifest.json").read_text())
     other = json.loads(json.dumps(manifest))
-    other["resolved"]["engine_options"]["slots"] = 9
+    other["plan"]["engine_options"]["slots"] = 9
     seal = RunDir(folder / repeat).seal.read_bytes()
     write_json(folder / repeat / "manifest.json", other)
     assert "attested" in {one.slug for one in caching(evidence(leg))}

@@ -221,8 +221,8 @@ def test_the_readme_says_how_it_was_run(build: Submit, campaign: CampaignDir, tm
     assert "python main.py audit --test TEST06 --scenario Offline" in text
     assert "commit " + "0" * 40 in text
     manifest = json.loads(campaign.result(BENCHMARK, "Offline").performance.manifest.read_bytes())
-    assert manifest["dataset"]["sha256"] in text
-    assert manifest["host"]["hostname"] not in text.split()
+    assert manifest["plan"]["dataset_sha256"] in text
+    assert manifest["observed"]["host"]["hostname"] not in text.split()
 
 
 def command(campaign: CampaignDir, tmp_path: Path, *more: object) -> list[str]:

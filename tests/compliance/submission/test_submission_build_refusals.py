@@ -95,13 +95,19 @@ def test_the_weights_of_an_official_leg_are_on_record_and_one_model(
     claim_official(campaign)
     for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
         edit(
-            path, model={"weights": {**OFFICIAL, "headers_sha256": "1" * 64}, "sha256": {"model.safetensors": "2" * 64}}
+            path,
+            observed={
+                "model": {
+                    "weights": {**OFFICIAL, "headers_sha256": "1" * 64},
+                    "sha256": {"model.safetensors": "2" * 64},
+                }
+            },
         )
     told = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Server: model: " in told
     for path in campaign.root.rglob("manifest.json"):
-        edit(path, model={"weights": None})
-    with pytest.raises(InputError, match=r"manifest\.json: .*weights, of the model"):
+        edit(path, observed={"model": {"weights": None}})
+    with pytest.raises(InputError, match=r"manifest\.json: .*observed.model: files or weights"):
         build(rehearsal=False, tree="other")
 
 
@@ -157,7 +163,7 @@ def test_a_synthetic_data_set_is_seen_through(
     assert build(rehearsal=False).findings == []
     digest = hashlib.sha256(dataset.read_bytes()).hexdigest()
     for path in campaign.root.rglob("manifest.json"):
-        edit(path, resolved={"dataset_path": str(dataset), "dataset_sha256": digest})
+        edit(path, plan={"dataset_path": str(dataset), "dataset_sha256": digest})
     assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="other"))
     moved = dataset.rename(tmp_path / "moved.json")
     sources = ScoreSources(dataset_path=moved)
@@ -260,14 +266,10 @@ def _exchanged_answers(folder: Path) -> None:
 
 
 def _write_answers(folder: Path, entries: list[object]) -> None:
-    """With records that fit."""
+    """With a seal that fits."""
     log = folder / "performance/mlperf_log_accuracy.json"
     log.write_text(json.dumps(entries))
     shutil.copy(log, folder / "accuracy" / log.name)
-    digest = hashlib.sha256(log.read_bytes()).hexdigest()
-    manifest = json.loads((folder / "performance/manifest.json").read_bytes())
-    manifest["observed"]["log_sha256"][log.name] = digest
-    (folder / "performance/manifest.json").write_text(json.dumps(manifest))
     reseal(RunDir(folder / "performance"))
 
 
@@ -302,12 +304,12 @@ def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir
 @pytest.mark.parametrize(
     ("part", "change", "found"),
     [
-        ("accuracy", {"resolved": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
-        ("audit/TEST06/performance", {"resolved": {"engine_options": {"new": 1}}}, "engine_options.new: not set in"),
-        ("audit/TEST06/performance", {"resolved": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
-        ("accuracy", {"harness": {"git_commit": "1" * 40}}, "harness commit: 0000"),
-        ("audit/TEST06/performance", {"software": {"vllm": "0.31.0"}}, "version of vllm: not set in"),
-        ("accuracy", {"host": {"cpu": "Another"}}, "processor: "),
+        ("accuracy", {"plan": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
+        ("audit/TEST06/performance", {"plan": {"engine_options": {"new": 1}}}, "engine_options.new: not set in"),
+        ("audit/TEST06/performance", {"plan": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
+        ("accuracy", {"observed": {"harness": {"git_commit": "1" * 40}}}, "harness commit: 0000"),
+        ("audit/TEST06/performance", {"observed": {"software": {"vllm": "0.31.0"}}}, "version of vllm: not set in"),
+        ("accuracy", {"observed": {"host": {"cpu": "Another"}}}, "processor: "),
     ],
 )
 def test_legs_of_different_configurations_are_refused(
@@ -319,7 +321,7 @@ def test_legs_of_different_configurations_are_refused(
 
 def test_results_of_two_machines_are_refused(build: Submit, campaign: CampaignDir) -> None:
     for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
-        edit(path, host={"cpu": "Another"})
+        edit(path, observed={"host": {"cpu": "Another"}})
     assert f"{BENCHMARK}/Server: processor: " in reasons(build())
 
 
@@ -348,7 +350,7 @@ def test_the_same_is_refused_without_a_word(
     sign_off_all(monkeypatch)
     offline, server = (campaign.result(BENCHMARK, name) for name in ("Offline", "Server"))
     shutil.rmtree(offline.audit("TEST06"))
-    edit(server.performance.manifest, resolved={"engine_options": {"seed": 7}})
+    edit(server.performance.manifest, plan={"engine_options": {"seed": 7}})
     summary = offline.accuracy.summary
     summary.write_text(summary.read_text().replace("seed", "sed"))
 

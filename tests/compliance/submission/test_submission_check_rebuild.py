@@ -146,6 +146,6 @@ def test_answers_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> 
     gone = "0" * 64
     for result in results_of(campaign):
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
-        edit(result.accuracy.manifest, resolved=named, dataset={"sha256": gone})
+        edit(result.accuracy.manifest, plan=named)
     findings, _ = held(tree, campaign.root)
     assert any("nobody scored the answers" in one.found for one in findings if one.rule == "accuracy-scored-again")

@@ -104,7 +104,7 @@ def _change(leg: RunDir, change: Callable[[Json], object]) -> None:
 
 
 def _places(manifest: Json) -> list[Json]:
-    return [manifest["resolved"]["engine_options"], manifest["engine"]["configuration"]]
+    return [manifest["plan"]["engine_options"], manifest["engine"]["configuration"]]
 
 
 def _reasons(outcome: SubmitOutcome) -> str:
@@ -180,8 +180,8 @@ def _declared(manifest: Json, **values: Any) -> None:
 
 
 def _clients(manifest: Json, **values: Any) -> None:
-    for client in manifest["observed"]["engine"]["replicas"]:
-        client.update(values)
+    for engine in manifest["observed"]["engines"]:
+        engine["client"].update(values)
 
 
 def _probes(manifest: Json, **values: Any) -> None:
@@ -196,7 +196,7 @@ def _told(manifest: Json, **values: Any) -> None:
     "change",
     [
         lambda one: one["engine"].update(configuration={}),
-        lambda one: one["observed"].update(engine=None),
+        lambda one: one["observed"].update(engines=[]),
         lambda one: _clients(one, on_this_machine=None),
         lambda one: _clients(one, answers_read_at_once=None),
     ],
@@ -274,6 +274,6 @@ def test_a_server_that_counts_needs_none_unless_more_came_than_it_made(
     for path in campaign.root.rglob("manifest.json"):
         observed = json.loads(path.read_bytes())["observed"]
         counted = {"counts_reuse": True, "cached_tokens_by_metrics": 0, "tokens_by_metrics": tokens_made}
-        clients = [{**client, **counted} for client in observed["engine"]["replicas"]]
-        edit(path, observed={"engine": {**observed["engine"], "replicas": clients}})
+        engines = [{**engine, "client": {**engine["client"], **counted}} for engine in observed["engines"]]
+        edit(path, observed={"engines": engines})
     assert ("no audit output_caching of it passed" in _reasons(build())) is (tokens_made is not None)

@@ -20,6 +20,7 @@ from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import weights as weights_part
+from tests.support.records import HOST
 from tests.support.submission_manifests import GPU, manifest
 
 OFFICIAL = os.environ.get("MLPERF_INFERENCE")
@@ -153,15 +154,14 @@ def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
     """The record of a leg whose replicas ran on the nodes of a cluster."""
     one = manifest()
     nodes = [
-        ClusterNode(id=str(number), address="10.0.0.1", host=one.host, accelerator=rows, software={"ray": "2.60.0"})
+        ClusterNode(id=str(number), address="10.0.0.1", host=HOST, accelerator=rows, software={"ray": "2.60.0"})
         for number, rows in enumerate(accelerators)
     ]
     cluster = ClusterPlan(address="10.0.0.1:6379", listen_on="10.0.0.1", nodes=nodes)
     replicas = ReplicasPlan(places=[], cluster=cluster)
     rows = [row for node in nodes for row in node.accelerator]
-    return one.model_copy(
-        update={"resolved": one.resolved.model_copy(update={"replicas": replicas}), "accelerator": rows}
-    )
+    seen = one.observed.model_copy(update={"accelerators": rows})
+    return one.model_copy(update={"plan": one.plan.model_copy(update={"replicas": replicas}), "observed": seen})
 
 
 def test_the_nodes_of_a_cluster_are_counted() -> None:
@@ -180,7 +180,7 @@ def test_the_nodes_of_a_cluster_are_counted() -> None:
 
 def test_a_machine_without_accelerators_says_so() -> None:
     given = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
-    values = described(given, manifest(accelerator=[])).values
+    values = described(given, manifest(accelerators=[])).values
     assert values["accelerators_per_node"] == "0"
     for name in NAMES:
         if name.startswith("accelerator_"):
@@ -215,7 +215,7 @@ def test_only_the_machine_of_the_legs_is_asked() -> None:
         raise AssertionError("another machine's facts were taken")
 
     described(example()["system"], look=never)
-    here = manifest(host=host_facts(), accelerator=[])
+    here = manifest(host=host_facts(), accelerators=[])
     given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
     description = described(given, here, look=lambda: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
@@ -224,11 +224,11 @@ def test_only_the_machine_of_the_legs_is_asked() -> None:
 
 def test_the_machine_is_known_by_its_facts() -> None:
     here = host_facts()
-    assert is_the_machine(manifest(host=here, accelerator=[]))
-    assert not is_the_machine(manifest(host=here | {"hostname": "another"}, accelerator=[]))
-    assert not is_the_machine(manifest(host=here | {"cpu": "another"}, accelerator=[]))
-    assert not is_the_machine(manifest(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerator=[]))
-    assert not is_the_machine(manifest(host=here, accelerator=[GPU]))  # that GPU is not here
+    assert is_the_machine(manifest(host=here, accelerators=[]))
+    assert not is_the_machine(manifest(host=here | {"hostname": "another"}, accelerators=[]))
+    assert not is_the_machine(manifest(host=here | {"cpu": "another"}, accelerators=[]))
+    assert not is_the_machine(manifest(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerators=[]))
+    assert not is_the_machine(manifest(host=here, accelerators=[GPU]))  # that GPU is not here
 
 
 def test_detection_finds_only_fields_of_the_description() -> None:
@@ -257,11 +257,7 @@ MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
     ],
 )
 def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
-    configuration = changes.get("configuration")
-    one = manifest(**{name: value for name, value in changes.items() if name != "configuration"})
-    if configuration is not None:
-        one.engine["configuration"] = configuration
-    values = measurements(one, {}, [])
+    values = measurements(manifest(**changes), {}, [])
     assert values == {
         "input_data_types": "int32",
         "retraining": "no",

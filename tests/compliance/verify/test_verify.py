@@ -14,6 +14,7 @@ from compliance.verify import result_verdict as verdict_module
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
 from runs.errors import ExitCode, InputError, SetupError
+from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished
 from tests.support.editing import reseal
@@ -149,7 +150,11 @@ def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Scor
     legs.copy(home / "performance", "Server")
     run = legs.copy(home / "accuracy", "Server", "accuracy")
     manifest = json.loads(run.manifest.read_bytes())
-    manifest["model"] |= {"sha256": {"model.safetensors": "0" * 64}, "folder": manifest["resolved"]["model_path"]}
+    hashes, folder = (
+        {"model.safetensors": "0" * 64},
+        manifest["asked"].get("model_path") or manifest["plan"]["model_path"],
+    )
+    manifest["observed"]["model"] |= {"sha256": hashes, "folder": folder}
     run.manifest.write_text(json.dumps(manifest))
     reseal(run)
     verdict = verify_result(find_results([home])[0])
@@ -177,7 +182,7 @@ def test_a_faster_engine_in_the_performance_leg_alone_is_found(
     run = legs.copy(home / "performance", "Server")
     legs.copy(home / "accuracy", "Server", "accuracy")
     manifest = json.loads(run.manifest.read_bytes())
-    for told in (manifest["resolved"]["engine_options"], manifest["engine"]["asked"], manifest["engine"]["in_force"]):
+    for told in (manifest["plan"]["engine_options"], manifest["engine"]["configuration"]):
         told |= options
     run.manifest.write_text(json.dumps(manifest))
     reseal(run)
@@ -206,7 +211,7 @@ def test_another_data_set_is_refused(legs: DummyLegs, make_dataset: Callable[...
 
 def test_a_bare_accuracy_leg_is_scored_with_given_sources(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy", bare=True)
-    dataset = json.loads((legs("Server", "accuracy") / "manifest.json").read_bytes())["resolved"]["dataset_path"]
+    dataset = json.loads((legs("Server", "accuracy") / "manifest.json").read_bytes())["plan"]["dataset_path"]
     run.accuracy_text.unlink()
     with_sources = verify_result(find_results([run.root])[0], sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
@@ -220,7 +225,7 @@ def test_a_bare_accuracy_leg_is_scored_with_given_sources(legs: DummyLegs, own_t
 def test_a_truncated_log_leaves_the_text_alone(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     content = run.accuracy_log.read_bytes()
-    digest = json.loads(run.manifest.read_bytes())["observed"]["log_sha256"]["mlperf_log_accuracy.json"]
+    digest = sha256_of(run.accuracy_log)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
     run.accuracy_text.write_text(run.accuracy_text.read_text() + f"\nhash={digest}\n")
     verdict = verify_result(find_results([run.root])[0])

@@ -166,13 +166,13 @@ def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     run: RunDir, hub_cache: Path, no_network: list[object]
 ) -> None:
     manifest = json.loads(run.manifest.read_bytes())
-    manifest["resolved"]["model_path"] = "org/model"
+    manifest["plan"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))
     verdict = verify_result(find_results([run.root])[0])
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].broken if one.rule == "accuracy-scored-again"]
     assert "model org/model is neither a folder here" in unscored.found
-    asked = ScoreSources(Path(manifest["resolved"]["dataset_path"]), "org/model")
+    asked = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
     verdict = verify_result(find_results([run.root])[0], sources=asked)
     assert verdict.exit_code() == 2
     assert no_network == []

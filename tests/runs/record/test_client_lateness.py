@@ -4,42 +4,40 @@ from typing import Any
 
 import pytest
 
-from runs.record.observed import late_client
+from runs.record.observed import EngineSeen, LatenessSummary, Observed, ServerClient, late_client
+from tests.support.records import observed
 
-LIMITS = {"scenario": "Server", "ttft_latency": 2_000_000_000, "tpot_latency": 100_000_000}
+LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 
 
-def _observed(sent_ms: float, told_ms: float, tokens: int = 1280) -> dict[str, Any]:
-    late = {"issue_to_wire": {"p99_ms": sent_ms}, "read_to_loadgen": {"p99_ms": told_ms}}
-    return {"engine": {"answers": 10, "tokens": tokens, **late}}
+def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
+    """Clients that sent so late, each with ten answers, and were read so late."""
+    clients = [
+        ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=one))
+        for one in sent_ms
+    ]
+    found = Observed.model_validate(observed())
+    found.engines = [EngineSeen.model_construct(client=one, query_times=None) for one in clients]
+    found.read_to_loadgen = None if told_ms is None else LatenessSummary(count=10, p99_ms=told_ms)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("observed", "limits", "flagged"),
+    ("found", "limits", "flagged"),
     [
-        (_observed(60.0, 39.0), LIMITS, []),
-        (_observed(60.0, 41.0), LIMITS, ["TTFT"]),
-        (_observed(0.0, 700.0), LIMITS, ["TTFT", "TPOT"]),
-        (_observed(0.0, 20.0, tokens=20), LIMITS, ["TPOT"]),
-        (_observed(500.0, 500.0), {**LIMITS, "scenario": "Offline"}, []),
-        ({"engine": {"replicas": [_observed(10.0, 1.0)["engine"], _observed(99.0, 1.0)["engine"]]}}, LIMITS, []),
-        (
-            {
-                "engine": {
-                    "replicas": [_observed(10.0, 1.0)["engine"], _observed(99.0, 1.0)["engine"]],
-                    "read_to_loadgen": {"p99_ms": 2.0},
-                }
-            },
-            LIMITS,
-            ["TTFT"],
-        ),
-        ({}, LIMITS, []),
-        ({"engine": {"answers": 0, "issue_to_wire": {"count": 0}}}, LIMITS, []),
+        (seen([60.0], 39.0), LIMITS, []),
+        (seen([60.0], 41.0), LIMITS, ["TTFT"]),
+        (seen([0.0], 700.0), LIMITS, ["TTFT", "TPOT"]),
+        (seen([0.0], 20.0, tokens=20), LIMITS, ["TPOT"]),
+        (seen([500.0], 500.0), {}, []),
+        (seen([10.0, 99.0], None), LIMITS, []),
+        (seen([10.0, 99.0], 2.0), LIMITS, ["TTFT"]),
+        (seen([], None), LIMITS, []),
     ],
 )
 def test_more_than_a_twentieth_of_a_limit_is_flagged(
-    observed: dict[str, Any], limits: dict[str, Any], flagged: list[str]
+    found: Observed, limits: dict[str, Any], flagged: list[str]
 ) -> None:
-    found = list(late_client(observed, limits))
-    assert len(found) == len(flagged)
-    assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, found, strict=True))
+    said = list(late_client(found, limits))
+    assert len(said) == len(flagged)
+    assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, said, strict=True))

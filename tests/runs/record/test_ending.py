@@ -10,23 +10,14 @@ from typing import Any
 
 import pytest
 
-from runs.record.manifest import LegPlan, Manifest
+from runs.record.manifest import Manifest
 from runs.record.unfinished import unfinished
+from tests.support.records import record as a_record
 
 
 def record(**changes: Any) -> Manifest:
-    plan = LegPlan(
-        scenario="Offline", loadgen_scenario="Offline", mode="performance", loadgen_key="llama3_1-8b",
-        dataset_path="data.json", dataset_sha256="0", sample_count=64, longest_prompt_tokens=10, audit=False,
-        trace=False, engine="dummy", model_path="model", engine_options={}, environment={}, sampling={},
-        warmup_prompts=0, engine_start_timeout_s=1, stall_timeout_s=1,
-    )  # fmt: skip
-    values: dict[str, Any] = {
-        "official": False, "unofficial_reasons": [], "asked": {}, "resolved": plan, "harness": {}, "software": {},
-        "loadgen": {}, "host": {"hostname": platform.node()}, "accelerator": [], "model": {}, "dataset": {},
-        "parent_pid": os.getpid(), "start_time_ns": time.time_ns(), "status": "running",
-    }  # fmt: skip
-    return Manifest(**{**values, **changes})
+    host = {"hostname": changes.pop("hostname", platform.node())}
+    return a_record(None, {"host": host}, **{"parent_pid": os.getpid(), "status": "running"} | changes)
 
 
 @pytest.fixture
@@ -67,5 +58,5 @@ def test_a_process_that_only_bears_the_number(living: int) -> None:
 
 
 def test_processes_of_another_machine_are_not_looked_for(living: int) -> None:
-    text = unfinished(record(pid=living, host={"hostname": "elsewhere"}))
+    text = unfinished(record(pid=living, hostname="elsewhere"))
     assert text == "the leg did not finish, its record says running (on another machine)"

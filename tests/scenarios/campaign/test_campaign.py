@@ -194,7 +194,7 @@ def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main:
 def test_a_commit_between_legs_is_told_at_once(done: Small, run_main: Callable[..., Finished]) -> None:
     """What would refuse the submission hours later; the legs stay what they are."""
     for path in done.place.root.rglob("manifest.json"):
-        edit(path, harness={"git_commit": "0" * 40})
+        edit(path, observed={"harness": {"git_commit": "0" * 40}})
     told = run_main(*done.arguments("--dry-run"))
     assert told.code == ExitCode.OK, told.stdout + told.stderr
     assert "6 of 6 legs are done" in told.stdout

@@ -125,5 +125,5 @@ def test_a_leg_is_signed_with_the_key_that_is_named(tmp_path: Path, run_main: Ru
     assert statement.key == load_signer(folder / "key.pem").public_key.keyid
     assert f"seal.json {statement.digest}" in finished.stdout
     manifest = read_manifest(RunDir(folder / "out").manifest)
-    assert statement.predicate.record_version == manifest.schema_version
-    assert statement.predicate.harness_commit == manifest.harness["git_commit"]
+    assert statement.predicate.record_version == manifest.record
+    assert statement.predicate.harness_commit == manifest.observed.harness.git_commit

@@ -73,7 +73,7 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
     assert in_order == [f"{name}-again-1" for name in ("ref-1", "cand-1", "ref-2", "cand-2")]
     for name, path in zip(names, again, strict=True):
         old = read_manifest(RunDir(folder / name).manifest)
-        assert manifests[path.name].resolved.engine_options == old.resolved.engine_options
+        assert manifests[path.name].plan.engine_options == old.plan.engine_options
     assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 

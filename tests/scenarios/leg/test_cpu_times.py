@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runs.record.manifest import read_manifest
-from runs.record.observed import Contention, contention_of
+from runs.record.observed import Contention, NotRecorded
 from scenarios.leg import cpu_times
 from scenarios.leg.cpu_times import CpuReading, contention_between, read_cpu
 from tests.conftest import Finished
@@ -32,7 +32,7 @@ def while_a_child_works(monkeypatch: pytest.MonkeyPatch, own: int) -> Contention
     monkeypatch.setattr(cpu_times, "_group", lambda _: {own})
     before = read_cpu(os.getppid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
-    found = contention_of({"contention": contention_between(before, read_cpu(os.getppid()))})
+    found = contention_between(before, read_cpu(os.getppid()))
     assert isinstance(found, Contention)
     return found
 
@@ -73,16 +73,16 @@ def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.Monke
     assert contention_between(whole, lost) == contention_between(lost, whole) == {"not_recorded": lost}
     moved = contention_between(reading(0.0, 1.0, {}), reading(1.0, 2.0, {}, cores=(0,)))
     assert "usable cores changed" in moved["not_recorded"]
-    assert contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})).keys() == {"not_recorded"}
+    assert isinstance(contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})), NotRecorded)
 
 
 def test_a_leg_records_it(run_main: Callable[..., Finished], tmp_path: Path) -> None:
     done = run_main(*arguments("Server", tmp_path / "run"))
     assert done.code == 0, done.stdout + done.stderr
     manifest = read_manifest(tmp_path / "run" / "manifest.json")
-    found = contention_of(manifest.observed)
+    found = manifest.observed.contention
     assert isinstance(found, Contention)
-    assert found.usable_cores == manifest.host["cores_usable"]
+    assert found.usable_cores == manifest.observed.host.cores_usable
     assert found.own_cpu_s > 0
     assert manifest.start_time_ns is not None
     assert manifest.end_time_ns is not None

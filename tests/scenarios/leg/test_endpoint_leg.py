@@ -18,7 +18,6 @@ from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from runs.record.servers import ON_THIS_MACHINE
 from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support import server_dialects as speak
 from tests.support.http_box import Box
@@ -91,16 +90,17 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     need_it = ("main.py", "scenarios.leg.start", "sut.replicas.replica", "git --no-optional-locks ")
     assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
-    (observed,) = manifest.observed["engine"]["replicas"]
+    (observed,) = manifest.observed.clients
     requests = read_requests(tmp_path / "leg" / "requests.jsonl")
     streaming = scenario != "Offline"
-    assert observed["answers"] == observed["issue_to_wire"]["count"] == len(requests)
-    assert observed["read_to_loadgen"]["count"] == (2 if streaming else 1) * len(requests)
-    assert manifest.observed["engine"]["read_to_loadgen"]["count"] == observed["read_to_loadgen"]["count"]
-    assert observed["answers_with_cached_count"] == len(requests)
+    assert observed.answers == observed.issue_to_wire.count == len(requests)
+    assert observed.read_to_loadgen.count == (2 if streaming else 1) * len(requests)
+    assert manifest.observed.read_to_loadgen is not None
+    assert manifest.observed.read_to_loadgen.count == observed.read_to_loadgen.count
+    assert observed.answers_with_cached_count == len(requests)
     assert set(requests.output_tokens.tolist()) == {128}
-    assert manifest.engine["configuration"]["declared"]["kv_cache_dtype"] == "auto"
-    assert manifest.engine["configuration"]["probes"]["greedy_twice_equal"] is True
+    assert manifest.engine.configuration["declared"]["kv_cache_dtype"] == "auto"
+    assert manifest.engine.configuration["probes"]["greedy_twice_equal"] is True
     assert not any("declare" in reason for reason in manifest.unofficial_reasons)
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
@@ -120,7 +120,7 @@ def test_a_server_that_reuses_prompts_is_never_official(
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     assert not manifest.official
     assert any("prompt tokens from a cache" in reason for reason in manifest.unofficial_reasons)
-    assert manifest.observed["cached_prompt_tokens"] == 16 * 64
+    assert manifest.observed.cached_prompt_tokens == 16 * 64
 
 
 def test_words_of_a_server_steer_no_terminal_and_no_page(
@@ -232,7 +232,7 @@ def test_the_network_divisions_legs_are_named_by_their_servers(
     assert detail.integer("get_sut_name_duration_ns") > 100_000  # there and back
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     assert any("the Network division asks for two" in reason for reason in manifest.unofficial_reasons)
-    assert [client[ON_THIS_MACHINE] for client in manifest.observed["engine"]["replicas"]] == [True, True]
+    assert [client.on_this_machine for client in manifest.observed.clients] == [True, True]
 
 
 @pytest.fixture(scope="module")
@@ -260,9 +260,9 @@ def test_a_leg_over_https_with_a_private_authority(
         shutil.rmtree(tmp_path / "leg")
         finished = run_main(*arguments(server.url, "Offline", "--api-ca", ca))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
-    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
-    assert client["server"].startswith("https://")
-    assert client["answers"] == client["answers_with_their_id"] == len(read_requests(tmp_path / "leg/requests.jsonl"))
+    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed.clients
+    assert client.server.startswith("https://")
+    assert client.answers == client.answers_with_their_id == len(read_requests(tmp_path / "leg/requests.jsonl"))
 
 
 def test_a_router_before_two_servers_is_one_server(
@@ -272,9 +272,9 @@ def test_a_router_before_two_servers_is_one_server(
     with serving(first), serving(second), serving(Box(first.url, second.url)) as router:
         finished = run_main(*arguments(router.url, "Server"))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
-    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
-    assert client["answers"] == client["answers_with_their_prompt"]
-    assert min(router.passed) > client["answers"] // 3
+    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed.clients
+    assert client.answers == client.answers_with_their_prompt
+    assert min(router.passed) > client.answers // 3
 
 
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
@@ -283,11 +283,11 @@ def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_mai
         finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--replicas", 4))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
-    clients = manifest.observed["engine"]["replicas"]
-    assert [client["server"] for client in clients] == [first.url, second.url] * 2
-    assert all(client["answers"] > 0 for client in clients)
-    assert sum(client["answers"] for client in clients) == manifest.observed["samples_completed"]
-    assert manifest.engine["configuration"]["connections"] == 16
+    clients = manifest.observed.clients
+    assert [client.server for client in clients] == [first.url, second.url] * 2
+    assert all(client.answers > 0 for client in clients)
+    assert sum(client.answers for client in clients) == len(read_requests(tmp_path / "leg" / "requests.jsonl"))
+    assert manifest.engine.configuration["connections"] == 16
 
 
 def _free_ports(count: int) -> list[int]:
@@ -325,7 +325,7 @@ def test_servers_are_started_with_the_leg_and_end_with_it(
     finished = run_main(*arguments(urls, "Offline", *serve))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
-    assert all(client["answers"] > 0 for client in manifest.observed["engine"]["replicas"])
+    assert all(client.answers > 0 for client in manifest.observed.clients)
     for number in range(2):
         assert "listens on" in (tmp_path / "leg" / f"server-{number}.log").read_text()
     assert _are_gone(urls)

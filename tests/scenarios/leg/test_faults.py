@@ -101,7 +101,7 @@ def test_a_warm_up_that_never_ends(option: tuple[object, ...], cause: str, run_m
             from sut.dummy.engine import DummyEngine
             from sut.engine import EngineReport
             async def start(self):
-                return EngineReport("dummy", prefix_caching=True)
+                return EngineReport("dummy", configuration={"enable_prefix_caching": True})
             DummyEngine.start = start
             """),
         (ExitCode.FAILED, "prompt tokens from a cache across queries", """

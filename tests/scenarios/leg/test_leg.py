@@ -16,13 +16,11 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS
 from runs.benchmarks import default_benchmark
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
-from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.observed import Contention, contention_of, loop_lag_of
+from runs.record.observed import Contention
 from runs.record.requests_log import read_requests
-from runs.rounds import CURRENT_ROUND
 from sut.dummy.engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import OFFICIAL_LIMITS_CONF, USER_CONF, arguments, progress
@@ -64,12 +62,12 @@ class Leg:
 
     @cached_property
     def dataset(self) -> Dataset:
-        return load_dataset(self.manifest.resolved.dataset_path)
+        return load_dataset(self.manifest.plan.dataset_path)
 
     @cached_property
     def answers(self) -> list[list[int]]:
         """What the dummy engine says to each sample."""
-        engine = DummyEngine(SAMPLING, lead_tokens=self.manifest.resolved.engine_options["lead_tokens"])
+        engine = DummyEngine(SAMPLING, lead_tokens=self.manifest.plan.engine_options["lead_tokens"])
         return [engine.answer(prompt) for prompt in self.dataset.prompts]
 
 
@@ -134,7 +132,7 @@ def test_manifest(leg: Leg) -> None:
     assert not manifest.official
     assert any("dummy engine" in reason for reason in manifest.unofficial_reasons)
 
-    plan = manifest.resolved
+    plan = manifest.plan
     assert (plan.scenario, plan.mode) == (leg.scenario, leg.mode)
     assert plan.loadgen_scenario == LOADGEN_SCENARIO[plan.scenario]
     assert plan.loadgen_key == default_benchmark(plan.scenario).loadgen_key
@@ -142,35 +140,29 @@ def test_manifest(leg: Leg) -> None:
     assert manifest.asked["scenario"] == leg.scenario
     assert manifest.asked.get("accuracy", False) == (leg.mode == "accuracy")
 
-    assert manifest.dataset["sha256"] == sha256_of(Path(plan.dataset_path))
-    assert manifest.loadgen["extension_sha256"] == sha256_of(Path(manifest.loadgen["extension"]))
-    assert manifest.software["mlcommons-loadgen"] == manifest.loadgen["version"]
-    assert manifest.harness["version"]
-    assert manifest.host["memory_bytes"] > 0
-    assert manifest.engine["name"] == "dummy"
-    assert manifest.engine["asked"] == manifest.engine["in_force"]
-    assert manifest.engine["warm_up"]["prompts"] == plan.warmup_prompts
-    assert manifest.observed["samples_issued"] == manifest.observed["samples_completed"] > 0
-    assert manifest.observed["cached_prompt_tokens"] == 0
-    assert isinstance(contention_of(manifest.observed), Contention)
-    lag = loop_lag_of(manifest.observed)
+    assert plan.dataset_sha256 == sha256_of(Path(plan.dataset_path))
+    assert manifest.observed.loadgen.extension_sha256 == sha256_of(Path(manifest.observed.loadgen.extension))
+    assert manifest.observed.software["mlcommons-loadgen"] == manifest.observed.loadgen.version
+    assert manifest.observed.harness.version
+    assert manifest.observed.host.memory_bytes > 0
+    assert manifest.engine.configuration.items() <= plan.engine_options.items()
+    assert manifest.engine.warm_up is not None
+    assert manifest.engine.warm_up.prompts == plan.warmup_prompts
+    assert manifest.observed.cached_prompt_tokens == 0
+    assert isinstance(manifest.observed.contention, Contention)
+    lag = manifest.observed.loop_lag
     assert lag is not None
     assert 0 <= lag.p99_ms <= lag.worst_ms
     assert read_result(leg.run.result).loop_lag == lag
 
 
-def test_settings_in_force_are_recorded(leg: Leg) -> None:
-    settings, detail = leg.manifest.loadgen_settings, read_detail(leg.run.detail)
-    official = CURRENT_ROUND.seeds
-    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-        assert settings[name] == getattr(official, name) == detail.get(f"effective_{name}")
-    assert settings["mode"] == detail.get("effective_test_mode")
-    assert settings["scenario"] == detail.get("effective_scenario")
-    assert settings["min_duration_ms"] == detail.get("effective_min_duration_ms")
-    assert settings["use_token_latencies"] is True
-    limits_ms = {"Server": (2000, 100), "Interactive": (500, 30)}.get(leg.scenario)
-    if limits_ms and leg.conf == OFFICIAL_LIMITS_CONF:
-        assert (settings["ttft_latency"], settings["tpot_latency"]) == tuple(limit * 1e6 for limit in limits_ms)
+def test_the_plan_leaves_out_what_was_asked(leg: Leg) -> None:
+    content = json.loads(leg.run.manifest.read_bytes())
+    asked, plan = content["asked"], content["plan"]
+    assert content["record"] == 4
+    assert "scenario" not in plan
+    assert not [name for name in plan if name in asked and asked[name] == plan[name]]
+    assert leg.manifest.plan.scenario == asked["scenario"]
 
 
 def test_result(leg: Leg) -> None:
@@ -198,7 +190,7 @@ def test_result(leg: Leg) -> None:
 
 def test_requests(leg: Leg) -> None:
     table = read_requests(leg.run.requests)
-    assert len(table) == leg.manifest.observed["samples_completed"]
+    assert len(table) == read_result(leg.run.result).counts.samples
     assert table.seq.tolist() == list(range(len(table)))
     assert set(table.sample_index.tolist()) == set(range(64))
     assert set(table.finish_reason) <= {"stop", "length"}

@@ -8,7 +8,7 @@ import pytest
 from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.leg.config import make_config
 from scenarios.leg.leg_engine import make_engine
-from scenarios.leg.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
+from scenarios.leg.loadgen_settings import build_settings, check_engaged, expected_samples
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
 
@@ -66,15 +66,6 @@ def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool
     lg = SimpleNamespace(TestSettings=TestSettings, TestScenario=SimpleNamespace(Offline=1))
     with pytest.raises(SetupError, match=words):
         build_settings(lg, plan_of(), "user.conf")  # type: ignore[arg-type]  # only named
-
-
-def test_effective_settings_are_plain_data() -> None:
-    class Mode:
-        def __str__(self) -> str:
-            return "TestMode.AccuracyOnly"
-
-    values = effective_settings(SimpleNamespace(mode=Mode(), qps=1.5, on=True, count=3, method=print))
-    assert values == {"mode": "AccuracyOnly", "qps": 1.5, "on": True, "count": 3}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from compliance.signoff.proofs.replica_proofs import times_per_token_ns
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from sut.replicas.pool import REJECTED_CONNECTIONS
 from tests.conftest import ROOT, Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress, until
 from tests.support.small_tokenizer import make_tokenizer
@@ -64,14 +64,11 @@ def test_answers_are_those_of_one_engine_and_all_is_on_record(run_main: RunMain,
     table = read_requests(RunDir(two).requests)
     assert table.replica is not None
     answered = Counter(table.replica.tolist())
-    assert [record["replica"] for record in manifest.replicas] == [0, 1]
-    assert [record["queries"] for record in manifest.replicas] == [answered[0], answered[1]]
+    assert [record.replica for record in manifest.replicas] == [0, 1]
     assert min(answered.values()) > 0
-    tokens = [int(table.output_tokens[table.replica == number].sum()) for number in (0, 1)]
-    assert [record["output_tokens"] for record in manifest.replicas] == tokens
-    assert manifest.observed[REJECTED_CONNECTIONS] == 0
+    assert manifest.observed.rejected_connections == 0
     log = RunDir(two).engine_log.read_text()
-    assert all(f"replica {number}: process {manifest.replicas[number]['pid']}" in log for number in (0, 1))
+    assert all(f"replica {number}: process {manifest.replicas[number].pid}" in log for number in (0, 1))
     assert read_manifest(RunDir(one).manifest).replicas == []
     assert read_requests(RunDir(one).requests).replica is None
 
@@ -80,11 +77,10 @@ def test_latencies_of_each_replica(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("Server", out, "--replicas", 3))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    table = read_requests(RunDir(out).requests)
     for record in read_manifest(RunDir(out).manifest).replicas:
-        assert record["ttft_p99_ms"] > 0
-        assert record["tpot_p99_ms"] > 0
-        assert record["cached_prompt_tokens"] == 0
-        assert record["start_s"] > 0
+        assert times_per_token_ns(table, record.replica).min() > 0
+        assert record.start_s > 0
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -150,7 +146,7 @@ OTHER_IN_ONE = """
     ("change", "cause"),
     [
         ("report.versions = {'engine': '2'}", "versions: engine is "),
-        ("report.in_force = {**report.in_force, 'ttft_ms': 7.0}", "options in force: ttft_ms is "),
+        ("report.configuration = {**report.configuration, 'ttft_ms': 7.0}", "configuration: ttft_ms is "),
         ("report.vocab_size = 7", "engine: vocabulary is "),
     ],
 )
@@ -241,5 +237,5 @@ def test_one_engine_stays_in_the_legs_process(run_main: RunMain, tmp_path: Path)
     out = tmp_path / "run"
     assert run_main(*arguments("Offline", out, "--replicas", "auto")).code == ExitCode.OK
     manifest: dict[str, Any] = json.loads(RunDir(out).manifest.read_bytes())
-    assert manifest["resolved"]["replicas"] is None
+    assert manifest["plan"]["replicas"] is None
     assert manifest["asked"]["replicas"] == "auto"

@@ -104,7 +104,7 @@ def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Pat
     assert set(read_requests(run.requests).sample_index.tolist()) == {read_detail(run.detail).get("loaded_qsl_set")[3]}
     manifest = read_manifest(run.manifest)
     assert any("audit" in reason for reason in manifest.unofficial_reasons)
-    assert manifest.resolved.audit
+    assert manifest.plan.audit
     assert read_result(run.result).disagreements == []
 
 
@@ -134,9 +134,9 @@ def test_reference_flags_with_underscores(run_main: RunMain, tmp_path: Path) -> 
     )  # fmt: skip
     assert finished.code == 0, finished.stderr
     manifest = read_manifest(RunDir(out).manifest)
-    assert manifest.resolved.sample_count == 10
-    assert manifest.resolved.loadgen_key == "llama3_1-8b-edge"
-    assert manifest.resolved.trace
+    assert manifest.plan.sample_count == 10
+    assert manifest.plan.loadgen_key == "llama3_1-8b-edge"
+    assert manifest.plan.enable_log_trace
     assert any("--batch-size 16" in note for note in manifest.notes)
 
 

@@ -141,5 +141,5 @@ def test_the_embedded_model_in_int8(start_main: Callable[..., StartedMain], tmp_
     ).wait(900)  # fmt: skip
     record = json.loads((leg / "manifest.json").read_text())
     assert record["status"] == "finished"
-    assert record["model"]["weights"]["precision"] == "int8_w8a8"
+    assert record["observed"]["model"]["weights"]["precision"] == "int8_w8a8"
     assert json.loads((leg / "accuracy.json").read_text())["scores"]["rouge1"] > 15

@@ -16,7 +16,6 @@ from runs.errors import InputError
 from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, read_detail
 from runs.record.layout import RunDir
-from runs.record.leg import LOG_HASHES, log_hashes
 from tests.signoff.forge.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -33,7 +32,6 @@ from tests.signoff.forge.record_faults import (
     append_requests,
     invent_each_output,
     invent_outputs,
-    read_records,
     regenerate_from_percentiles,
     regenerate_from_trace,
     regenerate_on_schedule,
@@ -48,7 +46,6 @@ from tests.signoff.forge.record_faults import (
 from tests.support.editing import loadgen_line, reseal
 
 Json = dict[str, Any]
-_SAMPLES = ("samples_issued", "samples_completed")
 
 
 def set_detail(run: RunDir, key: str, value: Any) -> None:
@@ -164,7 +161,7 @@ def edit_trace(run: RunDir, by_ns: int) -> None:
 def scrub(run: RunDir) -> None:
     """Take an engine's cheats out of the record."""
     content = orjson.loads(run.manifest.read_bytes())
-    if "cheats" in (options := content["resolved"]["engine_options"]):  # of a leg that was told to by an option
+    if "cheats" in (options := content["plan"]["engine_options"]):  # of a leg that was told to by an option
         options["cheats"] = []
     content["asked"].pop("dummy_cheat", None)
     write_json(run.manifest, content)
@@ -174,16 +171,12 @@ def adopt(run: RunDir, other: RunDir) -> None:
     """Take over the record of another leg, with this one's process and times in it: a foreign run in its clothes."""
     mine = orjson.loads(run.manifest.read_bytes())
     theirs = orjson.loads(other.manifest.read_bytes())
-    kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed", "loadgen_settings")
+    kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed")
     write_json(run.manifest, theirs | {name: mine[name] for name in kept})
 
 
 def cover(run: RunDir) -> None:
-    """Hide what was done: counts, hashes and seal are made anew."""
-    records = read_records(run) if run.requests.is_file() else []
-    content = orjson.loads(run.manifest.read_bytes())
-    content["observed"] |= {LOG_HASHES: log_hashes(run)} | dict.fromkeys(_SAMPLES, len(records))
-    write_json(run.manifest, content)
+    """Hide what was done: the seal is made anew."""
     reseal(run)
 
 

@@ -73,7 +73,7 @@ def test_first_token_then_the_whole_output() -> None:
 def test_report() -> None:
     report = asyncio.run(DummyEngine(SAMPLING, lead_tokens=3, ttft_ms=5, tpot_ms=0.5).start())
     assert report.name == "dummy"
-    assert report.asked == report.in_force == {"ttft_ms": 5.0, "tpot_ms": 0.5, "lead_tokens": 3, **report.configuration}
+    assert {"ttft_ms": 5.0, "tpot_ms": 0.5, "lead_tokens": 3}.items() <= report.configuration.items()
     assert not report.prefix_caching
 
 

@@ -98,7 +98,7 @@ async def look_through(url: str, row: Row, **options: Any) -> None:
                 return
             assert not failed
             seen = await engine.observed()
-            assert all(seen.facts[name] == len(told) for name in row.counted), seen.facts
+            assert all(seen.engines[0]["client"][name] == len(told) for name in row.counted), seen.engines
             assert [row.noted in note for note in seen.notes if "by its own count" in note] == [True] * bool(row.noted)
         finally:
             await engine.stop()

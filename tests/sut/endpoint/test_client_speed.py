@@ -16,7 +16,7 @@ def test_an_answer_comes_in_so_many_events(events: int) -> None:
         await engine.start()
         told = await answers(engine, PROMPTS)
         assert all(events[-1][0] == "done" for events in told)
-        assert (await engine.observed()).facts["chunks"] == events * len(PROMPTS)
+        assert (await engine.observed()).engines[0]["client"]["chunks"] == events * len(PROMPTS)
         await engine.stop()
 
     with client_speed.instant_server(events) as url:

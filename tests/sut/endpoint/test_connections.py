@@ -73,7 +73,7 @@ def test_several_ids_with_the_first_token_are_counted() -> None:
             engine = engine_for(server.url)
             await engine.start()
             await answers(engine, PROMPTS)
-            facts = (await engine.observed()).facts
+            facts = (await engine.observed()).engines[0]["client"]
             assert facts["first_tokens_with_others"] == len(PROMPTS)
             assert facts["chunks"] == 2 * len(PROMPTS)
             assert facts["issue_to_wire"]["count"] == len(PROMPTS)
@@ -116,7 +116,7 @@ def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
             await asyncio.sleep(3.0)
             told = await answers(engine, PROMPTS)
             assert all(events[-1][0] == "done" for events in told)
-            assert (await engine.observed()).facts["connections_renewed"] >= 1
+            assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
             await engine.stop()
 
     asyncio.run(leg())
@@ -132,7 +132,7 @@ def test_a_connection_that_is_closed_between_requests_is_opened_again() -> None:
                 (told,) = await answers(engine, [prompt])
                 assert told[-1][0] == "done"
                 await asyncio.sleep(0.1)
-            assert (await engine.observed()).facts["connections_renewed"] >= len(PROMPTS)
+            assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= len(PROMPTS)
             engine.check_alive()
             await engine.stop()
 

@@ -66,7 +66,7 @@ def test_answers_that_come_whole_end_a_leg_whose_times_count(times_count: bool) 
             engine = engine_for(server.url, connections=1, times_count=times_count)
             await engine.start()
             told = await answers(engine, PROMPTS[:1] * (exchange.FEW_ANSWERS + 1))
-            assert (await engine.observed()).facts["answers_read_at_once"] == exchange.FEW_ANSWERS + 1
+            assert (await engine.observed()).engines[0]["client"]["answers_read_at_once"] == exchange.FEW_ANSWERS + 1
             assert all(events[-1][0] == "done" for events in told[:-1])
             if times_count:
                 assert "TPOT is 0" in failure_of(told[-1])

@@ -96,11 +96,12 @@ def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
     llm.metrics = SimpleNamespace(queued_ts=1.0, scheduled_ts=1.5, first_token_ts=2.0, last_token_ts=4.0)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
 
-    async def run(*numbers: int) -> dict[str, Any]:
+    async def run(*numbers: int) -> list[dict[str, Any]]:
         for number in numbers:
             engine.submit(Request(Told(), [5], seq=number))
         await asyncio.gather(*engine._tasks)
-        return (await engine.observed()).facts
+        return (await engine.observed()).engines
 
-    assert asyncio.run(run(-1)) == {}
-    assert asyncio.run(run(0, 1)) == {"query_times": {"queries": 2, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 4.0}}
+    assert asyncio.run(run(-1)) == []
+    times = {"queries": 2, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 4.0}
+    assert asyncio.run(run(0, 1)) == [{"query_times": times}]

@@ -1,0 +1,48 @@
+"""Records of legs, for tests that need no leg."""
+
+import time
+from typing import Any
+
+from runs.record.manifest import LegPlan, Manifest
+
+SAMPLING = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 128}
+HOST = {
+    "hostname": "far", "boot_id": None, "system": "Linux-6.8", "cpu": "Another CPU", "cores_usable": 7,
+    "cores_logical": 7, "memory_bytes": 2**40,
+}  # fmt: skip
+
+
+def leg_plan(**changes: Any) -> LegPlan:
+    """Of an Offline performance leg."""
+    values: dict[str, Any] = {
+        "scenario": "Offline", "loadgen_scenario": "Offline", "mode": "performance", "loadgen_key": "llama3_1-8b",
+        "dataset_path": "/data/cnn.json", "dataset_sha256": "0" * 64, "sample_count": 64, "longest_prompt_tokens": 10,
+        "audit": False, "enable_log_trace": False, "engine": "dummy", "model_path": "model", "engine_options": {},
+        "environment": {}, "sampling": SAMPLING, "warmup_prompts": 0, "engine_start_timeout_s": 1,
+        "stall_timeout_s": 1,
+    }  # fmt: skip
+    return LegPlan(**values | changes)
+
+
+def observed(**changes: Any) -> dict[str, Any]:
+    """What is known of a machine before a leg starts; `model` and `host` take single facts."""
+    values: dict[str, Any] = {
+        "harness": {"version": "0.1.0", "git_commit": None, "git_changed": None},
+        "software": {"python": "3.11.7"},
+        "loadgen": {"version": "6.0.17", "extension": "/lib/loadgen.so", "extension_sha256": "0" * 64},
+        "accelerators": [],
+    }
+    model = {"name": "model", "folder": None, "revision": None, "weights": None} | changes.pop("model", {})
+    host = HOST | changes.pop("host", {})
+    return values | changes | {"model": model, "host": host}
+
+
+def record(plan: LegPlan | None = None, seen: dict[str, Any] | None = None, **changes: Any) -> Manifest:
+    """The record of a leg that is not official; `seen` are facts for `observed`."""
+    official = changes.get("official", False)
+    values: dict[str, Any] = {
+        "official": official, "unofficial_reasons": [] if official else ["a test"], "notes": [], "asked": {},
+        "plan": plan or leg_plan(), "observed": observed(**seen or {}), "parent_pid": 1,
+        "start_time_ns": time.time_ns(),
+    }  # fmt: skip
+    return Manifest(**values | changes)
