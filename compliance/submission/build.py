@@ -19,10 +19,10 @@ from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.gates import Judged
-from compliance.submission.measurements import measurements, model_name
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
 from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
+from compliance.submission.weights import measurements, model_name
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import read_record

@@ -14,10 +14,10 @@ from compliance.signoff.evidence import Evidence
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
-from compliance.submission.calibration_check import Documents, lacking, with_calibration
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, describe
+from compliance.submission.weights import Documents, lacking, with_calibration
 from compliance.verdict import Verdict
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError

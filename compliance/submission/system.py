@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import psutil
 
-from compliance.submission.measurements import check_overrides
 from compliance.submission.system_fields import (
     FIELDS,
     GIVEN,
@@ -23,6 +22,7 @@ from compliance.submission.system_fields import (
     STATUSES,
 )
 from compliance.submission.tree import REHEARSAL_MARK, Division
+from compliance.submission.weights import check_overrides
 from runs.accelerators import accelerators
 from runs.environment import host_facts
 from runs.errors import InputError

@@ -17,10 +17,10 @@ from compliance.submission.check.findings import (
     read_object,
 )
 from compliance.submission.check.layout import Contents
-from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
+from compliance.submission.weights import FIELDS as MEASUREMENT_FIELDS
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS
 from runs.rounds import Round

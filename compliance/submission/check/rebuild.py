@@ -16,7 +16,6 @@ from compliance.finding import OURS, decides
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, SubmitRequest, gather
 from compliance.submission.build_submission import judge, sign_off, tree_plan, unsigned_audits
-from compliance.submission.calibration_check import lacking, tells_of_calibration
 from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
@@ -30,6 +29,7 @@ from compliance.submission.check.layout import is_document
 from compliance.submission.source import Source, read_source
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
+from compliance.submission.weights import lacking, tells_of_calibration
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
 from runs.reading import files_below, read_record

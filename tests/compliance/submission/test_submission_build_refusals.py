@@ -11,7 +11,7 @@ import pytest
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_inputs import gather
 from compliance.submission.build_submission import SubmitOutcome
-from compliance.submission.calibration_check import lacking, with_calibration
+from compliance.submission.weights import lacking, with_calibration
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
 from runs.errors import InputError

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from compliance.submission import measurements as measurements_module
-from compliance.submission.measurements import measurements
 from compliance.submission.system import SystemDescription, describe, detect, given_in, is_the_machine, read_system_file
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.tree import REHEARSAL_MARK
+from compliance.submission.weights import FIELDS as MEASUREMENTS
+from compliance.submission.weights import measurements
 from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
@@ -65,7 +65,7 @@ def test_an_example_of_every_field_is_a_whole_description() -> None:
 def test_the_shipped_file_shows_every_field() -> None:
     content = shipped(commented=True)
     assert set(content["system"]) == {*NAMES, *NETWORK_NAMES} - set(GIVEN)
-    assert set(content["measurements"]) == set(measurements_module.FIELDS)
+    assert set(content["measurements"]) == set(MEASUREMENTS)
     filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
     read_system_file({**content, "system": filled})
 

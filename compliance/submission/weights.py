@@ -1,0 +1,143 @@
+"""What a submission says of the model's weights: measurements.json, taken from the manifest, and calibration.md.
+
+calibration.md tells how a quantised model was made, which the closed division asks for. [inference_rules.adoc]
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from compliance.submission.tree import REHEARSAL_MARK
+from qsl.model_files import CALIBRATION
+from runs.errors import InputError
+from runs.reading import read_whole
+from runs.record.manifest import Manifest
+
+# [checker: SYSTEM_IMP_REQUIRED_FILES]; all must be there and not empty.
+FIELDS = (
+    "input_data_types",
+    "retraining",
+    "starting_weights_filename",
+    "weight_data_types",
+    "weight_transformations",
+)
+_TYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+
+Documents = Mapping[str, bytes]  # by path in documentation/
+
+_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # in what `main.py quantize` writes
+_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # in a name
+
+
+def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a submitter's file says of measurements.
+
+    Raises:
+        InputError: a field that there is not, or an empty one.
+    """
+    for name, value in values.items():
+        if name not in FIELDS:
+            raise InputError(f"measurements: {name}: there is no such field", f"choose from {', '.join(FIELDS)}")
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"measurements: {name}: {value!r} is no text", f"write {name}: ...")
+    return {name: str(value) for name, value in values.items()}
+
+
+def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: list[str]) -> dict[str, Any]:
+    """The content of measurements.json.
+
+    Args:
+        manifest: of the performance leg.
+        overrides: what the submitter says; wins over the manifest.
+        rehearsal: why the tree is a rehearsal; empty if it is none.
+    """
+    engine, weights = manifest.plan.engine, manifest.model.weights
+    # By the headers of the weights, else by the engine's name for it.
+    precision = weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""
+    dtype = _in_force(manifest, "dtype") or "unknown"
+    data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
+    runs_model = manifest.plan.engine_record.runs_model
+    values: dict[str, Any] = {
+        "input_data_types": "int32",  # token ids
+        "retraining": "no",
+        "starting_weights_filename": model_name(manifest),
+        "weight_data_types": data_types if runs_model else f"none (the {engine} engine has no weights)",
+        "weight_transformations": f"quantization ({precision})" if precision else "none",
+    }
+    values |= overrides
+    if rehearsal:
+        values["rehearsal"] = f"{REHEARSAL_MARK}: {'; '.join(rehearsal)}"
+    return values
+
+
+def model_name(manifest: Manifest) -> str:
+    """The model's hub id, or the name of its folder: where it lay on the machine is nobody's business."""
+    name = manifest.model.name
+    return PurePath(name).name if PurePath(name).is_absolute() else name
+
+
+def _in_force(manifest: Manifest, name: str) -> str | None:
+    """An engine option as the running engine had it, else as it was declared or asked for."""
+    configuration = manifest.engine.configuration
+    declared = configuration.get("declared") if isinstance(configuration, dict) else None
+    for source in (configuration, declared, manifest.plan.engine_options):
+        if isinstance(source, dict) and source.get(name):
+            return str(source[name]).removeprefix("torch.")
+    return None
+
+
+# Calibration ----------------------------------------------------------------------------------------------------------
+
+
+def _hashes_of(manifest: Manifest) -> Mapping[str, str]:
+    return manifest.model.sha256
+
+
+def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
+    """The calibration.md that lay beside the weights when the legs ran: its name in documentation/, which has the
+    precision where it is not the first, with its SHA-256 and its place."""
+    found: dict[str, tuple[str, Path]] = {}
+    for manifest in manifests:
+        digest = _hashes_of(manifest).get(CALIBRATION)
+        if digest is None or any(digest == known for known, _ in found.values()):
+            continue
+        precision = manifest.model.weights.precision if manifest.model.weights else "unknown"
+        name = CALIBRATION if not found else f"calibration-{precision}.md"
+        found[name] = digest, Path(str(manifest.model.folder)) / CALIBRATION
+    return found
+
+
+def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
+    """The documents, and what the legs' models have on record, where it is still there and not given otherwise."""
+    found = dict(given)
+    for name, (digest, path) in recorded(manifests).items():
+        try:
+            content = read_whole(path, "")
+        except InputError:
+            continue
+        if hashlib.sha256(content).hexdigest() == digest:
+            found.setdefault(name, content)
+    return found
+
+
+def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
+    """Why the documents do not tell how the weights were quantised."""
+    for name, (digest, path) in recorded(manifests).items():
+        if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
+            yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
+    for name, content in documents.items():
+        said = {digest.decode().lower() for digest in _AFTER.findall(content)}
+        if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
+            yield f"documentation/{name} tells of other weights than those that ran"
+    weights = [one.model.weights for one in manifests if one.model.weights is not None]
+    quantised = {one.precision for one in weights if one.quantized}
+    told = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
+    if quantised and not told:
+        yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document tells how"
+
+
+def tells_of_calibration(path: PurePath) -> bool:
+    """Whether a document calls itself one."""
+    return _CALIBRATION.search(path.name) is not None
