@@ -77,7 +77,8 @@ class CampaignOptions(BaseModel):
     @field_validator("audits", mode="before")
     @classmethod
     def _audits(cls, value: object) -> object:
-        return audit_blocks(value)
+        """`TEST06` and `{test: TEST06}` mean the same."""
+        return [{"test": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
     @field_validator("round")
     @classmethod
@@ -141,11 +142,15 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
     legs: list[CampaignLeg] = []
     for scenario, block in options.scenarios.items():
-        benchmark = _benchmark(path, options, scenario)
+        if scenario not in (allowed := SUBMISSIONS[options.benchmark].scenarios):
+            raise InputError(
+                f"{path}: {options.benchmark} has no {scenario} scenario in a submission", f"use {', '.join(allowed)}"
+            )
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
         _known(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
-        values = {**merged(shared, values), "scenario": scenario, "lg_model_name": benchmark.loadgen_key}
+        values = {**merged(shared, values), "scenario": scenario}
+        values["lg_model_name"] = submitted_benchmark(options.benchmark, scenario).loadgen_key
         result = place.result(options.benchmark, scenario)
         performance = {**values, "output_log_dir": result.performance.root}
         accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}
@@ -180,13 +185,6 @@ def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> No
     if not shared.get("api_server"):
         raise InputError(f"{path}: division: in network LoadGen reaches a server", "name it with api_server")
     shared["network_sut"] = True
-
-
-def audit_blocks(value: object) -> object:
-    """`TEST06` and `{test: TEST06}` mean the same."""
-    if isinstance(value, list):
-        return [{"test": one} if isinstance(one, str) else one for one in value]
-    return value
 
 
 def missing_scenarios(options: CampaignOptions) -> str:

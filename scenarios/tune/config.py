@@ -124,9 +124,8 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
     """
     options, content = split_config(file, "tune", own, TuneOptions, "{max_probes: 6}")
     values = merged(content, legs)
-    for name in sorted(values):
-        if name in NOT_FOR_TUNES:
-            raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
+    for name in sorted(NOT_FOR_TUNES & values.keys()):
+        raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
     config = make_config(values)
     if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
         raise InputError(
@@ -135,10 +134,8 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
         )
     space = _space(options, values, config)
     place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
-    if config.user_conf is not None and config.user_conf.resolve() in (
-        place.user_conf.resolve(),
-        place.search_conf.resolve(),
-    ):
+    written = place.user_conf.resolve(), place.search_conf.resolve()
+    if config.user_conf is not None and config.user_conf.resolve() in written:
         raise InputError(
             f"--user-conf {config.user_conf} is what the tune will write",
             "give --output-log-dir another directory, or tune from a copy of the file",
