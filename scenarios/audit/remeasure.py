@@ -5,7 +5,6 @@ lie beside the old ones, which stay as they are. The sign-off looks at all of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -25,14 +24,7 @@ from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import prepare
 
 Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A directory that is signed off; `config` is that of a performance leg, which can be run anew."""
-
-    path: Path
-    config: RunConfig | None = None
+_Legs = dict[Path, RunConfig | None]  # directories that are signed off; of a performance leg, how it can be run again
 
 
 def remeasured(
@@ -61,12 +53,12 @@ def remeasured(
     verdict = sign(ref, cand)
     if not most or verdict.action != "remeasure":
         return verdict, 0
-    sides = [[place for path in side for place in _places(path)] for side in (ref, cand)]
+    sides: list[_Legs] = [dict(leg for path in side for leg in _legs(path).items()) for side in (ref, cand)]
     for number in range(1, most + 1):
         say(f"\n{verdict.headline}\nmeasuring again, {number} of at most {most}")
         moved = _run_in_turn(sides, console, say)
-        sides = [[moved.get(place.path, place) for place in side] for side in sides]
-        verdict = sign(*([place.path for place in side] for side in sides))
+        sides = [{moved.get(path, path): config for path, config in side.items()} for side in sides]
+        verdict = sign(*map(list, sides))
         if verdict.action != "remeasure":
             return verdict, number
     text = f"still too far apart after measuring again {most} times: comparisons with it inherit the noise"
@@ -74,12 +66,10 @@ def remeasured(
     return verdict, most
 
 
-def _places(path: Path) -> list[_Place]:
-    """The legs in a directory, each by its own; of those of performance what was asked for."""
+def _legs(path: Path) -> _Legs:
+    """The legs in a directory, each by its own."""
     legs = [leg for result in find_results([path]) for leg in result.legs]
-    return [_Place(leg.run.root, _asked(leg.run) if leg.mode == PERFORMANCE else None) for leg in legs] or [
-        _Place(path)
-    ]
+    return {leg.run.root: _asked(leg.run) if leg.mode == PERFORMANCE else None for leg in legs} or {path: None}
 
 
 def _asked(run: RunDir) -> RunConfig:
@@ -95,18 +85,22 @@ def _asked(run: RunDir) -> RunConfig:
     return config
 
 
-def _run_in_turn(sides: list[list[_Place]], console: Console, say: Callable[[str], None]) -> dict[Path, _Place]:
-    """A new leg for every old one: the first of the reference, the first of the candidate, the second …"""
-    moved: dict[Path, _Place] = {}
-    for pair in zip_longest(*sides):
-        for place in pair:
-            if place is None or place.config is None or place.path in moved:
+def _run_in_turn(sides: list[_Legs], console: Console, say: Callable[[str], None]) -> dict[Path, Path]:
+    """A new leg for every old one: the first of the reference, the first of the candidate, the second …
+
+    Returns:
+        The new directory of each that was run.
+    """
+    moved: dict[Path, Path] = {}
+    for pair in zip_longest(*(side.items() for side in sides)):
+        for path, asked in filter(None, pair):
+            if asked is None or path in moved:
                 continue
-            root = _beside(place.path)
-            config = make_config(place.config.model_dump(exclude_unset=True) | {"output_log_dir": root})
-            say(f"\nmeasuring {place.path} again")
+            root = _beside(path)
+            config = make_config(asked.model_dump(exclude_unset=True) | {"output_log_dir": root})
+            say(f"\nmeasuring {path} again")
             run_leg(config, partial(prepare, config, say), console)
-            moved[place.path] = _Place(root, config)
+            moved[path] = root
     return moved
 
 

@@ -5,6 +5,7 @@ import errno
 import importlib
 import os
 import pkgutil
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -56,12 +57,8 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The first sentence of each command's help, whole; click would cut it to a line."""
         with formatter.section("Commands (more: `python main.py COMMAND --help`)"):
-            formatter.write_dl([(name, _first_sentence(self.get_command(ctx, name))) for name in COMMANDS])
-
-
-def _first_sentence(found: click.Command | None) -> str:
-    text = " ".join((found.help or "").split()) if found else ""
-    return text[: end + 1] if (end := text.find(". ")) >= 0 else text
+            helps = {name: " ".join(getattr(self.get_command(ctx, name), "help", "").split()) for name in COMMANDS}
+            formatter.write_dl([(name, re.sub(r"\. .*", ".", text)) for name, text in helps.items()])
 
 
 @click.group(
