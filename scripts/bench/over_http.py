@@ -107,8 +107,8 @@ def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]
     texts = work / "texts.jsonl"
     prompts = tokenizer.batch_decode([rows[index] for index in order])
     texts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts))
-    command = shlex.split(
-        f"{VLLM} bench serve --backend openai --base-url {url} --model {model} --dataset-name custom "
+    arguments = shlex.split(
+        f"bench serve --backend openai --base-url {url} --model {model} --dataset-name custom "
         f"--dataset-path {texts} --custom-output-len {OUTPUT_TOKENS} --skip-chat-template --disable-shuffle "
         f"--num-prompts {len(order)} --request-rate inf --ignore-eos --temperature 0 "
         f"--save-result --result-dir {work} --result-filename result.json"
@@ -116,7 +116,7 @@ def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]
     log = work / "bench.log"
     with log.open("wb") as stream:
         code = subprocess.run(
-            command, cwd=HARNESS_ROOT, stdout=stream, stderr=subprocess.STDOUT, check=False
+            [VLLM, *arguments], cwd=HARNESS_ROOT, stdout=stream, stderr=subprocess.STDOUT, check=False
         ).returncode
     result = work / "result.json"
     if code or not result.is_file():
