@@ -250,7 +250,7 @@ def write_verdict(verdict: Verification, folder: Path) -> Path:
         raise SetupError(
             f"the verdict {verdict.outcome} on {', '.join(verdict.directories)} cannot be written to {folder}: "
             f"{error.strerror}",
-            "name a directory you may write to",
+            "give a directory you may write to: --output DIR",
         ) from error
     return folder / TEXT_NAME
 
