@@ -15,7 +15,7 @@ import orjson
 
 from runs.errors import InputError, SetupError
 from runs.reading import open_file
-from runs.record.conditions import differences
+from runs.record.fingerprint import differences
 
 TABLE = "benchmark_runs"
 BUSY_TIMEOUT_S = 30.0  # another process may be ingesting

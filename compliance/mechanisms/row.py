@@ -17,8 +17,7 @@ import orjson
 from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
-from compliance.mechanisms.engine_facts import EngineFacts, declared_settings, facts_of_run, misdeclared
-from compliance.mechanisms.quality import QualityEvidence, quality_evidence
+from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import RECORD, Registries, eligibility, validate
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
@@ -26,6 +25,7 @@ from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.result import result_of
 from runs.reading import MIB, json_value, read_whole
+from runs.record.fingerprint import LOSSY, differences, fingerprint, leg_fingerprint, sentences, shown
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
@@ -44,6 +44,31 @@ _FROM_FILES = [
     *(column.name for column in COLUMNS if column.role in ("condition", "number")),
 ]
 _BY_SCORING = ("accuracy_passed", AUDITED)  # numbers that depend on it
+_SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
+
+
+@dataclass(frozen=True)
+class QualityEvidence:
+    """An accuracy leg, judged. `passed` is None where there is no leg; `failures` say what speaks against it.
+    `evaluation` is its name in the registry."""
+
+    passed: bool | None
+    failures: tuple[str, ...] = ()
+    directory: str | None = None
+    accuracy_log_sha256: str | None = None
+    accuracy_text_sha256: str | None = None
+    scores: dict[str, float] | None = None
+    delta: str | None = None  # scores against the reference's, in per cent
+    evaluation: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("passed", "directory", "accuracy_log_sha256", "accuracy_text_sha256", "delta")
+        return {**{name: getattr(self, name) for name in names}, "failures": list(self.failures)}
+
+    def columns(self) -> dict[str, Any]:
+        """The scores as they stand in a row."""
+        passed = None if self.passed is None else int(self.passed)
+        return {**{name: (self.scores or {}).get(name) for name in _SCORES}, "accuracy_passed": passed}
 
 
 @dataclass(frozen=True)
@@ -163,45 +188,90 @@ def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
+def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEvidence:
+    """Judge the accuracy leg of a result.
+
+    Args:
+        verdict: what `verify_result` found in them; its scores come from the answers, not from accuracy.txt alone.
+    """
+    leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
+    if leg is None:
+        return QualityEvidence(None)
+    if part is None:
+        why = verdict.error.message if verdict.error else "it could not be judged"
+        return QualityEvidence(False, (why,), str(leg.run.root), evaluation=leg.benchmark.quality_eval)
+    failures = [*(found.sentence for found in part.contradictions), *part.failures(verdict.official_asked)]
+    if part.details.get("scores_from") != leg.run.accuracy_log.name:
+        failures.append("the answers were not scored again: the scores are only claimed")
+    performance = result.leg(PERFORMANCE)
+    if performance is not None:
+        failures += [check.sentence for check in verdict.of("error")]
+        found = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
+        failures += sentences(found, "in the performance leg", "in the accuracy leg")  # accuracy of another system
+    scores, target = part.details.get("scores"), part.details.get("target")
+    return QualityEvidence(
+        not failures,
+        tuple(failures),
+        str(leg.run.root),
+        sha256_of(leg.run.accuracy_log) if leg.run.accuracy_log.is_file() else None,
+        sha256_of(leg.run.accuracy_text) if leg.run.accuracy_text.is_file() else None,
+        scores,
+        _delta(scores, target) if scores and target else None,
+        leg.benchmark.quality_eval,
+    )
+
+
+def _delta(scores: dict[str, float], target: dict[str, float]) -> str:
+    return ", ".join(
+        f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
+        for name, reference in target.items()
+        if name != "gen_num"
+    )
+
+
+# Columns by the first fact that is known of these (runs/record/fingerprint.py).
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "scenario": ("scenario",),
+    "lg_model_name": ("benchmark", "loadgen_key"),
+    "hostname": ("host.hostname",),
+    "cpu": ("host.cpu",),
+    "cores_usable": ("host.cores_usable",),
+    "dataset_sha256": ("dataset_sha256",),
+    "sample_count": ("sample_count",),
+    **{
+        column: (f"resolved.{name}", f"resolved.declared.{name}", f"engine_options.{name}")
+        for column, name in (("tp", "tensor_parallel_size"), ("dtype", "dtype"), ("max_model_len", "max_model_len"))
+    },
+    **{name: (f"resolved.{name}", f"resolved.declared.{name}") for name in ("max_num_seqs", "enable_prefix_caching")},
+    "harness_commit": ("harness.git_commit",),
+    "loadgen_version": ("loadgen.version",),
+    **{name: (f"loadgen.{name}",) for name in ("min_duration_ms", "min_query_count", "performance_sample_count")},
+}
+
+
 def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
     """What the numbers depend on beside the technique."""
-    conditions: dict[str, Any] = {"scenario": None, "lg_model_name": None}
+    facts = leg_fingerprint(leg) if leg is not None else fingerprint(manifest) if manifest is not None else {}
+    conditions: dict[str, Any] = {
+        column: next((facts[key] for key in keys if facts.get(key) is not None), None)
+        for column, keys in _COLUMNS.items()
+    }
     if manifest is not None:
-        plan = manifest.plan
-        gpus = [str(gpu.get("name") or "unknown") for gpu in manifest.observed.accelerators]
-        observed = manifest.engine.configuration
-        configuration = {**declared_settings(observed), **observed}
+        plan, gpus = manifest.plan, [str(name or "unknown") for name in facts["accelerators.name"]]
         conditions |= {
-            "scenario": plan.scenario,
-            "lg_model_name": plan.loadgen_key,
             "timestamp": _time(manifest.start_time_ns),
             "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
             "gpu_count": len(gpus),
-            **{name: getattr(manifest.observed.host, name) for name in ("hostname", "cpu", "cores_usable")},
             "model": Path(plan.model_path).name,
             "model_sha256": _one_hash(manifest.model.sha256),
-            "dataset_sha256": plan.dataset_sha256,
-            "sample_count": plan.sample_count,
-            "engine_version": manifest.engine.versions.get(plan.engine),
-            "tp": configuration.get("tensor_parallel_size") or plan.engine_options.get("tensor_parallel_size"),
-            **{name: configuration.get(name) or plan.engine_options.get(name) for name in ("dtype", "max_model_len")},
-            **{name: configuration.get(name) for name in ("max_num_seqs", "enable_prefix_caching")},
+            "engine_version": facts.get(f"versions.{plan.engine}"),
             "engine_options": _sorted_json(plan.engine_options),
             "sampling": _sorted_json(plan.sampling),
-            "harness_commit": manifest.observed.harness.git_commit,
             "official": manifest.official,
         }
     if leg is not None:
-        detail = leg.detail
-        whole_numbers = ("min_duration_ms", "min_query_count", "performance_sample_count")
-        conditions |= {
-            "scenario": leg.scenario,
-            "lg_model_name": leg.benchmark.loadgen_key,
-            "loadgen_version": str(detail.get("loadgen_version", "")),
-            "target_qps": detail.number("effective_target_qps"),
-            **{name: detail.integer(f"effective_{name}") for name in whole_numbers},
-            "manifest_sha256": sha256_of(leg.run.manifest) if leg.manifest else None,
-        }
+        conditions["target_qps"] = leg.detail.number("effective_target_qps")
+        conditions["manifest_sha256"] = sha256_of(leg.run.manifest) if leg.manifest else None
     return conditions
 
 
@@ -296,14 +366,14 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
     if same is None or same.evidence is None:  # another run lies there now, which says nothing of the row
         return bare
-    by_files = same.row
-    evidence = same.evidence
-    different = (
-        f"{name} is {str(row[name])[:80]} in the row, {str(by_files.get(name))[:80]} by the files of its run"
-        for name in _FROM_FILES
-        if name not in _BY_SCORING and row.get(name) not in (None, by_files.get(name))
-    )
+    by_files, evidence = same.row, same.evidence
+    told = {name: row[name] for name in _FROM_FILES if name not in _BY_SCORING and row.get(name) is not None}
+    different = differences(told, {name: by_files.get(name) for name in told})
     if evidence.broken is None:
-        evidence = replace(evidence, broken=next(different, None))
+        texts = (
+            f"{name} is {shown(one, 80)} in the row, {shown(other, 80)} by the files of its run"
+            for name, (one, other) in different.items()
+        )
+        evidence = replace(evidence, broken=next(texts, None))
     own = (RECORD, *_BY_SCORING, "valid", *FIELD_NAMES)  # in FIELD_NAMES what the row leaves open, its run declares
     return JudgedRow({**by_files, **row, **{name: by_files[name] for name in own}}, evidence, source)

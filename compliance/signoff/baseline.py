@@ -8,9 +8,9 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.leg_conditions import all_alike, unlike
+from compliance.signoff.evidence import Evidence, checks, unlike
 from runs.numbers.numbers import Numbers
+from runs.record.fingerprint import MEASURED, Differences, differences
 
 # Of spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it. Nothing loosens it for a
 # candidate.
@@ -78,8 +78,10 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
 @checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """Repeats are of one thing."""
-    said = "the repeats ran under different conditions"
-    yield from unlike("B-3/other_conditions", said, all_alike(repeats), repeats[0].run.root)
+    found: Differences = {}
+    for other in repeats[1:]:
+        found |= differences(repeats[0].facts, other.facts, MEASURED)
+    yield from unlike("B-3/other_conditions", "the repeats ran under different conditions", found, repeats[0].run.root)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:

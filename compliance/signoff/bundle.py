@@ -3,27 +3,18 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.leg_conditions import conditions_of, in_words, unlike
-from compliance.signoff.limits import MOST_DAYS_APART
+from compliance.signoff.evidence import Evidence, checks, in_words, unlike
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.reading import read_record
-from runs.record.conditions import Conditions, differences
+from runs.record.fingerprint import BUNDLE, BUNDLE_BENCHMARK, BUNDLE_MODE, CODE, LEVER, differences
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest
 
 _DAY_NS = 86_400 * 10**9
-# What all legs of a bundle have in common, by the names in `conditions_of`; those of one benchmark its model and data,
-# too, and those of one benchmark and mode how tokens are chosen.
-_SYSTEM = ("host.", "software.", "accelerators", "loadgen.version", "loadgen.extension", "loadgen.sources", "harness.")
-_BENCHMARK = ("model", "model revision", "data set")
-_HARNESS = ("version", "git_commit", "git_changed")
-_PATCH = ("host.", "accelerators", *_BENCHMARK)  # of a lever's own legs; software may be the lever
+MOST_DAYS_APART = 183  # between the first leg of a bundle and the last; a round takes half a year
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
 _ACCURACY = "accuracy"
 _LEGS = ("performance/run_*", _ACCURACY)
@@ -32,46 +23,27 @@ _LEGS = ("performance/run_*", _ACCURACY)
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
 def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """Hold every leg against the first of its kind."""
-    first: dict[tuple[str, ...], tuple[Evidence, Conditions]] = {}
+    first: dict[tuple[str, ...], Evidence] = {}
     for evidence in legs:
         if evidence.manifest is None:
             continue
         of, mode = evidence.benchmark.submission_name, evidence.manifest.plan.mode
-        everything = conditions_of(evidence) | _harness(evidence.manifest)
-        groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-            ((), _SYSTEM),
-            ((of,), _BENCHMARK),
-            ((of, mode), ("sampling.",)),
-        )
-        for kind, keys in groups:
-            here = _of(everything, keys)
-            other, there = first.setdefault(kind, (evidence, here))
+        for kind, scope in (((), BUNDLE), ((of,), BUNDLE_BENCHMARK), ((of, mode), BUNDLE_MODE)):
+            other = first.setdefault(kind, evidence)
             said, roots = "the legs of this bundle are of several systems", (other.run.root, evidence.run.root)
-            yield from unlike("H-9/several_systems", said, differences(there, here), *roots)
+            yield from unlike("H-9/several_systems", said, differences(other.facts, evidence.facts, scope), *roots)
     yield from far_apart(legs)
-
-
-def _harness(manifest: Manifest) -> Conditions:
-    return {f"harness.{name}": getattr(manifest.observed.harness, name) for name in _HARNESS}
 
 
 @checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured, too."""
-    made = [(evidence.run.root, _harness(evidence.manifest)) for evidence in legs if evidence.manifest is not None]
-    for root, facts in made[1:]:
-        found = differences(made[0][1], facts)
-        found.pop("harness.git_changed", None)  # as on any day of work; a bundle may not
-        if found:
+    made = [evidence for evidence in legs if evidence.manifest is not None]
+    for evidence in made[1:]:  # a checkout that was changed is as on any day of work; a bundle may not have one
+        if found := differences(made[0].facts, evidence.facts, CODE):
             text = f"legs by different versions of the harness: {in_words(found)}"
-            yield warn("B-3/other_harness", text, made[0][0], root, keys=sorted(found))
+            yield warn("B-3/other_harness", text, made[0].run.root, evidence.run.root, keys=sorted(found))
             return
-
-
-def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
-    exact = {key for key in keys if not key.endswith(".")}
-    beginnings = tuple(key for key in keys if key.endswith("."))
-    return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
 
 
 @checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
@@ -98,8 +70,7 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
         evidence = Evidence(RunDir(path))
         if not evidence.is_performance:
             continue
-        here = _of(conditions_of(evidence), ("scenario", "benchmark", *_PATCH))
-        found = [differences(_of(conditions_of(one), ("scenario", "benchmark", *_PATCH)), here) for one in own]
+        found = [differences(one.facts, evidence.facts, LEVER) for one in own]
         if found and all(found):
             return in_words(min(found, key=len))
     return ""

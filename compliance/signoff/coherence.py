@@ -9,10 +9,9 @@ import numpy as np
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.levers import NEEDS_QUALITY_GATE
-from compliance.signoff.limits import FEW_SAMPLES
+from compliance.signoff.evidence import FEW_SAMPLES, Evidence, checks
 from runs.errors import HarnessError
+from runs.record.fingerprint import ANSWERS
 
 # Coherent text, on ids alone.
 COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
@@ -257,7 +256,7 @@ def one_model(legs: list[Evidence]) -> Iterator[Finding]:
     data set and sampling; invented answers are never the same."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in legs:
-        manifest, table = evidence.manifest, evidence.requests
+        table = evidence.requests
         if table is None:
             continue
         answers: dict[int, str] = {}
@@ -267,11 +266,9 @@ def one_model(legs: list[Evidence]) -> Iterator[Finding]:
         ]
         where = "its first answer: greedy decoding repeats itself"
         yield from _unlike(evidence, sum(same) - len(answers), len(same) - len(answers), where)
-        if manifest is None:
+        if evidence.manifest is None:
             continue
-        plan = manifest.plan
-        precision = {name: value for name, value in plan.engine_options.items() if name in NEEDS_QUALITY_GATE}
-        system = repr((plan.model_path, manifest.model.sha256, plan.dataset_sha256, plan.sampling, precision))
+        system = repr(sorted(ANSWERS.of(evidence.facts).items()))
         before, other = known.setdefault(system, (answers, evidence))
         common = before.keys() & answers.keys()
         alike = sum(before[index] == answers[index] for index in common)

@@ -1,6 +1,6 @@
 """The raw files of the legs that are signed off, each read once. Nothing here writes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,19 +10,25 @@ from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Decider, Finding, Worth, decides, fail
+from compliance.finding import OURS, Decider, Finding, Worth, decides, fail, warn
 from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
 from runs.numbers.timeline import Timeline, timeline
+from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, leg_fingerprint, shown
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
+from runs.wording import shortened_list
 
 Read = TypeVar("Read")
+
+FEW_SAMPLES = 16  # below this many a share says nothing
+STAMP_MEDIAN_NS = 5_000_000  # our stamps of an answer, from LoadGen's; the medians of honest legs were 3.3 ms at most
+FASTER_FAIL = 5.0  # times as fast as what should be as fast, for the same work
 
 _FIXES = {
     "P": "give the leg's own files, all of them as it left them; or run it again",
@@ -81,6 +87,11 @@ class Evidence(FinishedLeg):
     def details(self) -> dict[str, Any]:
         """The numbers and scores that `main.py verify` derived; empty when it could not judge the leg."""
         return self.part.details if self.part is not None else {}
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the leg was made with."""
+        return leg_fingerprint(self)
 
     @cached_property
     def references(self) -> References | None:
@@ -190,3 +201,15 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
+
+
+def in_words(found: Differences) -> str:
+    """Differences as a text."""
+    return shortened_list([f"{key} {shown(one, 40)} / {shown(other, 40)}" for key, (one, other) in found.items()], 4)
+
+
+def unlike(rule: str, said: str, found: Differences, *roots: Path) -> Iterator[Finding]:
+    """A finding where legs differ that may not; by what was free at their start, a flag."""
+    if found:
+        make = warn if found.keys() <= FREE_MEMORY else fail
+        yield make(rule, f"{said}: {in_words(found)}", *roots, keys=sorted(found))

@@ -27,10 +27,9 @@ from compliance.signoff.gain import (
     measure,
     real_delta,
 )
+from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import same_conditions as compare_conditions
-from compliance.signoff.parity import harness, one_system_in_both_modes
-from compliance.signoff.proofs.leg_proofs import leg_proofs
-from compliance.signoff.proofs.provenance import between_legs
+from compliance.signoff.provenance import between_legs, leg_proofs
 from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object

@@ -10,22 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.leg_conditions import (
-    SAME_OPTION,
-    asked_options,
-    conditions_of,
-    in_words,
-    is_option,
-    option_of,
-    peak_in_flight,
-    without_mode,
-)
-from compliance.signoff.limits import KV_POOL_SHARE
-from runs.record.conditions import differences
+from compliance.signoff.evidence import Evidence, checks, in_words
+from runs.record.fingerprint import BOTH_MODES, differences
+from runs.record.manifest import Manifest
+from runs.record.requests_log import RequestTable
 
+KV_POOL_SHARE = 0.9  # a side effect is inert when neither leg came near what it changes
 CLASS_A = frozenset(
     {
         "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
@@ -66,6 +60,11 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "speculative": frozenset({"kv_cache_tokens", "async_scheduling"}),
 }
 
+# Beginnings of facts that can be a lever; the machine, the model's data and LoadGen's settings cannot.
+_OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.")
+# One option under several names: as asked for, as in force, as printed.
+_SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
+
 
 def class_of(option: str) -> str | None:
     """A or B; None for an option that the table does not have."""
@@ -101,10 +100,10 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     Args:
         one_lever: a patch has exactly one; a bundle may have several.
     """
-    found = without_mode(differences(conditions_of(ref), conditions_of(cand)))
-    options = {key: value for key, value in found.items() if is_option(key)}
+    found = differences(ref.facts, cand.facts, BOTH_MODES)
+    options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
     confounds = {key: value for key, value in found.items() if key not in options}
-    claimed = {SAME_OPTION.get(name, name) for name in claim.levers}
+    claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
     side_effects = frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in claimed))
     changed = sorted({option_of(key) for key in options})
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
@@ -224,3 +223,31 @@ def _class(levers: list[str], claim: Claim, where: tuple[Path, Path], state: Lev
     if gated := [name for name in levers if name in NEEDS_QUALITY_GATE]:
         text = f"{', '.join(gated)} changes the model's numbers: it also needs the gate on quality"
         yield note("G-8/needs_quality_gate", text, *where, levers=gated)
+
+
+def asked_options(manifest: Manifest) -> dict[str, Any]:
+    """The engine options that the user named, by the engine's names, and the variables that are not as planned."""
+    asked, record = manifest.asked, manifest.plan.engine_record
+    named = dict(asked.get("engine_arg") or {})
+    named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
+    if prefix := record.option_prefix:
+        named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
+    told, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
+    return named | {name: value for name, value in told.items() if planned.get(name) != value}
+
+
+def option_of(key: str) -> str:
+    """The engine option, or variable, that a fact is about: `resolved.dtype` → dtype."""
+    start = next((one for one in _OPTIONS if key.startswith(one)), "")
+    name = key.removeprefix(start).partition(".")[0]
+    return _SAME_OPTION.get(name, name)
+
+
+def peak_in_flight(table: RequestTable) -> tuple[int, int]:
+    """The most requests, and the most prompt and output tokens, in the system at one time; upper bounds of what ran."""
+    tokens = table.prompt_tokens + table.output_tokens
+    moments = np.concatenate((table.issue_ns, table.complete_ns))
+    requests = np.concatenate((np.ones(len(table), np.int64), -np.ones(len(table), np.int64)))
+    order = np.lexsort((requests, moments))  # of one moment, the end first
+    held = np.concatenate((tokens, -tokens))
+    return int(np.cumsum(requests[order]).max()), int(np.cumsum(held[order]).max())

@@ -9,8 +9,8 @@ from typing import Any
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, Finding, decides
 from compliance.signoff import sign_off as judge_legs
-from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.harness import audit_problems
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather

@@ -5,32 +5,40 @@ accuracy targets and the number of samples in Offline's query. All else holds in
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ, judged_again, read_audit, request_beside
 from compliance.audits.base import EXISTING
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
-from compliance.signoff.caching import output_caching_passed
+from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
-from compliance.submission.system import memory_gib
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole
-from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
+from runs.record.fingerprint import (
+    BENCHMARK,
+    PRECISION,
+    RESULT,
+    SERVERS,
+    TREE,
+    Facts,
+    Scope,
+    differences,
+    fingerprint,
+    sentences,
+)
 from runs.record.layout import audit_record
 from runs.record.leg import ACCURACY
-from runs.record.manifest import Manifest
-from runs.record.servers import all_elsewhere, as_served, reuse_unseen
+from runs.record.servers import all_elsewhere, reuse_unseen
 from runs.rounds import round_of
 
 
@@ -177,10 +185,10 @@ def _audits_beside(judged: Judged, request: SubmitRequest) -> Reasons:
 
 
 def _mixed(judged: Judged, request: SubmitRequest) -> Reasons:
-    facts = {name: configuration(manifest) for name, manifest in judged.candidate.manifests().items()}
+    facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
-        for reason in named_differences(reference, found, ("the performance leg", f"the {name} leg")):
+        for reason in sentences(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
             yield "submit/one-configuration", reason, "run the legs again in one configuration"
 
 
@@ -227,42 +235,43 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             for name in SUBMISSIONS[benchmark].missing(there):
                 fix = f"a {division} submission of {benchmark} needs it"
                 yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
-    recorded = [(one.name, system_facts(one.record)) for one in candidates if one.record is not None]
-    for name, facts in recorded[1:]:
-        for reason in named_differences(recorded[0][1], facts, (recorded[0][0], name)):
-            fix = "submit results of one system; another has a tree entry of its own"
-            yield refusal("submit/one-system", name, reason, fix)
-    if division != "open":
-        yield from _other_models(candidates)
+    yield from _several_systems(candidates, division)
 
 
-def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
-    """Scenarios of one closed benchmark ran one model on one data set; quantised another way it is still that model.
+def _several_systems(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
+    """All results are of one system. Scenarios of one closed benchmark ran one model on one data set; quantised another
+    way it is still that model.
 
     [inference_policies: implementations may differ by scenario, and numerical precisions may be picked by hand]
     """
-    first: dict[tuple[str, str], tuple[str, dict[str, object]]] = {}
+    first: dict[tuple[str, ...], tuple[str, Facts]] = {}
     for candidate in candidates:
         if (manifest := candidate.record) is None:
             continue
-        weights = manifest.model.weights
-        parts: dict[str, dict[str, object]] = {
-            "": {"data set": manifest.plan.dataset_sha256, "model's shape": weights and weights.shape},
-            str(weights and weights.precision): {"model": configuration(manifest)["model"]},
-        }
-        for kind, facts in parts.items():
-            name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
-            for reason in named_differences(theirs, facts, (name, candidate.name)):
-                yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
+        facts, benchmark = fingerprint(manifest), candidate.benchmark
+        fix = "submit results of one system; another has a tree entry of its own"
+        groups: list[tuple[tuple[str, ...], Scope, str]] = [(("submit/one-system",), TREE, fix)]
+        if division != "open":
+            fix, precision = "run all scenarios with that one", str(facts.get("weights.precision"))
+            groups.append((("submit/one-model", benchmark), BENCHMARK, fix))
+            groups.append((("submit/one-model", benchmark, precision), PRECISION, fix))
+        for group, scope, fix in groups:
+            name, theirs = first.setdefault(group, (candidate.name, facts))
+            for reason in sentences(differences(theirs, facts, scope), f"in {name}", f"in {candidate.name}"):
+                yield refusal(group[0], candidate.name, reason, fix)
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
     """Where a server does not count what it takes from a cache, the audit has to show that it takes nothing."""
     legs = [leg for leg in (candidate.performance for candidate in candidates) if leg is not None]
-    audited = [as_served(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
+    audited = [fingerprint(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
     for candidate in candidates:
         records = candidate.manifests().items()
-        unseen = (name for name, one in records if reuse_unseen(one) and as_served(one) not in audited)
+        unseen = (
+            name
+            for name, one in records
+            if reuse_unseen(one) and all(differences(fingerprint(one), other, SERVERS) for other in audited)
+        )
         if name := next(unseen, None):
             said = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
             fix = "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs"
@@ -327,40 +336,3 @@ def _is_synthetic(path: Path, digest: str) -> bool:
 def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:
     """Why a tree of these is a rehearsal, each reason once."""
     return list(dict.fromkeys(reason for one in judged for reason in one.unofficial))
-
-
-# One system in one configuration: manifests compared, each difference named -------------------------------------------
-
-
-def configuration(manifest: Manifest) -> Conditions:
-    """All that the legs of one result must have in common, by the names that manifest.json has."""
-    plan = manifest.plan
-    facts = {name: value for name, value in plan_conditions(plan).items() if name != "enable_log_trace"}
-    hashes = manifest.model.sha256
-    weights = {name: digest for name, digest in hashes.items() if not name.startswith(".")}
-    return {**facts, "model": weights or plan.model_path, **system_facts(manifest)}
-
-
-def system_facts(manifest: Manifest) -> Conditions:
-    """What all results of one tree must have in common: the machine and the software."""
-    host = manifest.observed.host
-    return {
-        "harness commit": manifest.observed.harness.git_commit,
-        "LoadGen extension (SHA-256)": manifest.observed.loadgen.extension_sha256,
-        **({"software of the servers": manifest.engine.versions} if manifest.observed.clients else {}),
-        "processor": host.cpu,
-        "logical cores": host.cores_logical,
-        # What the kernel keeps for itself changes a little from boot to boot.
-        "memory (GiB)": memory_gib(manifest),
-        "accelerators": [gpu.get("name") for gpu in manifest.observed.accelerators],
-        **{f"version of {name}": version for name, version in manifest.observed.software.items()},
-        **node_conditions(manifest.plan),
-    }
-
-
-def named_differences(one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
-    """A sentence for each fact that differs; `names` say whose facts they are."""
-    return [
-        f"{key}: {shown(first, 160)} in {names[0]}, {shown(second, 160)} in {names[1]}"
-        for key, (first, second) in differences(one, other).items()
-    ]

@@ -16,8 +16,9 @@ from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json
 from runs.record.attestation import read_attestation
+from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
+from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
 from runs.wording import printable, shortened_list
 
 TEXT_NAME = "verify_performance.txt"
@@ -142,43 +143,14 @@ def _one_system(result: ResultLegs) -> list[Finding]:
     performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
     if performance is None or accuracy is None:
         return []
-    facts = [_facts(leg) for leg in (performance, accuracy)]
-    return [
-        applied(
-            "one-system",
-            f"one {name}",
-            facts[0][name] == facts[1][name],
-            f"{facts[0][name]} in the performance leg, {facts[1][name]} in the accuracy leg",
-            "the same in both",
-            performance.run.root,
-            accuracy.run.root,
-            fact=name,
-        )
-        for name in facts[0]
-        if name in facts[1]
-    ]
-
-
-def _facts(leg: FinishedLeg) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "scenario": leg.scenario,
-        "data set size": leg.detail.integer("qsl_reported_total_count"),
-    }
-    if leg.manifest is not None:
-        plan = leg.manifest.plan
-        weights = leg.manifest.model.sha256
-        facts |= {
-            "engine": plan.engine,
-            "model": weights or plan.model_path,
-            "data set": plan.dataset_sha256,
-            "sampling": plan.sampling,
-            "prefix caching setting": plan.engine_options.get("enable_prefix_caching"),
-            "data type": plan.engine_options.get("dtype"),
-            "quantization": plan.engine_options.get("quantization"),
-            "KV cache type": plan.engine_options.get("kv_cache_dtype") or "auto",  # vLLM's default
-            "speculative decoding": bool(plan.engine_options.get("speculative_config")),
-        }
-    return facts
+    findings = []
+    recorded = performance.manifest is not None and accuracy.manifest is not None
+    one, other = (leg_fingerprint(leg) for leg in (performance, accuracy))
+    for name, scope in (PAIR if recorded else LOGGED).items():
+        same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
+        said = f"{scope.shown(one)} in the performance leg, {scope.shown(other)} in the accuracy leg"
+        findings.append(applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name))
+    return findings
 
 
 def as_text(verdict: Verification) -> str:

@@ -2,7 +2,6 @@
 them."""
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -86,17 +85,6 @@ def all_elsewhere(manifest: Manifest) -> bool:
     """Whether every server was on another machine; an absent record is none of that."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
-
-
-def as_served(manifest: Manifest) -> dict[str, Any]:
-    """What the servers of a leg said of themselves, and what was declared of them: the same in another leg is the same
-    system."""
-    configuration = manifest.engine.configuration
-    return {
-        "api_server": manifest.plan.engine_options.get("api_server"),
-        "versions": manifest.engine.versions,
-        **{name: configuration.get(name) for name in ("told_by_the_server", "declared")},
-    }
 
 
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:

@@ -8,9 +8,10 @@ from compliance.audits.base import AuditRequest, AuditTest
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
+from runs.record.fingerprint import Facts, machine_now
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
-from scenarios.identity import Identity, identity_of_plan, machine_now, model_hashes
+from scenarios.identity import identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import PreparedLeg, log_bytes, prepare
@@ -23,7 +24,7 @@ class PlannedLeg:
     """A checked leg of a campaign."""
 
     leg: CampaignLeg
-    identity: Identity  # what it would be made with now
+    identity: Facts  # what it would be made with now
     count: LegCount | None  # what LoadGen will issue; None for an audit whose legs depend on one another
     log_bytes: int  # what its files may take
     unofficial_reasons: tuple[str, ...]  # why it could not be submitted
@@ -58,7 +59,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
     return planned
 
 
-def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> PlannedLeg:
+def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> PlannedLeg:
     audit = None
     settings: dict[str, int] = {}
     mode: Mode = "accuracy" if leg.kind == ACCURACY else "performance"

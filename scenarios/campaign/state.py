@@ -1,7 +1,7 @@
 """What the legs of a campaign have come to, judged anew from their files. Nothing here believes an earlier verdict."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
@@ -13,12 +13,13 @@ from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
 from runs.errors import ExecutionError, HarnessError
+from runs.record.fingerprint import run_fingerprint
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
 from scenarios.campaign.config import CampaignLeg
-from scenarios.identity import Difference, differences, identity_of_run
+from scenarios.identity import changes
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
 # the leg did not finish, or contradict each other.
@@ -32,7 +33,7 @@ class LegState:
 
     verdict: Verdict | None = None  # None: it has no files
     numbers: str = ""  # of a leg that is done
-    changed: tuple[Difference, ...] = field(default=())  # of a leg that is done
+    changed: tuple[str, ...] = ()  # of a leg that is done: what it was made with and is not so now
 
     @property
     def status(self) -> Status:
@@ -155,7 +156,7 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
     if state.status != "done":
         return state
     try:
-        found = differences(identity_of_run(RunDir(planned.leg.folder)), planned.identity)
+        found = changes(run_fingerprint(RunDir(planned.leg.folder)), planned.identity)
     except HarnessError as error:
         return LegState(Verdict(error=error))
     return replace(state, changed=tuple(found))
@@ -169,7 +170,7 @@ def _examine_audit(planned: PlannedLeg) -> LegState:
         record = audit_record(leg.folder, leg.kind)
         for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
             return _damaged(f"{path} is missing or was changed")
-        found = [item for one in legs for item in differences(identity_of_run(one.run), planned.identity)]
+        found = [item for one in legs for item in changes(run_fingerprint(one.run), planned.identity)]
     except HarnessError as error:
         return LegState(Verdict(error=error))
     except OSError as error:

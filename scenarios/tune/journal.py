@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 from runs.errors import InputError
 from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_as, read_whole
+from runs.record.fingerprint import Facts
 from runs.record.layout import Folder, PathIn
-from scenarios.identity import Difference, Identity, differences
+from scenarios.identity import changes
 from scenarios.tune.rates import Tried
 
 Options = dict[str, Any]  # scheduling option → value; the others are as the user gave them, or at their default
@@ -60,7 +61,7 @@ class Configuration(_Line):
     step: Literal["configuration"] = "configuration"
     schema_version: Literal[1] = 1
     scenario: str
-    identity: Identity
+    identity: Facts
 
 
 class Estimate(_Line):
@@ -171,10 +172,10 @@ class Journal:
         self._lines.append(line)
         write_atomic(self._path, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in self._lines))
 
-    def changed(self, now: Configuration) -> Sequence[Difference]:
+    def changed(self, now: Configuration) -> Sequence[str]:
         """What the finished steps were made with and is not so now."""
         then = self.configuration
-        return [] if then is None else differences(then.identity, now.identity)
+        return [] if then is None else changes(then.identity, now.identity)
 
     def summary(self) -> dict[str, Any]:
         """The content for tune.json, without a search."""

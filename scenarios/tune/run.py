@@ -22,10 +22,11 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
+from runs.record.fingerprint import machine_now
 from runs.record.layout import RunDir
 from scenarios.console import say
 from scenarios.held_directory import CHANGED_FIX, held, set_aside
-from scenarios.identity import identity_of_plan, machine_now, model_hashes
+from scenarios.identity import identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.leg.supervisor import signals_raise

@@ -12,9 +12,8 @@ import psutil
 import pytest
 import zmq
 
-from compliance.submission.gates import configuration
 from runs.errors import ExitCode
-from runs.record.conditions import differences
+from runs.record.fingerprint import RESULT, differences, fingerprint
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
@@ -107,9 +106,9 @@ def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
     again = manifest.model_copy(deep=True)
     nodes = again.plan.nodes
     nodes[:] = [node.model_copy(update={"id": "another", "address": "10.0.0.9"}) for node in nodes]
-    assert differences(configuration(manifest), configuration(again)) == {}
+    assert differences(fingerprint(manifest), fingerprint(again), RESULT) == {}
     nodes[1].software["vllm"] = "0.1"
-    assert list(differences(configuration(manifest), configuration(again))) == ["node 1.version of vllm"]
+    assert list(differences(fingerprint(manifest), fingerprint(again), RESULT)) == ["node 1.version of vllm"]
 
 
 def test_ctrl_c_and_a_connection_without_a_key(running: tuple[StartedMain, Path]) -> None:

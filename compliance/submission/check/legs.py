@@ -11,7 +11,7 @@ from pathlib import Path
 
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, fail
-from compliance.signoff.limits import MOST_DAYS_APART
+from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario

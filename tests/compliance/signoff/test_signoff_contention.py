@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
-from compliance.signoff.limits import FOREIGN_DIFFERENCE
+from compliance.signoff.provenance import FOREIGN_DIFFERENCE
 from compliance.signoff.signoff_verdict import SignOff
 from runs.record.observed import FOREIGN_SHARE, Contention
 from tests.support.signoff_fixtures import FrozenLegs, as_word

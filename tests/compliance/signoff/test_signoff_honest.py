@@ -5,10 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from compliance.signoff.parity import one_system_in_both_modes
-from compliance.signoff.proofs.issued_queries import late_issues
-from compliance.signoff.proofs.provenance import one_machine
-from compliance.signoff.proofs.request_checks import request_checks
+from compliance.signoff.harness import one_system_in_both_modes
+from compliance.signoff.provenance import one_machine
+from compliance.signoff.requests import late_issues, request_checks
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest
 from tests.signoff.forge.faults import set_manifest

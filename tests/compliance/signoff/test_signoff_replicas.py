@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from compliance.finding import Finding
-from compliance.signoff.proofs.replica_proofs import replicas
+from compliance.signoff.requests import replicas
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir

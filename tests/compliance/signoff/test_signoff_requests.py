@@ -7,8 +7,9 @@ import orjson
 import pytest
 
 from compliance.finding import Finding
-from compliance.signoff.leg_conditions import asked_options, batch_limit
-from compliance.signoff.proofs.leg_proofs import leg_proofs
+from compliance.signoff.levers import asked_options
+from compliance.signoff.provenance import leg_proofs
+from compliance.signoff.requests import batch_limit
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir

@@ -12,12 +12,21 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import NOISE_BAND_PCT, judge_spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
-from compliance.signoff.leg_conditions import option_of, peak_in_flight, without_mode
-from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, Levers, _inert, class_of
+from compliance.signoff.levers import (
+    CLASS_A,
+    CLASS_B,
+    NEEDS_QUALITY_GATE,
+    SIDE_EFFECTS,
+    Levers,
+    _inert,
+    class_of,
+    option_of,
+    peak_in_flight,
+)
 from compliance.signoff.signoff_verdict import SignOff
 from runs.loadgen.detail_log import read_detail
-from runs.record.conditions import differences
 from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.requests_log import Digests, RequestTable
 from tests.support.signoff_fixtures import as_word
 
@@ -118,12 +127,18 @@ def test_every_lever_has_one_class() -> None:
 
 
 def test_conditions_are_compared_key_by_key() -> None:
-    one = {"engine.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
-    other = {"engine.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
+    one = {"engine_options.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
+    other = {"engine_options.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
     found = differences(one, other)
-    assert found == {"engine.slots": (4, 6), "environment.X": (None, "1"), "loadgen.min_duration_ms": (600_000, 0)}
-    assert without_mode(found).keys() == {"engine.slots", "environment.X"}
-    assert [option_of(key) for key in ("engine.cache_dtype", "resolved.kv_cache_dtype")] == ["kv_cache_dtype"] * 2
+    assert found == {
+        "engine_options.slots": (4, 6),
+        "environment.X": (None, "1"),
+        "loadgen.min_duration_ms": (600_000, 0),
+    }
+    assert differences(one, other, BOTH_MODES).keys() == {"engine_options.slots", "environment.X"}
+    assert [option_of(key) for key in ("engine_options.cache_dtype", "resolved.kv_cache_dtype")] == [
+        "kv_cache_dtype"
+    ] * 2
 
 
 def requests_in_flight() -> RequestTable:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.signoff import sign_off
-from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.limits import FASTER_FLAG
+from compliance.signoff.harness import FASTER_FLAG, caching, pace
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
@@ -90,7 +89,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     assert "attested" in {one.slug for one in caching(evidence(leg))}
     reseal(RunDir(folder / repeat))
     reasons = {one.slug: one for one in caching(evidence(leg))}
-    assert "engine.slots 8 / 9" in reasons["caching_audit_forged"].text
+    assert "engine_options.slots 8 / 9" in reasons["caching_audit_forged"].text
     write_json(folder / repeat / "manifest.json", manifest)
     RunDir(folder / repeat).seal.write_bytes(seal)
 

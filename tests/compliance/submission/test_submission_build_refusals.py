@@ -104,7 +104,7 @@ def test_the_weights_of_an_official_leg_are_on_record_and_one_model(
             },
         )
     told = reasons(build(rehearsal=False))
-    assert f"{BENCHMARK}/Server: model: " in told
+    assert f"{BENCHMARK}/Server: model.sha256.model.safetensors: " in told
     for path in campaign.root.rglob("manifest.json"):
         edit(path, observed={"model": {"weights": None}})
     with pytest.raises(InputError, match=r"manifest\.json: .*observed.model: files or weights"):
@@ -307,9 +307,9 @@ def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir
         ("accuracy", {"plan": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
         ("audit/TEST06/performance", {"plan": {"engine_options": {"new": 1}}}, "engine_options.new: not set in"),
         ("audit/TEST06/performance", {"plan": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
-        ("accuracy", {"observed": {"harness": {"git_commit": "1" * 40}}}, "harness commit: 0000"),
-        ("audit/TEST06/performance", {"observed": {"software": {"vllm": "0.31.0"}}}, "version of vllm: not set in"),
-        ("accuracy", {"observed": {"host": {"cpu": "Another"}}}, "processor: "),
+        ("accuracy", {"observed": {"harness": {"git_commit": "1" * 40}}}, "harness.git_commit: 0000"),
+        ("audit/TEST06/performance", {"observed": {"software": {"vllm": "0.31.0"}}}, "software.vllm: not set in"),
+        ("accuracy", {"observed": {"host": {"cpu": "Another"}}}, "host.cpu: "),
     ],
 )
 def test_legs_of_different_configurations_are_refused(
@@ -322,7 +322,7 @@ def test_legs_of_different_configurations_are_refused(
 def test_results_of_two_machines_are_refused(build: Submit, campaign: CampaignDir) -> None:
     for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
         edit(path, observed={"host": {"cpu": "Another"}})
-    assert f"{BENCHMARK}/Server: processor: " in reasons(build())
+    assert f"{BENCHMARK}/Server: host.cpu: " in reasons(build())
 
 
 def test_two_results_for_one_place_are_refused_by_name(campaign: CampaignDir, tmp_path: Path) -> None:

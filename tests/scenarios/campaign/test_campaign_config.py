@@ -9,7 +9,7 @@ import yaml
 from runs.errors import InputError
 from runs.record.manifest import LegPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
-from scenarios.identity import Difference, differences
+from scenarios.identity import changes
 from tests.conftest import ROOT
 
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
@@ -105,13 +105,12 @@ def test_ready_configurations_are_complete(path: Path) -> None:
 
 
 def test_differences_name_both_values() -> None:
-    assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == [
-        Difference("a", "1", None), Difference("b", "2", "3"), Difference("c", None, "4"),
+    assert changes({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == [
+        "a: 1 then, not set now", "b: 2 then, 3 now", "c: not set then, 4 now",
     ]  # fmt: skip
-    assert str(Difference("a", None, "x")) == "a: not set then, x now"
 
 
 def test_every_key_that_is_not_compared_exists() -> None:
-    from runs.record.conditions import ROLE
+    from runs.record.fingerprint import ROLE
 
     assert {key.partition(".")[0] for key in ROLE} <= set(LegPlan.model_fields)

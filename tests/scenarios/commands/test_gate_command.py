@@ -107,7 +107,7 @@ def test_accuracy_of_another_system_is_no_evidence(
     with_target(reachable(result.accuracy, 1.0))
     code, text = call("gate", result.root, *COMPLETED)
     assert code == 1
-    assert "the performance leg ran with kv_quantization/fp8_e4m3, the accuracy leg with nothing lossy" in text
+    assert "resolved.kv_cache_dtype: fp8 in the performance leg, not set in the accuracy leg" in text
 
 
 def test_a_completed_evaluation_without_an_accuracy_leg(call: Any, result: ResultDir) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from compliance.signoff.proofs.replica_proofs import times_per_token_ns
+from compliance.signoff.requests import times_per_token_ns
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest

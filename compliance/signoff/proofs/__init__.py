@@ -1,1 +1,0 @@
-"""Proofs on a leg, and on legs together: what a finding is worth may be less than its rule."""

@@ -1,0 +1,355 @@
+"""P-4, P-6, P-7, H-2 and B-4 on the requests of one leg: were they LoadGen's, and do their times, ends and prompts fit?
+
+From the seeds in LoadGen's log alone follow the loaded samples and, in the Server scenario, the time of each query:
+compared with the trace and with requests.jsonl. Of several replicas each must have answered, be the same engine, and be
+no faster than its devices explain. Imbalance is honest: what shares a replica's cores, or a pause of its host, slows
+it. So a share of the work is never more than a FLAG; the median time per token, which no pause moves, is more where all
+have devices of one kind.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compliance.finding import Finding, fail, note, warn
+from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
+from runs.errors import InputError
+from runs.loadgen.counts import defaults
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.loadgen.user_conf import mismatches, read_conf
+from runs.record.fingerprint import shown
+from runs.record.manifest import Manifest
+from runs.record.observed import FOREIGN_SHARE
+from runs.record.requests_log import NO_TIME, RequestTable
+
+# How late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on legs
+# of the dummy engine on a shared machine of two cores, which stay below 30 ms.
+LATE_ISSUE_P99_MS = 100.0
+# What stops a machine makes LoadGen late, and it then issues all that is overdue in a row, each within 0.02 ms.
+OFF_SCHEDULE_MS = 50.0
+AT_ONCE_SHARE = 0.5  # of the time between two that are due: times of another schedule are as far apart as these
+AT_ONCE_MS = 0.2  # a machine that cannot keep up takes as long for each as it can
+CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
+CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two readings around it change places
+REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
+LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
+ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave up
+
+
+@checks(
+    "P-6",
+    ("not_loadgens_queries", "error", "the queries are those that the seeds give"),
+    ("replayed", "note", "the queries were replayed from the seeds"),
+)
+def replay(evidence: Evidence) -> Iterator[Finding]:
+    """P-6 beyond the order of issue, which `verify` replays.
+
+    A LoadGen that was built with another C++ library draws otherwise; its logs cannot be replayed, which for the
+    LoadGen that this product runs is a FAIL.
+    """
+    table, detail = evidence.requests, evidence.detail
+    count = len(table) if table is not None else expected_samples(detail) or 0
+    expected = expected_order(detail, count) if count else None
+    if expected is None:
+        text = f"the loaded samples do not follow from qsl_rng_seed {detail.seeds.qsl_rng_seed}"
+        yield fail("P-6/not_loadgens_queries", text, detail.path)
+        return
+    if table is None:
+        return
+    text = f"{count} samples in the order of the seeds; loaded set and order replayed"
+    if evidence.is_performance and detail.scenario == "Server":
+        yield from _schedule(evidence, table, scheduled_offsets_ns(evidence, count))
+        text += f", and {count} scheduled times"
+    yield note("P-6/replayed", text, detail.path, samples=count)
+
+
+def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
+    """When a Server run's queries were due, from its start, by the seed and the load in its log.
+
+    Raises:
+        InputError: a load of nothing.
+    """
+    detail, qps = evidence.detail, evidence.detail.number("effective_target_qps")
+    if not qps > 0:
+        raise InputError(f"{detail.path}: effective_target_qps is {qps:g}", "give LoadGen's own log")
+    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
+
+
+@checks("P-6", ("not_loadgens_schedule", "error", "the queries came when the seed has them due"))
+def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
+    if evidence.trace is not None:
+        scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
+        wrong = np.flatnonzero(scheduled_ns != offsets_ns) if len(scheduled_ns) == len(offsets_ns) else np.arange(1)
+        if len(wrong):
+            seq = int(wrong[0])
+            text = f"{len(wrong)} scheduled times in the trace are not those of schedule_rng_seed, first at seq {seq}"
+            yield fail("P-6/not_loadgens_schedule", text, evidence.run.trace, seq=seq, different=len(wrong))
+    lag_ns = table.issue_ns - offsets_ns
+    lag_ns -= lag_ns.min()
+    median_ms = float(np.median(lag_ns)) / 1e6
+    if median_ms <= OFF_SCHEDULE_MS:
+        return
+    overdue = np.minimum(lag_ns[1:], lag_ns[:-1]) > OFF_SCHEDULE_MS * 1e6
+    pause_ms, due_ms = (float(np.median(np.diff(times)[overdue])) / 1e6 for times in (table.issue_ns, offsets_ns))
+    if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
+        text = f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median), what was overdue"
+        text += f" every {pause_ms:.3g} ms, due every {due_ms:.3g} ms: LoadGen issues that at once"
+        yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms, pause_ms=pause_ms)
+
+
+def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
+    """How late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on time
+    (Server), or from the completion before it (SingleStream). None in Offline, which has one query.
+    """
+    table, detail = evidence.requests, evidence.detail
+    if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
+        return None
+    if detail.scenario == "Server":
+        lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
+        return lag_ns - int(lag_ns.min())
+    return table.issue_ns[1:] - table.complete_ns[:-1]
+
+
+@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
+def late_issues(evidence: Evidence) -> Iterator[Finding]:
+    """B-4: a machine that other work keeps busy issues late. That counts against the result, so it is no FAIL."""
+    late_ns = issue_delays_ns(evidence)
+    if late_ns is None:
+        return
+    p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
+    numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
+    if p99_ms > LATE_ISSUE_P99_MS:
+        text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
+        yield warn("B-4/contended", text, evidence.run.requests, **numbers)
+    else:
+        yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)
+
+
+def request_checks(evidence: Evidence) -> Iterator[Finding]:
+    """All of them on one leg with its manifest and requests.jsonl."""
+    table, manifest = evidence.requests, evidence.manifest
+    if table is None or manifest is None or not len(table):
+        return
+    yield from _times(evidence, table)
+    yield from _ends(evidence, manifest, table)
+    yield from _prompts(evidence, manifest, table)
+    yield from _batch(evidence, manifest, table)
+    yield from _user_conf(evidence, manifest)
+    yield from replicas(evidence, manifest, table, contended=manifest.observed.foreign_share > FOREIGN_SHARE)
+
+
+@checks("P-4", ("record_incomplete", "error", "the record has every request"))
+def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
+    """P-4: each request has its times in order; in SingleStream no query comes before the one before it is complete."""
+    where = evidence.run.requests
+    lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
+    if lacking and evidence.detail.scenario != "Offline":  # nor may one be left out: most statistics need them all
+        text = f"{lacking} requests have no time of their first token"
+        yield fail("P-4/record_incomplete", text, where, count=lacking)
+    first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
+    back_ns = np.maximum(table.issue_ns - first_ns, first_ns - table.complete_ns)
+    yield from _in_order(back_ns, 0, "requests have their times in an impossible order", evidence, table)
+    if evidence.detail.scenario == "SingleStream" and len(table) > 1:
+        gap_ns = table.issue_ns[1:] - table.complete_ns[:-1]
+        said = "queries were followed by the next one before they were complete"
+        yield from _in_order(-gap_ns, CLOCK_READ_NS, said, evidence, table)
+
+
+@checks("P-4", ("impossible_times", "error", "the times of a request are in a possible order"))
+def _in_order(
+    back_ns: NDArray[np.int64], allowed_ns: int, said: str, evidence: Evidence, table: RequestTable
+) -> Iterator[Finding]:
+    """A step back of some milliseconds at one moment is a clock that was set: a warning."""
+    wrong = np.flatnonzero(back_ns > allowed_ns)
+    if len(wrong):
+        once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
+        text = f"{len(wrong)} {said}, first seq {int(table.seq[wrong[0]])}"
+        make = warn if once else fail
+        yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
+
+
+@checks("P-4", ("other_limit", "error", "an answer that was cut at the limit is as long as the limit"))
+def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """P-4: an answer ended by itself, or was cut at the limit and has as many tokens as the limit; none has more."""
+    if other := set(table.finish_reason) - ENDS:
+        text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
+        yield fail("P-4/other_limit", text, evidence.run.requests)
+    plan = manifest.plan
+    least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
+    if not isinstance(limit, int) or not isinstance(least, int):
+        return
+    if plan.engine_record.is_server:
+        least = 0  # not every server has a way to be asked for it
+    cut = np.array([reason == LENGTH for reason in table.finish_reason])
+    wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
+    if len(wrong):
+        seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
+        text = f"{len(wrong)} answers do not have {least} to {limit} tokens, those that were cut {limit}: that of seq"
+        text += f" {seq} has {tokens}"
+        yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
+
+
+@checks(
+    "H-2",
+    ("other_prompts", "error", "prompts are as long as in the data set"),
+    ("prompts_not_compared", "note", "the data set is available"),
+)
+def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """H-2: each prompt is as long as in the data set, if that is at hand."""
+    references = evidence.references
+    if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
+        yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
+        return
+    said, in_data = (
+        manifest.plan.longest_prompt_tokens,
+        references.prompt_tokens[: manifest.plan.sample_count],
+    )
+    if said != in_data.max():
+        text = f"the longest prompt has {said} tokens by the record, {in_data.max()} in the data set"
+        yield fail("H-2/other_prompts", text, evidence.run.manifest, said=said)
+    expected = references.prompt_tokens[table.sample_index]
+    wrong = np.flatnonzero(expected != table.prompt_tokens)
+    if len(wrong):
+        place = int(wrong[0])
+        text = (
+            f"{len(wrong)} prompts are not as long as in the data set, first at seq {int(table.seq[place])}: "
+            f"{int(table.prompt_tokens[place])} tokens, there {int(expected[place])}"
+        )
+        yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
+
+
+def batch_limit(manifest: Manifest) -> int | None:
+    """How many requests the engine computes at a time, by its record; None where that does not tell, or for all."""
+    plan = manifest.plan
+    configuration = manifest.engine.configuration
+    most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
+    copies = configuration.get("data_parallel_size")
+    return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
+
+
+@checks("P-7", ("more_than_the_batch", "error", "no more requests are answered at a time than the engine computes"))
+def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """P-7: no more requests were between first and last token than the engine computes at a time.
+
+    A request that was preempted is in between without being computed, and on a machine that others used, answers are
+    looked at late; where that cannot be excluded it is a FLAG.
+    """
+    limit = batch_limit(manifest)
+    known = table.first_token_ns != NO_TIME
+    if limit is None or not known.any():
+        return
+    starts = np.sort(table.first_token_ns[known])
+    # Our own loop may have looked at a finished answer that much after the engine gave it.
+    slack_ns = max(STAMP_MEDIAN_NS, _worst_lag_ns(manifest))
+    ends = np.sort(np.maximum(table.complete_ns[known] - slack_ns, table.first_token_ns[known]))
+    most = int((np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")).max())
+    if most <= limit:
+        return
+    pool = evidence.engine_log.kv_cache_tokens
+    held = int((table.prompt_tokens + table.output_tokens).max()) * most
+    certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
+    make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
+    text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
+    yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
+
+
+def _worst_lag_ns(manifest: Manifest) -> int:
+    lag = manifest.observed.loop_lag
+    return round(lag.worst_ms * 1e6) if lag is not None else 0
+
+
+@checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
+def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+    """P-7: LoadGen ran with what user.conf gives, but for what audit.config decides."""
+    run, plan = evidence.run, manifest.plan
+    try:
+        settings = read_conf(run.user_conf)
+        audited = {line.key for line in read_conf(run.audit_config)} if plan.audit else set()
+    except InputError as error:
+        yield fail("P-1/damaged_raw", error.message, run.user_conf)
+        return
+    scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
+    for found in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
+        said = found.line.value if found.line else "not given"
+        text = f"{found.key} of user.conf is {said}, {found.record} of LoadGen's log has {found.logged:g}"
+        yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)
+
+
+@checks("P-4", ("silent_replica", "error", "every replica answered queries"))
+def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, contended: bool) -> Iterator[Finding]:
+    """All of it on a leg with its manifest and its record.
+
+    Args:
+        contended: whether others used the cores of the leg's machine.
+    """
+    if table.replica is None or not manifest.replicas:
+        return
+    # Each policy gives the first queries to one replica after the other.
+    silent = {record.replica for record in manifest.replicas} - set(table.replica.tolist())
+    if silent and len(table) >= len(manifest.replicas):
+        text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
+        yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
+    yield from _one_engine(evidence, manifest)
+    yield from _speed(evidence, manifest, table, contended)
+
+
+@checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
+def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+    """P-7: every replica has the weights of the leg."""
+    hashes = manifest.model.sha256
+    for record in manifest.replicas:
+        expected = {file: hashes.get(file) for file in record.weights_sha256}
+        if record.weights_sha256 != expected:
+            text = f"weights of replica {record.replica} ({record.host}): {shown(record.weights_sha256, 80)}"
+            text += f", of the leg {shown(expected, 80)}"
+            yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record.replica)
+
+
+def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contended: bool) -> Iterator[Finding]:
+    """H-5: none is faster than the others by more than its devices or cores explain."""
+    records = manifest.replicas
+    if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
+        return
+    sizes = [len(record.devices or record.cores) or 1 for record in records]
+    times_ns = [times_per_token_ns(table, record.replica) for record in records]
+    if all(len(one) >= FEW_SAMPLES for one in times_ns):
+        speeds = [1 / max(float(np.median(one)), 1.0) for one in times_ns]
+        yield from _fastest(
+            evidence, "by its median time per token", speeds, sizes, certain=_alike(manifest, contended)
+        )
+    shares = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
+    yield from _fastest(evidence, "by the tokens it answered with", shares, sizes, certain=False)
+
+
+def times_per_token_ns(table: RequestTable, replica: int) -> NDArray[np.float64]:
+    """The time per output token behind the first, for each answer of a replica that has several."""
+    several = (table.replica == replica) & (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
+    spans_ns = (table.complete_ns - table.first_token_ns)[several]
+    return np.asarray(spans_ns / (table.output_tokens[several] - 1), np.float64)
+
+
+@checks("H-5", ("replica_too_fast", "error", "no replica is faster than the others by more than its devices explain"))
+def _fastest(
+    evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
+) -> Iterator[Finding]:
+    fastest = int(np.argmax(speeds))
+    others, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
+    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))  # more devices only excuse
+    if times > REPLICA_FASTER_FLAG:
+        make = fail if certain and times > FASTER_FAIL else warn
+        text = f"{measure} replica {fastest} is {times:.1f} times as fast as the others, for its devices or cores"
+        yield make("H-5/replica_too_fast", text, evidence.run.requests, replica=fastest, times=round(times, 3))
+
+
+def _alike(manifest: Manifest, contended: bool) -> bool:
+    """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
+    kind, plan = manifest.plan.engine_record, manifest.plan
+    if kind.is_server:
+        return False  # servers, of whose devices nothing is known
+    if not any(record.devices for record in manifest.replicas):
+        return not plan.nodes and not contended  # what else used the cores is known of the leg's machine only
+    names = {row.get("name") for row in manifest.observed.accelerators}
+    return len(names) == 1 and None not in names

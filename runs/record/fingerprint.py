@@ -1,0 +1,345 @@
+"""The fingerprint of a system: what a leg was made with, as flat facts with dotted keys, and what two legs differ in.
+
+Whoever asks whether legs are of one system compares their fingerprints. Which facts then count is a `Scope`; all scopes
+stand here. Facts that never count (a leg's role beside others, names of paths, timeouts) are in no fingerprint.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from runs.accelerators import accelerators
+from runs.benchmark import LOADGEN_SCENARIO
+from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
+from runs.errors import HarnessError, InputError
+from runs.loadgen.user_conf import lookup, parse_conf
+from runs.reading import read_record
+from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
+from runs.record.manifest import LegPlan, Manifest, read_manifest
+
+Facts = dict[str, Any]
+Differences = dict[str, tuple[Any, Any]]
+
+# Of a plan: data set and model are compared by their hashes, and a free port or address is no choice.
+ROLE = frozenset(
+    {
+        *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
+        *("environment.VLLM_PORT", "environment.VLLM_HOST_IP"),
+        "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
+        *("replicas.cluster.address", "replicas.cluster.listen_on"),
+        "replicas.cluster.nodes",  # compared by what they are
+    }
+)
+_ACCELERATOR = ("name", "uuid", "memory.total", "driver_version", "power.limit")
+_HARNESS, _LOADGEN = ("version", "git_commit", "git_changed"), ("version", "extension_sha256")
+# LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
+_SETTINGS = (
+    "min_duration_ms", "max_duration_ms", "min_query_count", "max_query_count", "performance_sample_count",
+    "sample_concatenate_permutation", "performance_issue_unique", "performance_issue_same", "qsl_rng_seed",
+    "sample_index_rng_seed", "schedule_rng_seed", "target_latency_percentile",
+)  # fmt: skip
+_LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "requested_use_token_latencies")
+
+
+def fingerprint(manifest: Manifest) -> Facts:
+    """By the record of a leg alone."""
+    plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
+    harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
+    machine = _machine(harness, seen.software, loadgen, host, seen.accelerators)
+    facts = _planned(plan, manifest.model.sha256) | machine
+    facts |= {
+        "model.revision": manifest.model.revision,
+        "technique": [manifest.mechanism.get(name) for name in ("mechanism", "mechanism_variant")],
+    }
+    if weights is not None:
+        facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
+    facts |= _flat("resolved", manifest.engine.configuration)
+    facts |= _flat("versions", dict(manifest.engine.versions))
+    return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
+
+
+def leg_fingerprint(leg: FinishedLeg) -> Facts:
+    """By all files of a leg: also what LoadGen logged of its settings, and what the engine printed of its own."""
+    detail = leg.detail
+    facts: Facts = {"scenario": leg.scenario, "benchmark": leg.benchmark.loadgen_key}
+    facts |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
+    facts |= {f"loadgen.{name}": detail.get(name) for name in _LIMITS}
+    if leg.manifest is not None:
+        log = leg.engine_log
+        more = {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
+        printed = {**log.configuration, **more}
+        facts = fingerprint(leg.manifest) | facts | {f"resolved.{name}": value for name, value in printed.items()}
+    return facts | {
+        "loadgen.version": detail.get("loadgen_version"),
+        "loadgen.sources": detail.get("loadgen_file_sha1"),
+        "loadgen.system": [detail.get("sut_name"), detail.get("qsl_name")],
+        "loadgen.samples": detail.get("qsl_reported_total_count"),
+    }
+
+
+def run_fingerprint(run: RunDir) -> Facts:
+    """By the record of a leg that ran, and the settings that LoadGen was given.
+
+    Raises:
+        InputError: its manifest or its user.conf is missing or damaged.
+    """
+    manifest = read_manifest(run.manifest)
+    conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
+    return fingerprint(manifest) | _given(manifest.plan, conf, run)
+
+
+def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
+    """Of a leg that would start now.
+
+    Args:
+        sha256: of the model's files, as the manifest will have it.
+        machine: as `machine_now` has it.
+    """
+    if plan.nodes:  # what computes is theirs
+        machine = machine | _accelerators([row for node in plan.nodes for row in node.accelerator])
+    return _planned(plan, sha256) | machine | _given(plan, user_conf, run)
+
+
+def machine_now() -> Facts:
+    """What a leg that starts now would run on; to be read once a campaign."""
+    return _machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
+
+
+def _machine(
+    harness: Mapping[str, Any],
+    software: Mapping[str, str],
+    loadgen: Mapping[str, Any],
+    host: Mapping[str, Any],
+    gpus: Iterable[Mapping[str, Any]],
+) -> Facts:
+    facts = {f"harness.{name}": harness.get(name) for name in _HARNESS}
+    facts |= {f"loadgen.{name}": loadgen.get(name) for name in _LOADGEN}
+    return facts | _flat("host", dict(host)) | _flat("software", dict(software)) | _accelerators(gpus)
+
+
+def _accelerators(gpus: Iterable[Mapping[str, Any]]) -> Facts:
+    rows = list(gpus)
+    return {f"accelerators.{name}": [row.get(name) for row in rows] for name in _ACCELERATOR}
+
+
+def _planned(plan: LegPlan, sha256: Mapping[str, str]) -> Facts:
+    """Every field of a plan, new ones too, and the model's files."""
+    content = plan.model_dump(mode="json")
+    for place in (content["replicas"] or {}).get("places", ()):  # a replica's variables as those of one engine
+        kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}
+        place["environment"] = kept
+    facts = {key: value for key, value in _flat("", content).items() if key not in ROLE}
+    facts |= {
+        f"node {number}.{name}": one for number, node in enumerate(plan.nodes) for name, one in node.facts.items()
+    }
+    files = {name: digest for name, digest in sha256.items() if not name.startswith(".")}
+    return facts | (_flat("model.sha256", files) if files else {"model.path": plan.model_path})
+
+
+def _given(plan: LegPlan, user_conf: str, run: RunDir) -> Facts:
+    """The settings of user.conf that LoadGen reads for the scenario."""
+    try:
+        settings = parse_conf(user_conf, run.user_conf)
+    except HarnessError as error:
+        raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
+    keys = sorted({setting.key for setting in settings})
+    found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
+    return {f"user.conf {key}": value for key, value in found.items() if value is not None}
+
+
+def _flat(place: str, value: Any) -> Facts:
+    if not isinstance(value, dict):
+        return {place: value}
+    parts = (_flat(f"{place}.{key}" if place else str(key), one) for key, one in value.items())
+    return {key: one for part in parts for key, one in part.items()}
+
+
+# Who compares what --------------------------------------------------------------------------------------------------
+
+
+class Scope(NamedTuple):
+    """Which facts count: keys, and beginnings of keys that end in a dot or a blank. `only`: empty for all."""
+
+    only: tuple[str, ...] = ()
+    ignoring: tuple[str, ...] = ()
+
+    def of(self, facts: Mapping[str, Any]) -> Facts:
+        """The facts that count."""
+        asked = {key: value for key, value in facts.items() if not self.only or _in(self.only, key)}
+        return {key: value for key, value in asked.items() if not _in(self.ignoring, key)}
+
+    def shown(self, facts: Mapping[str, Any]) -> str:
+        """Their values, for people."""
+        return ", ".join(shown(value, 160) for value in self.of(facts).values()) or shown(None, 160)
+
+
+def _in(keys: tuple[str, ...], key: str) -> bool:
+    return key in keys or key.startswith(tuple(one for one in keys if one[-1] in ". "))
+
+
+ALL = Scope()
+_MODEL = ("model.", "dataset_sha256")
+_SYSTEM = ("host.hostname", "host.cpu", "host.cores_usable", "host.system", "software.", "versions.", "accelerators.")
+_CODE = ("loadgen.version", "loadgen.extension_sha256", "loadgen.sources")
+
+# A campaign or tune: finished legs are those that would be run now. Commits of one version change no run.
+RESUMED = Scope(
+    ignoring=(
+        *("harness.git_commit", "harness.git_changed", "loadgen.version", "model.revision", "host.boot_id"),
+        *("technique", "versions.", "resolved.", "weights."),  # not known before the start, or follow from the files
+    )
+)
+# Sign-off: reference and candidate, and repeats. What shapes no number, or stands there under another name, is ignored.
+MEASURED = Scope(
+    ignoring=(
+        *("loadgen_key", "enable_log_trace", "compiles", "warmup_prompts", "weights.", "harness."),
+        *("host.boot_id", "host.cores_logical", "host.memory_bytes"),
+    )
+)
+# Sign-off: a performance and an accuracy leg, of which LoadGen sets these itself.
+BOTH_MODES = Scope(ignoring=(*MEASURED.ignoring, *(f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms"))))
+# Sign-off: all legs of a bundle; those of one benchmark; those of one benchmark and mode.
+BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
+BUNDLE_BENCHMARK = Scope(_MODEL)
+BUNDLE_MODE = Scope(("sampling.",))
+LEVER = Scope(
+    ("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions.")
+)  # which may be the lever
+CODE = Scope(("harness.version", "harness.git_commit"))  # of legs that are no submission
+AUDITED = Scope(  # the legs of an audit, and the performance leg beside it
+    (
+        *(*_MODEL, *_SYSTEM, *_CODE),
+        *(
+            "engine",
+            "engine_options.",
+            "sampling.",
+            "resolved.",
+            "technique",
+            "replicas",
+            "replicas.",
+            "admission",
+            "admission.",
+        ),
+    )
+)
+# Submission: the legs of one result; all results of one tree; scenarios of one benchmark; those of one precision.
+RESULT = Scope(
+    ignoring=(
+        *("enable_log_trace", "technique", "resolved.", "weights.", "model.revision", "loadgen.version"),
+        *(
+            "harness.version",
+            "harness.git_changed",
+            "host.hostname",
+            "host.boot_id",
+            "host.system",
+            "host.cores_usable",
+        ),
+        *(f"accelerators.{name}" for name in _ACCELERATOR[1:]),
+    )
+)
+TREE = Scope(
+    (
+        *("harness.git_commit", "loadgen.extension_sha256", "host.cpu", "host.cores_logical", "host.memory_bytes"),
+        *("accelerators.name", "software.", "versions.", "node "),
+    )
+)
+BENCHMARK = Scope(("dataset_sha256", "weights.shape"))
+PRECISION = Scope(("model.sha256.", "model.path"))
+# Servers: those that were shown to compute every answer anew, and others. Answers that greedy decoding gives again.
+SERVERS = Scope(("engine_options.api_server", "versions.", "resolved.told_by_the_server.", "resolved.declared."))
+ANSWERS = Scope(
+    (
+        *(
+            "model.sha256.",
+            "model.path",
+            "dataset_sha256",
+            "sampling.",
+            "engine_options.dtype",
+            "engine_options.kv_cache_dtype",
+        ),
+        *(
+            "engine_options.model",
+            "engine_options.quantization",
+            "engine_options.speculative",
+            "engine_options.speculative_config",
+        ),
+        "engine_options.speculative_config.",
+    )
+)
+# The gate: what changes a model's numbers.
+LOSSY = Scope(
+    (
+        "weights.precision",
+        *(
+            f"{place}.{name}"
+            for place in ("resolved", "resolved.declared", "engine_options")
+            for name in ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
+        ),
+        *("engine_options.speculative_config.", "engine_options.hf_overrides."),
+    )
+)
+# `verify`: both legs of a result, which may be others', by the words of its findings.
+LOGGED = {"scenario": Scope(("scenario",)), "data set size": Scope(("loadgen.samples",))}  # what any leg's log tells
+PAIR = LOGGED | {
+    "engine": Scope(("engine",)),
+    "model": Scope(("model.",), ignoring=("model.revision",)),
+    "data set": Scope(("dataset_sha256",)),
+    "sampling": Scope(("sampling.",)),
+    "prefix caching setting": Scope(("engine_options.enable_prefix_caching",)),
+    "data type": Scope(("engine_options.dtype",)),
+    "quantization": Scope(("engine_options.quantization",)),
+    "KV cache type": Scope(("engine_options.kv_cache_dtype",)),
+    "speculative decoding": Scope(("engine_options.speculative_config", "engine_options.speculative_config.")),
+}
+
+# How they are compared ----------------------------------------------------------------------------------------------
+
+
+def _same_boot(one: Facts, other: Facts) -> bool:
+    """A machine may be named anew; its start has one id."""
+    return one.get("host.boot_id") is not None and one["host.boot_id"] == other.get("host.boot_id")
+
+
+def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
+    def close(one: Facts, other: Facts) -> bool:
+        values = [facts[key] for facts in (one, other) if facts.get(key) is not None]
+        return len(values) == 2 and abs(values[0] - values[1]) <= share * max(values)
+
+    return close
+
+
+SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
+# What an engine makes of the memory that is free when it starts. No answer hangs on it.
+FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", SPACE})
+# Facts of which two values may be alike without being equal, and the function that tells, from both fingerprints.
+TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
+    "host.hostname": _same_boot,
+    "host.memory_bytes": _within("host.memory_bytes", 0.01),  # what the kernel keeps for itself changes with each boot
+    # what else holds memory changes from start to start
+    "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),
+    "engine_options.kv_cache_dtype": lambda *both: (
+        {one.get("engine_options.kv_cache_dtype") for one in both} <= {None, "auto"}
+    ),
+}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope = ALL) -> Differences:
+    """Facts of a scope that differ by more than TOLERANCES allows, or that one of the two lacks (None), with both
+    values; in the order of both."""
+    both = {key: (one.get(key), other.get(key)) for key in scope.of({**one, **other})}
+    return {
+        key: pair
+        for key, pair in both.items()
+        if pair[0] != pair[1] and not (key in TOLERANCES and TOLERANCES[key](dict(one), dict(other)))
+    }
+
+
+def sentences(found: Differences, here: str, there: str) -> list[str]:
+    """Each difference: `host.cpu: A then, B now`, where `here` is then and `there` is now."""
+    return [f"{key}: {shown(one, 160)} {here}, {shown(other, 160)} {there}" for key, (one, other) in found.items()]
+
+
+def shown(value: Any, most: int) -> str:
+    """A value for people: what is not there, and what is too long."""
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
