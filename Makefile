@@ -10,7 +10,7 @@ TESTED := (not vllm or main_path) and not long and not quick
 ENGINES := vllm and not main_path and not long and not quick
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo published test test-fast test-engines test-long redteam bench lint clean
+.PHONY: setup setup-quantize demo published test test-fast side-by-side test-engines test-long redteam bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -34,16 +34,18 @@ lint: setup
 	.venv/bin/lint-imports
 
 # Thousands of processes are started: Python is to keep what it compiled, whatever the environment says.
-test test-fast test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
+test test-fast side-by-side test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 
 test-fast: setup
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long and not timed"
 
-# What is judged by measured times runs alone, whatever came of the rest.
-test: lint
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "$(TESTED) and not timed"; \
-	side_by_side=$$?; \
-	$(PY) -m pytest -q --durations=25 -m "$(TESTED) and timed" && exit $$side_by_side
+# Lint beside the tests, most of which wait. What compares measured times runs alone, whatever came of the rest.
+test: setup
+	$(MAKE) --no-print-directory -k -j 2 lint side-by-side; together=$$?; \
+	$(PY) -m pytest -q --durations=25 -m "$(TESTED) and timed" && exit $$together
+
+side-by-side: setup
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "$(TESTED) and not timed"
 
 # What starts vLLM, Ray or `vllm serve`. Two at a time: each computes.
 test-engines: setup
@@ -51,9 +53,11 @@ test-engines: setup
 		-m "$(ENGINES) and not timed"; side_by_side=$$?; \
 	$(PY) -m pytest -q --durations=25 -m "$(ENGINES) and timed" && exit $$side_by_side
 
-# What takes longer than `make test` may, or fetches packages.
+# What takes longer than `make test` may, or fetches packages; last, alone, what compares measured times.
+ALONE := tests/redteam tests/scenarios/test_over_http.py tests/scenarios/tune
 test-long: setup
-	$(PY) -m pytest -q -m long
+	$(PY) -m pytest -q --durations=25 -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
+	$(PY) -m pytest -q --durations=25 -m long $(ALONE) && exit $$beside
 
 redteam: setup
 	$(PY) -m pytest -q tests/redteam

@@ -9,7 +9,6 @@ only: with 256 queries at a time the rest would take longer than many a leg. Not
 import asyncio
 import math
 import random
-import time
 from collections import defaultdict
 from typing import Any
 
@@ -86,7 +85,8 @@ async def warm_up(
         Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
         engine at a time.
     """
-    started = time.monotonic()
+    clock = asyncio.get_running_loop().time
+    started = clock()
     count = plan.warmup_prompts
     if plan.compiles:
         count = max(count, 1 + prompts_for_full_steps(prompts, report.limits))
@@ -107,7 +107,7 @@ async def warm_up(
         "output_tokens": output_tokens,
         "prompt_tokens_at_once": max(sum(map(len, group)) for group in groups),
         "queries_at_once": max(map(len, groups)),
-        "seconds": round(time.monotonic() - started, 3),
+        "seconds": round(clock() - started, 3),
     }
 
 
@@ -119,15 +119,16 @@ async def _grow(
     Returns:
         Those of the prompts that were handed over: all, unless the engine is too slow for that many.
     """
+    clock = asyncio.get_running_loop().time
     handed_over = 0
     while handed_over < len(prompts):
-        began, before = time.monotonic(), engine.activity()
+        began, before = clock(), engine.activity()
         more = prompts[handed_over : 2 * handed_over or 1]
         batch.submit(more)
         handed_over += len(more)
         while engine.activity() == before and not any(answer.done.done() for answer in batch.answers):
             engine.check_alive()
             await asyncio.sleep(LOOK_S)
-        if time.monotonic() - began > longest_step_s:
+        if clock() - began > longest_step_s:
             break
     return prompts[:handed_over]

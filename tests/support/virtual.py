@@ -7,9 +7,9 @@ LoadGen's is shown by tests/runs/loadgen; that both drivers come to the same ver
 
 import asyncio
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
@@ -19,6 +19,7 @@ from sut.loadgen_sut import LoadgenSut
 from tests.support.fakes import FakeRecorder, Response, Sample
 
 SEEDS = CURRENT_ROUND.seeds
+T = TypeVar("T")
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
@@ -37,6 +38,15 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._now
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, in virtual time."""
+    loop = JumpingLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
 
 
 @dataclass

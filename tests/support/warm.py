@@ -49,9 +49,9 @@ class Process:
 
     def __init__(self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._said = tempfile.TemporaryDirectory()
-        self._streams = Path(self._said.name, "stdout"), Path(self._said.name, "stderr")
+        self.streams = Path(self._said.name, "stdout"), Path(self._said.name, "stderr")
         self.args = ["main.py", *map(str, arguments)]
-        given = self.args[1:], folder, {**os.environ, **(environment or {})}, *self._streams
+        given = self.args[1:], folder, {**os.environ, **(environment or {})}, *self.streams
         self._process = _context.Process(target=_enter, args=given)
         with _lock:
             _start(self._process)
@@ -76,7 +76,7 @@ class Process:
         """Standard output and standard error, once; both are empty where it ended before it could write."""
         self.wait(timeout)
         with self._said:
-            stdout, stderr = (stream.read_text() if stream.exists() else "" for stream in self._streams)
+            stdout, stderr = (stream.read_text() if stream.exists() else "" for stream in self.streams)
         return stdout, stderr
 
     def send_signal(self, number: int) -> None:

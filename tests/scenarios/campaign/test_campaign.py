@@ -132,7 +132,9 @@ def test_files_decide_what_is_done(done: Small, run_main: Callable[..., Finished
     assert (moved / "2-TEST06" / "verify_accuracy.txt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGINT], ids=["killed", "interrupted"]
+)
 def test_an_interrupted_campaign_goes_on(
     small: Small, number: signal.Signals, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
 ) -> None:

@@ -1,7 +1,5 @@
 """Warming up: prompts like the data set's, and none of the data set's."""
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from scenarios.leg.plan import prepare
 from scenarios.leg.warmup import random_prompts, warm_up
 from sut.dummy.engine import DummyEngine
 from sut.engine import EngineLimits, EngineReport, Request
+from tests.support import virtual
 from tests.support.official import SAMPLING
 
 # All longer than the shortest of a warm-up.
@@ -83,7 +82,7 @@ async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -
 
 def test_warm_up_reports_what_it_did() -> None:
     engine = Watching()
-    facts = asyncio.run(_warm(engine))
+    facts = virtual.run(_warm(engine))
     assert facts["prompts"] == len(engine.requests) == 5
     assert facts["queries_at_once"] == 4
     assert facts["prompt_tokens_at_once"] == sum(len(request.prompt_ids) for request in engine.requests[1:])
@@ -93,7 +92,7 @@ def test_warm_up_reports_what_it_did() -> None:
 
 def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
     engine = Watching(FOR_LONG_MS)
-    facts = asyncio.run(_warm(engine, compiles=True))
+    facts = virtual.run(_warm(engine, compiles=True))
     assert facts["prompts"] == len(engine.requests)
     assert facts["queries_at_once"] == engine.most_open == LIMITS.queries
     assert facts["prompt_tokens_at_once"] >= warmup.FULL_STEPS * 1_000
@@ -104,7 +103,7 @@ def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
 
 def test_a_batch_stops_growing_where_its_answers_would_take_too_long() -> None:
     engine = Watching()
-    facts = asyncio.run(_warm(engine, compiles=True, longest_batch_s=0.0))
+    facts = virtual.run(_warm(engine, compiles=True, longest_batch_s=0.0))
     assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
     assert facts["queries_at_once"] < 100  # and it is on record
 
@@ -117,7 +116,7 @@ def test_an_engine_that_dies_while_a_batch_grows() -> None:
             super().submit(request)
 
     with pytest.raises(ExecutionError, match="died"):
-        asyncio.run(_warm(Dying(), compiles=True))
+        virtual.run(_warm(Dying(), compiles=True))
 
 
 def test_an_engine_that_fails_in_the_warm_up() -> None:
@@ -126,4 +125,4 @@ def test_an_engine_that_fails_in_the_warm_up() -> None:
             request.sink.failed(request, ExecutionError("no memory"))
 
     with pytest.raises(ExecutionError, match="no memory"):
-        asyncio.run(_warm(Failing(SAMPLING)))
+        virtual.run(_warm(Failing(SAMPLING)))

@@ -97,7 +97,7 @@ def test_a_page_is_small(text: str) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("width", [360, pytest.param(1600, marks=pytest.mark.long)])
 def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
     page = lay_out(measured / "report.html", width, tmp_path)
     assert page["console"] == []
@@ -118,7 +118,7 @@ def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.long), True], ids=["light", "dark"])
 def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> None:
     page = lay_out(measured / "report.html", 1600, tmp_path)
     target = tmp_path / "page.png"

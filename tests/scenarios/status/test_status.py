@@ -20,6 +20,7 @@ from scenarios.status.find import find_in, holder_of
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from scenarios.status.state import GroupStatus, leg_status
 from tests.conftest import Finished, StartedMain
+from tests.support import warm
 from tests.support.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until
 
 RunMain = Callable[..., Finished]
@@ -98,19 +99,19 @@ def _is_zombie(pid: int) -> bool:
 
 
 def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain) -> None:
-    conf = USER_CONF.replace("Server.target_qps = 800", "Server.target_qps = 50")
-    conf = conf.replace("Server.min_duration = 600", "Server.min_duration = 15000")
-    leg = start_main(*arguments("Server", tmp_path / "leg", conf=conf))
-    until(
-        lambda: progress(tmp_path / "leg").get("phase") == "running" or leg.process.poll() is not None, "a running leg"
-    )
+    leg = start_main(*arguments("Server", tmp_path / "leg", conf=LONG_USER_CONF))
+    until(lambda: progress(tmp_path / "leg").get("phase") == "running", "a running leg")
     watch = start_main("status", tmp_path / "leg", "--watch", "--interval", "0.2", "--json")
+    assert isinstance(watch.process, warm.Process)
+    stdout = watch.process.streams[0]
+    until(lambda: stdout.exists() and stdout.read_text().count("\n") > 1, "looks")
+    leg.process.send_signal(signal.SIGINT)
+    assert leg.wait().code == ExitCode.INTERRUPTED
     finished = watch.wait()
-    assert leg.wait().code == ExitCode.OK
     looks = [json.loads(line)["runs"][0]["state"] for line in finished.stdout.splitlines()]
-    assert looks[0] == "running"
-    assert looks[-1] == "finished"
-    assert finished.code == ExitCode.OK
+    assert looks[:2] == ["running", "running"]
+    assert looks[-1] == "interrupted"
+    assert finished.code != ExitCode.OK
 
 
 def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
