@@ -12,6 +12,7 @@ from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.numbers.invalid import Settings
 from runs.reading import read_object
+from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from scenarios.leg.plan import PreparedLeg
 
@@ -118,8 +119,8 @@ def _neighbours(leg: PreparedLeg) -> Iterator[tuple[Path, dict[str, Any]]]:
     beside = sorted(leg.run_dir.root.parent.glob("*/result.json"), reverse=True)[:MOST_NEIGHBOURS]
     for path in beside:
         try:
-            manifest = read_object(path.with_name("manifest.json"), "")
-            if {key: manifest["resolved"][key] for key in keys} == ours:
+            plan = read_manifest(path.with_name("manifest.json")).plan
+            if plan.model_dump(mode="json", include=set(keys)) == ours:
                 result = read_object(path, "")
                 if result["verdict"] in ("VALID", "INVALID"):
                     yield path.parent, result
