@@ -171,13 +171,18 @@ def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
 
 
 def _comparison_text(record: dict[str, Any]) -> str:
-    lines = ["same conditions" if record["same_conditions"] else "NOT the same conditions: the numbers do not compare"]
+    same = record["same_conditions"]
+    lines = ["same conditions" if same else "NOT the same conditions: the numbers do not compare"]
+    lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
     lines += [f"  condition  {name}: one of the runs does not tell" for name in record["not_recorded"]]
-    for title in ("condition", "technique", "number"):
-        for one in record[f"{title}s"]:
-            ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
-            lines.append(f"  {title:<9}  {one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}")
+    lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
+    lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)
+
+
+def _difference(one: dict[str, Any]) -> str:
+    ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
+    return f"{one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}"
 
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
