@@ -1,19 +1,27 @@
 """The `results` command: what was measured, as a table."""
 
+import csv
+import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import orjson
+from rich.table import Table
+from rich.text import Text
 
-from runs.errors import ExitCode, InputError
-from runs.wording import printable
+from compliance.accuracy.accuracy_verdict import read_scores
+from compliance.accuracy.metrics import METRICS
+from runs.errors import ExitCode, HarnessError, InputError
+from runs.record.layout import RunDir
+from runs.wording import milliseconds, moment, printable
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 from scenarios.status.find import find_in
-from scenarios.status.result_rows import as_csv, as_table, rows_of
-from scenarios.status.snapshot import DEFAULT_FOLDER
-from scenarios.status.state import leg_status
+from scenarios.status.snapshot import DEFAULT_FOLDER, shortened
+from scenarios.status.state import LegStatus, leg_status
 
 EXAMPLES = (
     "everything in ./output: results",
@@ -22,13 +30,17 @@ EXAMPLES = (
 )
 
 PLAIN_WIDTH = 200  # where there is no terminal to ask
+SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
+_LATENCIES = ("ttft", "tpot", "latency")
+
+Row = dict[str, Any]
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
-@click.option("--csv", is_flag=True, help="As CSV, with every column.")
+@click.option("--csv", "comma_separated", is_flag=True, help="As CSV, with every column.")
 @click.option("--json", is_flag=True, help="As JSON, with every column.")
-def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
+def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> ExitCode:
     """List the results of the legs in DIR (default: ./output), one line per leg.
 
     Every number was written by LoadGen or the scorer. Legs without a result are named on standard error. An outcome
@@ -37,7 +49,7 @@ def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
     Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
     4 a leg has no result: it is running, or did not finish.
     """
-    if csv and json:
+    if comma_separated and json:
         raise InputError("--csv and --json exclude each other", "give one of them")
     legs = [leg_status(place.root) for place in find_in(folders or (DEFAULT_FOLDER,)) if place.kind == "leg"]
     if not legs:
@@ -46,7 +58,7 @@ def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
     rows, without = rows_of(legs)
     for sentence in without:
         print(printable(sentence), file=sys.stderr)
-    if csv:
+    if comma_separated:
         sys.stdout.write(as_csv(rows))
     elif json:
         record = {"schema_version": 1, "results": rows, "without_result": without}
@@ -56,3 +68,94 @@ def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
     if without:
         return ExitCode.FAILED
     return ExitCode.NEGATIVE if any(leg.exit_code for leg in legs) else ExitCode.OK
+
+
+def row_of(leg: LegStatus) -> Row:
+    """A finished leg's numbers under flat names; None where it has no such number.
+
+    Raises:
+        InputError: its accuracy.json is missing or damaged.
+    """
+    manifest, result = leg.manifest, leg.result
+    assert manifest is not None
+    assert result is not None
+    reported, limits = result.reported, result.in_force
+    row: Row = {
+        "directory": str(leg.root),
+        "started": moment(leg.started_ns) if leg.started_ns else None,
+        "benchmark": manifest.plan.loadgen_key,
+        "scenario": result.scenario,
+        "mode": manifest.plan.mode,
+        "outcome": leg.text,
+        "official": manifest.official,
+        "engine": manifest.plan.engine,
+        "model": Path(manifest.model.name).name,
+        "accelerators": len(manifest.observed.accelerators),
+        "accelerator": next((str(one.get("name")) for one in manifest.observed.accelerators), None),
+        "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
+        "samples": result.counts.samples,
+        "samples_per_second": reported.samples_per_second if reported else None,
+        "tokens_per_second": reported.tokens_per_second if reported else None,
+    }
+    for name in _LATENCIES:
+        numbers = getattr(reported, f"{name}_ns") if reported else None
+        for statistic in ("mean", "p50", "p90", "p99"):
+            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
+    row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
+    row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
+    scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
+    return {**row, **{name: scores.get(name) for name in SCORES}}
+
+
+def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:
+    """The rows of finished legs in order of their start, and a sentence for each leg that has no result."""
+    rows, without = [], []
+    for leg in sorted(legs, key=lambda one: one.started_ns or 0):
+        if leg.state != "finished":
+            without.append(f"{leg.root}: no result: {leg.state}{': ' + leg.text if leg.text else ''}")
+            continue
+        try:
+            rows.append(row_of(leg))
+        except HarnessError as error:
+            without.append(str(error.message))
+    return rows, without
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A header and a line a leg, RFC 4180; an empty cell where there is no such number."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def as_table(rows: Sequence[Row]) -> Table:
+    """What fits a line: outcome, rates, p99 latencies or scores, where."""
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("scenario", "outcome", "samples/s", "tokens/s", "p99 TTFT", "p99 TPOT", "ROUGE-1", "directory"):
+        right = title not in ("scenario", "outcome", "directory")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "directory", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Text(printable(row["scenario"])),
+            Text(
+                printable(row["outcome"]) + ("" if row["official"] else "*"),
+                style="red" if row["outcome"] in ("INVALID", "FAIL") else "",
+            ),
+            _number(row["samples_per_second"]),
+            _number(row["tokens_per_second"]),
+            _ms(row["ttft_p99_ms"]),
+            _ms(row["tpot_p99_ms"]),
+            _number(row["rouge1"]),
+            Text(printable(shortened(Path(row["directory"])))),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{milliseconds(value)} ms"
