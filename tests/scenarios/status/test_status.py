@@ -120,7 +120,8 @@ def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, mea
     manifest = read_manifest(RunDir(measured / "valid").manifest)
     manifest.status = "running"
     manifest.end_time_ns = None
-    manifest.observed.host.hostname = "node-7"
+    host = manifest.observed.host.model_copy(update={"hostname": "node-7"})
+    manifest.observed = manifest.observed.model_copy(update={"host": host})
     write_manifest(run.manifest, manifest)
     heartbeat = read_progress(RunDir(measured / "valid").progress)
     assert heartbeat is not None
