@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.signoff.anchored import chained
 from compliance.submission.tree import Division
 from runs.benchmark import Target
 from runs.errors import ExitCode
@@ -79,6 +80,7 @@ class Small:
         runs.sort(key=lambda run: read_manifest(run.manifest).start_time_ns or 0)
         statements = [read_attestation(run) for run in runs]
         assert [one.predicate.previous for one in statements] == [None, *(one.digest for one in statements[:-1])]
+        assert list(chained(runs)) == []
         return len(statements)
 
 
