@@ -1,15 +1,13 @@
-"""Why a run is not valid or not official, in sentences that say what to do."""
+"""Why a run is not valid, in sentences that say what to do."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
-from runs.rounds import Round, round_of
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; the same margin again keeps the next run clear.
 TARGET_MARGIN = 1.1
@@ -166,28 +164,3 @@ def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | Non
     texts = [detail.get(f"early_stopping_{part}result") for part in ("tpot_", "ttft_", "")]
     said = " ".join(" ".join(text.split()) for text in texts if isinstance(text, str) and "unsuccess" in text)
     return [f"early stopping: {said or 'too few queries, or too many of them late'}"]
-
-
-def not_official(detail: DetailLog, benchmark: Benchmark, in_round: Round) -> list[str]:
-    """What in the settings in force keeps a leg from being official for `benchmark`, one sentence each."""
-    notes: list[str] = []
-    key = benchmark.loadgen_key
-    min_duration_ms = detail.integer("effective_min_duration_ms")
-    official_ms = benchmark.min_duration_ms
-    performance = detail.mode == "PerformanceOnly"
-    if performance and min_duration_ms < official_ms:
-        notes.append(f"min_duration was {min_duration_ms / 1000:g} s, official is {official_ms / 1000:g} s")
-    needed = benchmark.samples("performance" if performance else "accuracy")
-    samples = min(detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count"))
-    if samples != needed:
-        notes.append(f"{samples:,} samples were in use, {key} has {needed:,}")
-    if detail.seeds != in_round.seeds:
-        notes.append(f"the seeds in force are those of {round_of(detail.seeds) or 'no round'}, not of {in_round}")
-    if not detail.uses_token_latencies:
-        notes.append(f"token latencies were off, {key} needs use_token_latencies = 1")
-    elif detail.scenario == "Server" and benchmark.limits:
-        for name, limit_ms in (("ttft", benchmark.limits.ttft_ms), ("tpot", benchmark.limits.tpot_ms)):
-            used_ms = detail.integer(f"requested_server_{name}_latency") / 1e6
-            if used_ms != limit_ms:
-                notes.append(f"the {name.upper()} limit was {used_ms:g} ms, {key} has {limit_ms} ms")
-    return notes

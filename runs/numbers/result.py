@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.loadgen.detail_log import DetailLog, TruncatedLogError
@@ -15,7 +15,7 @@ from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
 from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
-from runs.numbers.invalid import errors_found, invalid_reasons, not_official
+from runs.numbers.invalid import errors_found, invalid_reasons
 from runs.numbers.numbers import CONDITIONS, RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.reading import read_as
@@ -23,7 +23,6 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.observed import LoopLag
 from runs.record.requests_log import RequestTable
-from runs.rounds import CURRENT_ROUND, Round
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
 
@@ -84,30 +83,16 @@ class Result(_Record):
     loop_lag: LoopLag | None = None  # as the leg measured it
 
 
-def build_result(
-    run: RunDir,
-    *,
-    scenario: Scenario | None = None,
-    benchmark: Benchmark | None = None,
-    in_round: Round = CURRENT_ROUND,
-) -> Result:
+def build_result(run: RunDir, *, scenario: Scenario | None = None) -> Result:
     """`result_of` the leg in a directory."""
-    return result_of(FinishedLeg(run), scenario=scenario, benchmark=benchmark, in_round=in_round)
+    return result_of(FinishedLeg(run), scenario=scenario)
 
 
-def result_of(
-    leg: FinishedLeg,
-    *,
-    scenario: Scenario | None = None,
-    benchmark: Benchmark | None = None,
-    in_round: Round = CURRENT_ROUND,
-) -> Result:
+def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
     """Read a finished leg.
 
     Args:
         scenario: as it was asked for; LoadGen's own where it is not given.
-        benchmark: adds notes on what keeps the leg from being official.
-        in_round: whose seeds an official leg has.
 
     Raises:
         ExecutionError: LoadGen's logs are missing or it did not finish.
@@ -132,8 +117,6 @@ def result_of(
         notes.append(f"{run.requests.name} is missing: no number could be re-derived")
     else:
         found += _order(detail, leg.requests, leg.trace)
-    if benchmark is not None:
-        notes += not_official(detail, benchmark, in_round)
     specific = _performance(leg, found) if leg.is_performance else _accuracy(leg, found)
     return Result.model_validate(
         {

@@ -176,7 +176,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     manifest.notes += late_client(manifest.observed, _limits_ns(detail))
     for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
         say(console, f"  note: {sentence}")
-    result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
+    result = build_result(run_dir, scenario=plan.scenario)
     if result.disagreements:
         raise _FilesDisagree(run_dir, result)
     check_engaged(detail, plan)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
@@ -132,25 +131,6 @@ def test_an_answer_given_twice_makes_an_accuracy_run_invalid(copied_run: Copy) -
     lines = run.accuracy_log.read_text().splitlines()
     run.accuracy_log.write_text("\n".join([lines[0], lines[2], *lines[2:]]))
     assert "holds 100 answers to 99 samples" in build_result(run).reasons[0]
-
-
-def test_notes_on_what_is_not_official(loadgen_runs: Runs) -> None:
-    notes = build_result(loadgen_runs["server"], benchmark=BENCHMARKS["llama3_1-8b-interactive"]).notes
-    assert notes == [
-        "min_duration was 1 s, official is 600 s",
-        "100 samples were in use, llama3_1-8b-interactive has 13,368",
-        "the TTFT limit was 60000 ms, llama3_1-8b-interactive has 500 ms",
-        "the TPOT limit was 10000 ms, llama3_1-8b-interactive has 30 ms",
-    ]
-
-
-def test_seeds_of_another_round_are_noted(copied_run: Copy) -> None:
-    run = copied_run("offline-accuracy")
-    edit_detail(run, "effective_qsl_rng_seed", 1)
-    assert (
-        "the seeds in force are those of no round, not of v6.1"
-        in build_result(run, benchmark=BENCHMARKS["llama3_1-8b"]).notes
-    )
 
 
 def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
