@@ -72,8 +72,8 @@ class ClusterNode(BaseModel):
 
     id: str  # Ray's
     address: str
-    host: dict[str, Any]  # as Manifest.host
-    accelerator: list[dict[str, Any]]  # as Manifest.accelerator
+    host: dict[str, Any]  # as `observed.host` of a leg
+    accelerator: list[dict[str, Any]]  # as `observed.accelerators`
     software: dict[str, str]  # distribution → version
 
     @property

@@ -76,7 +76,8 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
         assert run.audit_config.read_text() == (folder / f"{label}.audit.config").read_text()
         manifest = read_manifest(run.manifest)
         assert not manifest.official
-        assert manifest.engine.warm_up["prompts"] > 0
+        assert manifest.engine.warm_up is not None
+        assert manifest.engine.warm_up.prompts > 0
 
 
 @pytest.mark.slow

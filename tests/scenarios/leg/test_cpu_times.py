@@ -53,13 +53,15 @@ def test_processes_that_come_and_go_count_once() -> None:
     # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
     end = reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
     found = contention_between(start, end)
-    assert (found["own_cpu_s"], found["busy_cpu_s"], found["foreign_cpu_s"]) == (4.5, 7.0, 2.5)
-    assert (found["window_s"], found["usable_cores"]) == (4.0, 2)
+    assert isinstance(found, Contention)
+    assert (found.own_cpu_s, found.busy_cpu_s, found.foreign_cpu_s) == (4.5, 7.0, 2.5)
+    assert (found.window_s, found.usable_cores) == (4.0, 2)
 
 
 def test_nothing_foreign_is_never_less_than_nothing() -> None:
     found = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
-    assert found["foreign_cpu_s"] == 0.0
+    assert isinstance(found, Contention)
+    assert found.foreign_cpu_s == 0.0
 
 
 def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +72,10 @@ def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.Monke
     monkeypatch.setattr("psutil.cpu_times", broken)
     lost = read_cpu(os.getppid())
     assert lost == "PermissionError: not for you"
-    assert contention_between(whole, lost) == contention_between(lost, whole) == {"not_recorded": lost}
+    assert contention_between(whole, lost) == contention_between(lost, whole) == NotRecorded(not_recorded=lost)
     moved = contention_between(reading(0.0, 1.0, {}), reading(1.0, 2.0, {}, cores=(0,)))
-    assert "usable cores changed" in moved["not_recorded"]
+    assert isinstance(moved, NotRecorded)
+    assert "usable cores changed" in moved.not_recorded
     assert isinstance(contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})), NotRecorded)
 
 
