@@ -265,6 +265,8 @@ class Manifest(BaseModel):
         if self.status == "finished":
             if absent := self._absent(kind):
                 raise ValueError(f"{', '.join(absent)}: absent in the record of a finished leg")
+            if self.error is not None:
+                raise ValueError("error: of a finished leg")
             Sampling.model_validate(self.plan.sampling)
             kind.configuration.model_validate(self.engine.configuration)
         return self

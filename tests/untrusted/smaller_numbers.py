@@ -39,15 +39,12 @@ def rates_of_a_single_stream_half_a_percent_higher(pair: Pair) -> None:
     _raise(pair.performance, 1.005, *keys)
 
 
-_PLAN = ("resolved.scenario", "asked.scenario")
-
-
 def _told_as(scenario: str, key: str) -> Callable[[RunDir], None]:
     """A leg under the limits of another scenario, which LoadGen both calls Server."""
 
     def change(run: RunDir) -> None:
-        edit(run.manifest, lambda content: [put(content, place, scenario) for place in _PLAN])
-        edit(run.manifest, lambda content: put(content, "resolved.loadgen_key", key))
+        edit(run.manifest, lambda content: put(content, "asked.scenario", scenario))
+        edit(run.manifest, lambda content: put(content, "plan.loadgen_key", key))
         edit(run.progress, lambda content: put(content, "scenario", scenario))
 
     return change

@@ -17,12 +17,11 @@ from tests.untrusted.tampering import (
     values,
 )
 
-_LONGEST = ("resolved.longest_prompt_tokens", "dataset.longest_prompt_tokens")
 _COMPRESSED = {"mechanism": "kv_compression", "mechanism_variant": "h2o"}
 
 values(
     {
-        "longest-prompt-of-another-data-set": dict.fromkeys(_LONGEST, 4000),
+        "longest-prompt-of-another-data-set": {"plan.longest_prompt_tokens": 4000},
     },
     "manifest.json",
     BOTH,
@@ -31,7 +30,7 @@ values(
     {
         "answers-shorter-than-was-asked-for": {
             "asked.sampling_arg": {"min_tokens": 100},
-            "resolved.sampling.min_tokens": 100,
+            "plan.sampling.min_tokens": 100,
         },
     },
     "manifest.json",
@@ -40,8 +39,8 @@ values(
 )
 values(
     {
-        "technique-of-one-leg": dict.fromkeys(("mechanism", "asked.mechanism"), _COMPRESSED),
-        "harness-of-one-leg": {"harness.version": "9.9.9"},
+        "technique-of-one-leg": {"asked.mechanism": _COMPRESSED},
+        "harness-of-one-leg": {"observed.harness.version": "9.9.9"},
         "engine-versions-of-one-leg": {"engine.versions": {"dummy": "2"}},
     },
     "manifest.json",
@@ -84,7 +83,7 @@ def sources_of_another_loadgen(pair: Pair) -> None:
 
 @tampering()
 def a_changed_harness_in_one_leg(pair: Pair) -> None:
-    edit(pair.performance.manifest, lambda content: put(content, "harness.git_changed", None))
+    edit(pair.performance.manifest, lambda content: put(content, "observed.harness.git_changed", None))
 
 
 @tampering(by="requests.jsonl")

@@ -152,7 +152,7 @@ def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_o
 
 
 def test_a_leg_whose_record_does_not_say_what_was_asked_is_not_run(legs: FrozenLegs, tmp_path: Path) -> None:
-    leg = legs.copy(tmp_path / "leg", "srv-1", ["set_manifest", "asked", {"scenario": "Server", "turbo": True}])
+    leg = legs.copy(tmp_path / "leg", "srv-1", ["set_manifest", "asked.turbo", True])
     with pytest.raises(InputError, match="cannot be run as it was: --turbo: there is no such option"):
         remeasured(lambda ref, cand: noisy(), [leg], [], 1, Console(), print)
 
