@@ -145,7 +145,7 @@ def test_offline_reports_no_first_token_latency(legs: Legs) -> None:
 def test_loadgen_ran_what_was_asked(legs: Legs, name: str) -> None:
     leg, spec = legs[name], LEGS[name]
     assert leg.result["scenario"] == spec.scenario
-    assert leg.result["loadgen_scenario"] == LOADGEN_SCENARIO[spec.scenario]
+    assert leg.manifest["plan"]["loadgen_scenario"] == LOADGEN_SCENARIO[spec.scenario]
     assert leg.result["mode"] == ("AccuracyOnly" if spec.accuracy else "PerformanceOnly")
     assert leg.manifest["plan"]["loadgen_key"] == default_benchmark(spec.scenario).loadgen_key
     seeds, in_force = CURRENT_ROUND.seeds, leg.result["in_force"]

@@ -13,6 +13,7 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.record.manifest import read_manifest
 from tests.support import orca
 from tests.support.nltk_data import nltk_sentences
 from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
@@ -46,12 +47,12 @@ def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
 
 def test_scores_are_those_of_the_reference_evaluation(leg: FinishedLeg, tmp_path: Path) -> None:
     """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
-    plan = leg.manifest["plan"]
-    references = load_dataset(plan["dataset_path"]).targets
+    plan = read_manifest(leg.run.manifest).plan
+    references = load_dataset(plan.dataset_path).targets
     entries: dict[int, Any] = {}
     for entry in orjson.loads(leg.run.accuracy_log.read_bytes()):
         entries.setdefault(entry["qsl_idx"], np.frombuffer(bytes.fromhex(entry["data"]), np.int32))
-    texts = load_tokenizer(plan["model_path"]).batch_decode(entries.values())
+    texts = load_tokenizer(plan.model_path).batch_decode(entries.values())
     with nltk_sentences(tmp_path) as split:
         pairs = [
             ("\n".join(split(references[index].strip())), "\n".join(split(text.strip())))
