@@ -30,12 +30,12 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of, write_json
 from runs.reading import MAX_WEIGHTS_BYTES, files_below, first_problem, json_object, read_whole
+from runs.record.fields import Sha256
 from runs.record.layout import RunDir
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MOST_KEY_BYTES = 65536
 
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Form = TypeVar("Form", bound=BaseModel)
 

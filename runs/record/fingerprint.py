@@ -24,6 +24,7 @@ Differences = dict[str, tuple[Any, Any]]
 ROLE = frozenset(
     {
         *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
+        "model",  # vLLM's name of the model's path, in the configuration in force
         *("environment.VLLM_PORT", "environment.VLLM_HOST_IP"),
         "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
         *("replicas.cluster.address", "replicas.cluster.listen_on"),

@@ -43,6 +43,14 @@ def test_the_memory_that_is_free_at_the_start_is_no_other_system(
     assert {one.severity for one in found if one.rule == "H-1/other_path"} == ({severity} if severity else set())
 
 
+def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(legs: FrozenLegs, tmp_path: Path) -> None:
+    accuracy = RunDir(legs.copy(tmp_path / "accuracy", "vllm-off-acc"))
+    for place in ("plan.model_path", "engine.configuration.model"):
+        set_manifest(accuracy, place, "/another/folder")
+    found = [*one_system_in_both_modes([evidence(legs("vllm-off")), evidence(accuracy.root)])]
+    assert [one for one in found if one.rule == "H-1/other_path"] == []
+
+
 def test_a_busy_machine_that_issues_late_is_a_flag(legs: FrozenLegs, tmp_path: Path) -> None:
     leg = legs.copy(tmp_path / "leg", "srv-1")
     requests = leg / "requests.jsonl"
