@@ -24,7 +24,6 @@ Differences = dict[str, tuple[Any, Any]]
 ROLE = frozenset(
     {
         *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
-        "model",  # vLLM's name of the model's path, in the configuration in force
         *("environment.VLLM_PORT", "environment.VLLM_HOST_IP"),
         "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
         *("replicas.cluster.address", "replicas.cluster.listen_on"),
@@ -54,7 +53,8 @@ def fingerprint(manifest: Manifest) -> Facts:
     }
     if weights is not None:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
-    facts |= _flat("resolved", manifest.engine.configuration)
+    in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}  # its path
+    facts |= _flat("resolved", in_force)
     facts |= _flat("versions", dict(manifest.engine.versions))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 

@@ -10,6 +10,7 @@ from compliance.signoff.provenance import one_machine
 from compliance.signoff.requests import late_issues, request_checks
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest
+from runs.record.observed import Contention, LoopLag
 from tests.signoff.forge.faults import set_manifest
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
@@ -97,12 +98,12 @@ def test_a_machine_that_others_took_computes_no_larger_batch(
     manifest = read_manifest(RunDir(leg).manifest)
     configuration = dict(manifest.engine.configuration) | {"slots": 1}
     manifest.engine.configuration = configuration
-    manifest.observed.loop_lag = {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}
+    manifest.observed.loop_lag = LoopLag(p99_ms=lag_ms, worst_ms=lag_ms, moments=9, interval_ms=1.0)
     foreign_s = foreign * 10
-    manifest.observed.contention = {
+    manifest.observed.contention = Contention(
         **{"window_s": 5.0, "usable_cores": 2, "busy_cpu_s": foreign_s, "own_cpu_s": 0.0, "foreign_cpu_s": foreign_s},
         **{"stolen_cpu_s": 0.0, "load_average_start": 1.0, "load_average_end": 1.0},
-    }
+    )
     write_manifest(RunDir(leg).manifest, manifest)
     found = [finding.severity for finding in request_checks(evidence(leg)) if finding.rule == "P-7/more_than_the_batch"]
     assert found == ([] if severity is None else [severity])
