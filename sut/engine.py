@@ -95,7 +95,7 @@ class EngineReport:
 
 
 @dataclass(frozen=True)
-class Observed:
+class EngineObserved:
     """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest."""
 
     # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
@@ -128,12 +128,12 @@ class Engine(Protocol):
     def generated_tokens(self) -> int | None:
         """Output tokens made since the start, those of unfinished answers too; None where they are not counted."""
 
-    async def observed(self) -> Observed:
+    async def observed(self) -> EngineObserved:
         """What is to be said once all requests are answered.
 
         Raises:
             ExecutionError: the engine cannot be asked any more.
         """
-        return Observed()
+        return EngineObserved()
 
     async def stop(self) -> None: ...

@@ -174,6 +174,10 @@ class Scope(NamedTuple):
         return ", ".join(shown(value, 160) for value in self.of(facts).values()) or shown(None, 160)
 
 
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 def _in(keys: tuple[str, ...], key: str) -> bool:
     return key in keys or key.startswith(tuple(one for one in keys if one[-1] in ". "))
 
@@ -186,15 +190,15 @@ _CODE = ("loadgen.version", "loadgen.extension_sha256", "loadgen.sources")
 # A campaign or tune: finished legs are those that would be run now. Commits of one version change no run.
 RESUMED = Scope(
     ignoring=(
-        *("harness.git_commit", "harness.git_changed", "loadgen.version", "model.revision", "host.boot_id"),
-        *("technique", "versions.", "resolved.", "weights."),  # not known before the start, or follow from the files
+        *_keys("harness.git_commit harness.git_changed loadgen.version model.revision host.boot_id"),
+        *_keys("technique versions. resolved. weights."),  # not known before the start, or follow from the files
     )
 )
 # Sign-off: reference and candidate, and repeats. What shapes no number, or stands there under another name, is ignored.
 MEASURED = Scope(
     ignoring=(
-        *("loadgen_key", "enable_log_trace", "compiles", "warmup_prompts", "weights.", "harness."),
-        *("host.boot_id", "host.cores_logical", "host.memory_bytes"),
+        *_keys("loadgen_key enable_log_trace compiles warmup_prompts weights. harness."),
+        *_keys("host.boot_id host.cores_logical host.memory_bytes"),
     )
 )
 # Sign-off: a performance and an accuracy leg, of which LoadGen sets these itself.
@@ -203,69 +207,35 @@ BOTH_MODES = Scope(ignoring=(*MEASURED.ignoring, *(f"loadgen.{name}" for name in
 BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
 BUNDLE_BENCHMARK = Scope(_MODEL)
 BUNDLE_MODE = Scope(("sampling.",))
-LEVER = Scope(
-    ("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions.")
-)  # which may be the lever
+LEVER = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))  # which it may be
 CODE = Scope(("harness.version", "harness.git_commit"))  # of legs that are no submission
 AUDITED = Scope(  # the legs of an audit, and the performance leg beside it
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
-        *(
-            "engine",
-            "engine_options.",
-            "sampling.",
-            "resolved.",
-            "technique",
-            "replicas",
-            "replicas.",
-            "admission",
-            "admission.",
-        ),
+        *_keys("engine engine_options. sampling. resolved. technique replicas replicas. admission admission."),
     )
 )
 # Submission: the legs of one result; all results of one tree; scenarios of one benchmark; those of one precision.
 RESULT = Scope(
     ignoring=(
-        *("enable_log_trace", "technique", "resolved.", "weights.", "model.revision", "loadgen.version"),
-        *(
-            "harness.version",
-            "harness.git_changed",
-            "host.hostname",
-            "host.boot_id",
-            "host.system",
-            "host.cores_usable",
-        ),
+        *_keys("enable_log_trace technique resolved. weights. model.revision loadgen.version harness.version"),
+        *_keys("harness.git_changed host.hostname host.boot_id host.system host.cores_usable"),
         *(f"accelerators.{name}" for name in _ACCELERATOR[1:]),
     )
 )
 TREE = Scope(
     (
-        *("harness.git_commit", "loadgen.extension_sha256", "host.cpu", "host.cores_logical", "host.memory_bytes"),
-        *("accelerators.name", "software.", "versions.", "node "),
+        *_keys("harness.git_commit loadgen.extension_sha256 host.cpu host.cores_logical host.memory_bytes"),
+        *("accelerators.name", "software.", "versions.", "node "),  # of a cluster's nodes: "node 0.…"
     )
 )
 BENCHMARK = Scope(("dataset_sha256", "weights.shape"))
 PRECISION = Scope(("model.sha256.", "model.path"))
 # Servers: those that were shown to compute every answer anew, and others. Answers that greedy decoding gives again.
 SERVERS = Scope(("engine_options.api_server", "versions.", "resolved.told_by_the_server.", "resolved.declared."))
+_NUMERICS = _keys("dtype kv_cache_dtype model quantization speculative speculative_config speculative_config.")
 ANSWERS = Scope(
-    (
-        *(
-            "model.sha256.",
-            "model.path",
-            "dataset_sha256",
-            "sampling.",
-            "engine_options.dtype",
-            "engine_options.kv_cache_dtype",
-        ),
-        *(
-            "engine_options.model",
-            "engine_options.quantization",
-            "engine_options.speculative",
-            "engine_options.speculative_config",
-        ),
-        "engine_options.speculative_config.",
-    )
+    (*_keys("model.sha256. model.path dataset_sha256 sampling."), *(f"engine_options.{name}" for name in _NUMERICS))
 )
 # The gate: what changes a model's numbers.
 LOSSY = Scope(

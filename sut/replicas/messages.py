@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sut.engine import EngineReport, Observed
+from sut.engine import EngineObserved, EngineReport
 
 # To a replica ---------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ class Failure(msgspec.Struct, array_like=True, tag=14):
 class Observations(msgspec.Struct, array_like=True, tag=15):
     """What the engine observed of itself."""
 
-    observed: Observed
+    observed: EngineObserved
 
 
 ToLeg = Ready | ResultBatch | Heartbeat | Failure | Observations

@@ -11,8 +11,10 @@ import msgspec
 
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
+from runs.record.fingerprint import Facts, differences, sentences
 from runs.record.manifest import LegPlan
-from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
+from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
+from sut.engines import engine_kind
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.recorder import Lateness
@@ -57,7 +59,7 @@ class ReplicaHandle:
         self._processes = processes
         self.name = str(index).encode()
         self.ready: Ready | None = None
-        self.observed: Observed | None = None
+        self.observed: EngineObserved | None = None
         self.open: dict[int, Request] = {}  # by tag
         self._prefilling: set[int] = set()  # tags of open queries without a first token
         self.weight = 0  # of the open queries: 1 each, and PREFILL_WEIGHT more until its first token
@@ -229,10 +231,10 @@ class ReplicaPool(Engine):
         ready = [handle.ready for handle in self.handles if handle.ready is not None]
         first = ready[0]
         for handle, other in zip(self.handles, ready, strict=True):
-            if found := difference(first, other):
+            places = f"in {self.handles[0].where}", f"in {handle.where}"
+            if found := sentences(differences(_identity(first), _identity(other)), *places):
                 raise SetupError(
-                    f"{handle.where} is not what {self.handles[0].where} is: {found}",
-                    "give all replicas the same model, versions and options",
+                    f"the replicas differ: {found[0]}", "give all replicas the same model, versions and options"
                 )
         limits = first.report.limits
         total = EngineLimits(
@@ -322,17 +324,17 @@ class ReplicaPool(Engine):
         counts = [handle.heartbeat.generated_tokens for handle in self.handles]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    async def observed(self) -> Observed:
+    async def observed(self) -> EngineObserved:
         for handle in self.handles:
             self._transport.send(handle.name, encode(Observe()))
-        seen: list[Observed] = []
+        seen: list[EngineObserved] = []
         for handle in self.handles:
             while handle.observed is None:
                 self.check_alive()
                 await asyncio.sleep(POLL_S)
             seen.append(handle.observed)
         late = self._lateness.facts()
-        return Observed(
+        return EngineObserved(
             engines=[engine for one in seen for engine in one.engines],
             read_to_loadgen=late if late["count"] else None,
             unofficial_reasons=list(dict.fromkeys(reason for one in seen for reason in one.unofficial_reasons)),
@@ -373,14 +375,7 @@ class ReplicaPool(Engine):
         self._socket.stop()
 
 
-def difference(first: Ready, other: Ready) -> str | None:
-    """The first thing in which two replicas differ, in words; None for two of a kind."""
-    one, another = _identity(first), _identity(other)
-    what = next((name for name in {**one, **another} if one.get(name) != another.get(name)), None)
-    return what and f"{what} is {another.get(what)!r} instead of {one.get(what)!r}"
-
-
-def _identity(ready: Ready) -> dict[str, Any]:
+def _identity(ready: Ready) -> Facts:
     """What has to be the same of all replicas."""
     info, report = ready.info, ready.report
     parts: dict[str, dict[str, Any]] = {
@@ -390,4 +385,13 @@ def _identity(ready: Ready) -> dict[str, Any]:
         "versions": report.versions,
         "configuration": {key: value for key, value in report.configuration.items() if key not in _OF_ITS_OWN},
     }
-    return {f"{part}: {name}": value for part, values in parts.items() for name, value in values.items()}
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+
+def make_engine(plan: LegPlan) -> Engine:
+    """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    return engine_kind(plan.engine).make(plan) if plan.replicas is None else ReplicaPool(plan)

@@ -15,7 +15,7 @@ from runs.benchmark import SamplingPolicy
 from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.observed import QueryTimes
-from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
+from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.vllm.interface import Interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
@@ -185,8 +185,8 @@ class VllmEngine(Engine):
     def generated_tokens(self) -> int | None:
         return self._generated_tokens
 
-    async def observed(self) -> Observed:
-        return Observed([{"query_times": self._query_times.model_dump()}] if self._query_times.queries else [])
+    async def observed(self) -> EngineObserved:
+        return EngineObserved([{"query_times": self._query_times.model_dump()}] if self._query_times.queries else [])
 
     async def stop(self) -> None:
         if self._llm is not None:

@@ -10,11 +10,11 @@ from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.leg.config import make_config
-from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
 from sut.engines import KINDS, engine_kind
 from sut.loadgen_sut import LoadgenSut
+from sut.replicas.pool import make_engine
 from tests.conftest import Finished
 from tests.support import cheats
 from tests.support.cheats import CHEAT, CheatingEngine, OvercountingSut

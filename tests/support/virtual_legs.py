@@ -17,11 +17,11 @@ from runs.numbers.result import Counts, InForce, Result, write_result
 from runs.record.progress import Progress
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import expected_count, setting
-from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import PreparedLeg
 from sut.admission import Admission
 from sut.engine import EngineLimits
 from sut.feed import AdmissionControl, Feed
+from sut.replicas.pool import make_engine
 from tests.support.virtual import SEEDS, Answered, issue_all, issued, schedule_ns
 
 

@@ -16,9 +16,9 @@ from qsl.dataset import Dataset
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import make_config
-from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request
+from sut.replicas.pool import make_engine
 from sut.vllm.engine import VllmEngine
 from tests.support.greedy import Answer
 from tests.support.official import SAMPLING

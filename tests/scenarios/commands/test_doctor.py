@@ -12,7 +12,7 @@ from rich.console import Console
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode
 from scenarios.commands import doctor
-from scenarios.commands.doctor import Asked, examine, print_report
+from scenarios.commands.doctor import ToExamine, examine, print_report
 from sut.vllm.machine import Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
@@ -43,7 +43,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
-    return {finding.slug: (finding.severity, finding.text) for finding in examine(Asked(model, dataset))}
+    return {finding.slug: (finding.severity, finding.text) for finding in examine(ToExamine(model, dataset))}
 
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
@@ -82,7 +82,7 @@ def test_without_a_commit_it_says_what_will_be_asked(
 
 def report(code: ExitCode) -> str:
     text = io.StringIO()
-    assert print_report(Console(file=text, width=80), Asked()) == code
+    assert print_report(Console(file=text, width=80), ToExamine()) == code
     return text.getvalue()
 
 
@@ -153,7 +153,7 @@ def test_a_model_without_weights_or_tokenizer_is_none(
     folder = llama(tmp_path / "model")
 
     def missing() -> list[str]:
-        found = examine(Asked(str(folder)))
+        found = examine(ToExamine(str(folder)))
         return [finding.text for finding in found if (finding.severity, finding.slug) == ("error", "model")]
 
     assert missing() == []

@@ -7,10 +7,10 @@ import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.leg.config import make_config
-from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_settings, check_engaged, expected_samples
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
+from sut.replicas.pool import make_engine
 
 
 def plan_of(**values: Any) -> Any:

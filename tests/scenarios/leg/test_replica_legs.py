@@ -144,9 +144,12 @@ OTHER_IN_ONE = """
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ("report.versions = {'engine': '2'}", "versions: engine is "),
-        ("report.configuration = {**report.configuration, 'ttft_ms': 7.0}", "configuration: ttft_ms is "),
-        ("report.vocab_size = 7", "engine: vocabulary is "),
+        ("report.versions = {'engine': '2'}", "the replicas differ: versions.engine: "),
+        (
+            "report.configuration = {**report.configuration, 'ttft_ms': 7.0}",
+            "the replicas differ: configuration.ttft_ms: ",
+        ),
+        ("report.vocab_size = 7", "the replicas differ: engine.vocabulary: "),
     ],
 )
 def test_a_replica_that_is_another_engine_is_refused(
@@ -177,7 +180,7 @@ def test_a_replica_with_another_model_is_refused(run_main: RunMain, tmp_path: Pa
     finished = run_main(
         *arguments("Server", out, "--replicas", 2, "--model-path", model), environment=in_replicas(tmp_path, code)
     )
-    check_failed(finished, out, ExitCode.REFUSED, "weights: config.json is ")
+    check_failed(finished, out, ExitCode.REFUSED, "the replicas differ: weights.config.json: ")
 
 
 def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_slow_engine_is_valid(tmp_path: Path, run_main: RunMain) -> None:
     before, after = finished.stdout.split("VALID", 1)
     assert "not official: trial" in before
     assert "official p99" in after
-    assert "next: --target-qps QPS applies the official limits" in after
+    assert "next: the same command with --target-qps 0.3" in after
     detail = read_detail(RunDir(out).detail)
     assert detail.number("effective_target_latency_percentile") == 0.9
     assert detail.integer("requested_server_ttft_latency") == detail.integer("requested_server_tpot_latency") == HOUR_NS
