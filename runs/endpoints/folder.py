@@ -1,0 +1,299 @@
+"""A run folder of the MLPerf Endpoints client: its files, each parsed once, when it is asked for.
+
+Fields are taken by name and everything else is ignored, because the client's releases differ in what they write. What
+is used is of one type and bounded: every file is somebody else's.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError
+
+from runs.endpoints.events import Events, read_events
+from runs.errors import InputError, names_its_file
+from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
+from runs.record.fields import Count, strictly
+from runs.wording import printable
+from runs.yaml_file import read_yaml
+
+CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
+SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
+FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
+# A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
+TOLD_BY = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
+
+CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 2026
+CONFIG_FORMAT = "1.0"  # its config.yaml
+PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.json
+NO_INDEX = -1
+_FIX = "take the unchanged file of the client's run folder"
+
+Number = int | Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Read(BaseModel):
+    model_config = strictly() | {"extra": "ignore"}
+
+
+class Histogram(_Read):
+    buckets: list[tuple[float, float]] = []
+    counts: list[Count] = []
+
+
+class Series(_Read):
+    """Statistics of one measure as result_summary.json has them; all empty where nothing was measured."""
+
+    total: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    median: Number | None = None
+    avg: Number | None = None
+    std_dev: Number | None = None
+    percentiles: dict[str, Number | None] = {}
+    early_stopping_percentiles: dict[str, Number | None] | None = None
+    histogram: Histogram = Histogram()
+
+
+class Summary(_Read):
+    """performance/result_summary.json."""
+
+    version: str
+    git_sha: str | None = None
+    n_samples_issued: Count
+    n_samples_completed: Count  # with those that failed
+    n_samples_failed: Count
+    duration_ns: Count | None
+    state: str
+    complete: bool
+    ttft: Series
+    tpot: Series
+    latency: Series
+    input_sequence_lengths: Series = Series()
+    output_sequence_lengths: Series
+    legacy_loadgen_window_duration_ns: Count | None = None
+    qps: Number | None = None
+    tps: Number | None = None
+    finish_reason_counts: dict[str, Count] = {}
+    run_config: dict[str, Any] | None = None
+
+
+class Stat(_Read):
+    """One metric of final_snapshot.json: a counter with its value, or a series."""
+
+    type: Literal["counter", "series"]
+    name: str
+    value: Number | None = None
+    count: Count = 0
+    total: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    sum_sq: Number | None = None
+    percentiles: dict[str, Number | None] = {}
+    early_stopping_percentiles: dict[str, Number | None] | None = None
+    histogram: list[tuple[tuple[float, float], Count]] = []
+
+
+class Snapshot(_Read):
+    """metrics/final_snapshot.json: what the summary was made of."""
+
+    state: str
+    n_pending_tasks: Count = 0
+    metrics: list[Stat]
+
+
+class LoadPattern(_Read):
+    type: str = "max_throughput"
+    target_qps: Number | None = None
+    target_concurrency: Count | None = None
+    use_legacy_loadgen_qps_metrics: bool = True
+
+
+class _Runtime(_Read):
+    min_duration_ms: Number | None = None
+    max_duration_ms: Number | None = None
+    n_samples_to_issue: Count | None = None
+    scheduler_random_seed: int | None = None
+    dataloader_random_seed: int | None = None
+
+
+class _EarlyStopping(_Read):
+    enabled: bool = True
+
+
+class _Settings(_Read):
+    load_pattern: LoadPattern = LoadPattern()
+    runtime: _Runtime = _Runtime()
+    early_stopping: _EarlyStopping = _EarlyStopping()
+
+
+class _ModelParams(_Read):
+    name: str = ""
+    tokenizer_name: str | None = None
+    max_new_tokens: Count | None = None
+    streaming: str | bool | None = None  # a YAML reader makes a truth value of a bare `on`
+
+
+class Config(_Read):
+    """The parts of config.yaml that numbers depend on."""
+
+    version: str | Number | None = None
+    type: str = ""
+    model_params: _ModelParams = _ModelParams()
+    settings: _Settings = _Settings()
+
+    @property
+    def streaming(self) -> bool | None:
+        """None where the folder leaves it to the client."""
+        return {"on": True, "off": False, True: True, False: False}.get(self.model_params.streaming or "auto")
+
+
+@dataclass(eq=False)
+class EndpointsRun:
+    """A run folder. Each property reads its file when it is first asked for; None where there is no such file.
+
+    Raises (every property):
+        InputError: the file is damaged, of another form, too large, or no regular file; names it.
+    """
+
+    root: Path
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    def has(self, name: str) -> bool:
+        """Also a link that leads nowhere: whoever reads it says so."""
+        return _is_there(self.path(name))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Files that the client writes and that are not there."""
+        return tuple(name for name in FILES if not self.has(name))
+
+    @cached_property
+    def raw_config(self) -> dict[str, Any]:
+        """All of config.yaml."""
+        return _config_file(self.path(CONFIG)) if self.has(CONFIG) else {}
+
+    @cached_property
+    def config(self) -> Config | None:
+        return _config(self.path(CONFIG), self.raw_config) if self.has(CONFIG) else None
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        return _summary(self.path(SUMMARY)) if self.has(SUMMARY) else None
+
+    @cached_property
+    def snapshot(self) -> Snapshot | None:
+        return _snapshot(self.path(SNAPSHOT)) if self.has(SNAPSHOT) else None
+
+    @cached_property
+    def report(self) -> str | None:
+        """report.txt."""
+        return _text(self.path(REPORT)) if self.has(REPORT) else None
+
+    @cached_property
+    def events(self) -> Events | None:
+        return read_events(self.path(EVENTS)) if self.has(EVENTS) else None
+
+    @cached_property
+    def indices(self) -> dict[str, dict[str, int]] | None:
+        """sample_idx_map.json: the phase's name, then the sample's uuid: its index in the data set."""
+        return _indices(self.path(SAMPLES)) if self.has(SAMPLES) else None
+
+    @property
+    def release(self) -> str:
+        """The client's, as the summary has it."""
+        return self.summary.version if self.summary is not None else ""
+
+    def sample_index(self, phase: str = PERFORMANCE) -> NDArray[np.int64]:
+        """For each issued sample its index in the data set; NO_INDEX where the map's phase has none."""
+        events = self.events
+        index = np.full(0 if events is None else len(events), NO_INDEX, np.int64)
+        for uuid, place in (self.indices or {}).get(phase, {}).items():
+            if events is not None and (row := events.rows.get(uuid)) is not None:
+                index[row] = place
+        return index
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a directory is a run folder of the client, by its files."""
+    return path.is_dir() and any(_is_there(path / name) for name in TOLD_BY)
+
+
+def read_folder(path: Path) -> EndpointsRun:
+    """The run in a folder, if its client is known.
+
+    Raises:
+        InputError: it is no such folder, its client's release or its format is not known, or config.yaml or
+            result_summary.json is damaged.
+    """
+    if not is_run_folder(path):
+        raise InputError(f"{path} holds no run of the MLPerf Endpoints client", f"name a folder with {SUMMARY}")
+    run = EndpointsRun(path)
+    release = run.release or CLIENT_RELEASE
+    form = CONFIG_FORMAT if run.config is None else str(run.config.version)
+    if not f"{release}.".startswith(f"{CLIENT_RELEASE}.") or form != CONFIG_FORMAT:
+        raise InputError(
+            f"{path} was written by client release {printable(release, 40)} in format {printable(form, 40)}, and "
+            f"known are {CLIENT_RELEASE} and {CONFIG_FORMAT}",
+            "read the folder with a version of this harness that knows that client",
+        )
+    return run
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+@names_its_file
+def _config_file(path: Path) -> dict[str, Any]:
+    read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
+    return read_yaml(path, "")
+
+
+@names_its_file
+def _config(path: Path, content: dict[str, Any]) -> Config:
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
+
+
+@names_its_file
+def _summary(path: Path) -> Summary:
+    return read_as(path, Summary, _FIX, within=path.parent, strict=True)
+
+
+@names_its_file
+def _snapshot(path: Path) -> Snapshot:
+    snapshot = read_as(path, Snapshot, _FIX, within=path.parent, strict=True)
+    names = [stat.name for stat in snapshot.metrics]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{path} has the metric {printable(twice, 40)} twice", _FIX)
+    return snapshot
+
+
+@names_its_file
+def _text(path: Path) -> str:
+    try:
+        return read_record(path, _FIX).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text: {error}", _FIX) from error
+
+
+@names_its_file
+def _indices(path: Path) -> dict[str, dict[str, int]]:
+    content = read_record(path, _FIX, max_bytes=MAX_LOG_BYTES)
+    try:
+        phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is no map of samples: {error}", _FIX) from error
+    # None of the client's uuids or phases has these signs: there are as many as keys, unless a key stands there twice.
+    if content.count(b'":') != len(phases) + sum(map(len, phases.values())):
+        raise InputError(f"{path} has a key twice, or is not as the client writes it", _FIX)
+    return phases
