@@ -14,7 +14,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
-from scripts.bench import null_path, real_size, scoring, sizes
+from scripts.bench import null_path, real_size, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.report import BenchPart, at_least, at_most
 from scripts.bench.tools.legs import run_leg, started_leg
@@ -69,13 +69,6 @@ def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
     assert found["rate of the first 4 s"].median > 0
     whole = read_requests(RunDir(tmp_path / "whole").requests)
     assert 0 < len(whole) < SMALLEST.real_samples
-
-
-@pytest.mark.long  # imports torch and transformers
-def test_scores_of_both_sides_are_equal(tmp_path: Path) -> None:
-    part = scoring.run(tmp_path, SMALLEST)
-    assert [figure.name for figure in part.figures] == ["ours", "reference procedure", "ours ÷ reference"]
-    assert "'gen_num': 64" in part.notes[0]
 
 
 def test_the_highest_rate_is_found_by_halving() -> None:

@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
 import main
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
-from scenarios.command_line.dispatch import COMMANDS, cli
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished
@@ -48,39 +46,6 @@ def test_help_of_a_command_stands_on_its_own(arguments: list[str], capsys: Captu
     assert main.main([*arguments[:-1], "--help-all"]) == 0
     text = capsys.readouterr().out
     assert all(f" {flag} " in text for flag in everything.values())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        ([], 2, "--scenario is missing"),
-        (["run"], 2, "--scenario is missing"),
-        (["--scenario", "Offlin"], 2, "--scenario Offlin"),
-        (["--scenario", "MultiStream"], 2, "MultiStream is not part of this benchmark"),
-        (["--scenario", "Offline", "--no-such-flag"], 2, "--no-such-flag"),
-        (["--scenario"], 2, "--scenario"),
-        (["--scenario", "Offline", "extra"], 2, "extra"),
-        (["--scenario", "Offline", "--total-sample-count", "many"], 2, "many"),
-        (["--scenario", "Offline", "--target-qps", "0"], 2, "--target-qps 0"),
-        (["--scenario", "Offline", "--engine-arg", "x"], 2, "--engine-arg x"),
-        (["--scenario", "Offline", "--config", "none.yaml"], 2, "--config none.yaml"),
-        (["--scenario", "Offline", "--engine", "dummy", "--audit-conf", "none"], 2, "--audit-conf none"),
-        (["--scenario", "Offline", "--engine", "dummy", "--user-conf", "none"], 2, "--user-conf none"),
-        (["--scenario", "Offline", "--engine", "dummy", "--dummy-fault", "boom"], 2, "boom"),
-        (["--scenario", "Offline", "--vllm", "--engine", "dummy"], 2, "contradict"),
-        (["--scenario", "Offline", "--model-path", "/no/model"], 2, "--model-path /no/model"),
-        (["--scenario", "Offline", "--lg-model-name", "llama3.1-8b"], 2, "llama3_1-8b"),
-        (["--scenario", "Offline", "--vllm", "--api-server", "http://localhost:8000"], 2, "--api-server"),
-        (["--scenario", "Offline", "--engine", "dummy", "--output-log-dir", "/dev/null/run"], 3, "/dev/null/run"),
-        (["doctor", "--dataset-path", "none.json"], 3, "none.json"),
-        (["doctor", "--no-such-flag"], 2, "--no-such-flag"),
-    ],
-)
-def test_a_users_mistake(arguments: list[str], code: int, words: str, capsys: Capture) -> None:
-    assert main.main(arguments) == code
-    captured = capsys.readouterr()
-    assert words in (captured.err if arguments[:1] != ["doctor"] else captured.err + captured.out)
-    assert "Traceback" not in captured.err
 
 
 def test_a_mistake_says_how_to_mend_it(capsys: Capture) -> None:
@@ -174,17 +139,6 @@ def test_the_front_door_imports_nothing_heavy() -> None:
     code = "import sys, main; sys.exit(bool({'vllm', 'torch', 'transformers', 'mlperf_loadgen'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
     assert done.returncode == 0
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_found_under_its_name(name: str) -> None:
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    assert found.name == name
-
-
-def test_an_unknown_command_is_not_found() -> None:
-    assert cli.get_command(click.Context(cli), "docter") is None
 
 
 def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:

@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from tests.conftest import PATIENCE_S, ROOT, StartedMain
+from tests.conftest import PATIENCE_S, ROOT
 from tests.support.legs import LONG_USER_CONF, arguments, progress, until
 from tests.support.warm import hear_signals
 
@@ -46,13 +45,6 @@ def test_a_full_disk_behind_the_output_does_not_lose_the_leg(tmp_path: Path) -> 
     assert leg.wait(PATIENCE_S) == 4
     assert "the standard output cannot be written: No space left on device" in errors
     assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
-
-
-def test_an_output_that_lacks_a_letter(tmp_path: Path, start_main: Callable[..., StartedMain]) -> None:
-    out = tmp_path / "Läufe"
-    finished = start_main(*arguments("Offline", out), environment={"PYTHONIOENCODING": "ascii"}).wait()
-    assert finished.code == 0, finished.stderr
-    assert "L\\xe4ufe" in finished.stdout
 
 
 @pytest.mark.parametrize("ignored", [True, False])

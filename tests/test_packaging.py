@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict
 
 from runs.environment import HARNESS_VERSION
 from tests.conftest import ROOT
@@ -89,58 +88,6 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
     assert said.split()[-1] == HARNESS_VERSION
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Container(_Strict):
-    """Of a pod [kubernetes.io, v1 PodSpec], as far as it is used here."""
-
-    name: str
-    image: str
-    args: list[str] = []
-    resources: dict[str, dict[str, str | int]]
-    volumeMounts: list[dict[str, str]]
-
-
-class PodSpec(_Strict):
-    containers: list[Container]
-    volumes: list[dict[str, Any]]
-    restartPolicy: str = "Always"
-    terminationGracePeriodSeconds: int = 30
-
-
-class PodTemplate(_Strict):
-    spec: PodSpec
-
-
-class JobSpec(_Strict):
-    backoffLimit: int
-    template: PodTemplate
-
-
-class HeadGroup(_Strict):
-    """[ray-project/kuberay, ray.io_rayclusters.yaml, v1]"""
-
-    rayStartParams: dict[str, str]
-    template: PodTemplate
-
-
-class WorkerGroup(HeadGroup):
-    groupName: str
-    replicas: int
-    minReplicas: int
-    maxReplicas: int
-
-
-class RaySpec(_Strict):
-    headGroupSpec: HeadGroup
-    workerGroupSpecs: list[WorkerGroup]
-
-
-KINDS = {("batch/v1", "Job"): JobSpec, ("ray.io/v1", "RayCluster"): RaySpec}
-
-
 def example(name: str) -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load((ROOT / "configs" / name).read_text())
     assert set(content) == {"apiVersion", "kind", "metadata", "spec"}
@@ -156,14 +103,12 @@ def templates(content: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["kubernetes-job.yaml", "raycluster.yaml"])
 def test_an_example_for_a_cluster(name: str) -> None:
     content = example(name)
-    KINDS[content["apiVersion"], content["kind"]].model_validate(content["spec"])
     for template in templates(content):
-        pod = PodTemplate.model_validate(template).spec
-        volumes = {volume["name"] for volume in pod.volumes}
-        for container in pod.containers:
-            assert {mount["name"] for mount in container.volumeMounts} == volumes
-            if container.args:
-                assert parse(container.args) == "run"
+        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+        for container in template["spec"]["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+            if container.get("args"):
+                assert parse(container["args"]) == "run"
 
 
 @pytest.mark.long

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import qsl.embedded.default_model as default_model
+from qsl.embedded.articles import bundled_articles
 from qsl.embedded.default_model import MODEL_SHA256, _unpermute, ensure_default_model
+from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError, SetupError
+from tests.qsl.test_tokenizers import assert_alike
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "get_model.py"
@@ -186,6 +189,7 @@ def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) 
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode("2024")) == ["2", "0", "2", "4"]
     assert tokenizer.encode("<|im_end|>") == [tokenizer.eos_token_id] == [2]
+    assert_alike(load_tokenizer(str(folder)), tokenizer, [one.article for one in bundled_articles()[:20]])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     inputs = tokenizer("The capital of France is", return_tensors="pt")
     answer = model.generate(**inputs, max_new_tokens=4, do_sample=False)

@@ -1,6 +1,5 @@
 """Preparing a data set: sources, refusals, and the file that comes out."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +69,9 @@ def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path
         read_source(path, 5)
     with pytest.raises(InputError, match="below 1"):
         read_source(path, 0)
+    for no_file in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(InputError, match=r"does not exist|not a file"):
+            read_source(str(no_file))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
@@ -90,13 +92,6 @@ def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
         read_source(str(path))
 
 
-def test_one_number_among_texts(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([{"article": "x", "highlights": "h"}, {"article": 5, "highlights": "h"}]))
-    with pytest.raises(InputError, match="row 1, column 'article'"):
-        read_source(str(path))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -109,6 +104,11 @@ def test_one_number_among_texts(tmp_path: Path) -> None:
         ("a.csv", b"article,summary\na,b\n", "no column 'highlights'"),
         ("a.csv", b"article,highlights\ncaf\xe9,b\n", "cannot be read as csv"),
         ("a.json", b'[{"article": "x", "highlights": "h"}, {"artic', "cannot be read as json"),
+        (
+            "a.json",
+            b'[{"article": "x", "highlights": "h"}, {"article": 5, "highlights": "h"}]',
+            "row 1, column 'article'",
+        ),
         ("a.txt", b"text", "suffix '.txt'"),
         ("a.pkl", b"\x80\x04.", "suffix '.pkl'"),
     ],
@@ -121,13 +121,6 @@ def test_broken_sources(tmp_path: Path, name: str, content: bytes, words: str) -
     assert words in caught.value.message
     assert str(path) in caught.value.message
     assert caught.value.fix
-
-
-def test_what_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        read_source(str(tmp_path / "none.csv"))
-    with pytest.raises(InputError, match="not a file"):
-        read_source(str(tmp_path))
 
 
 def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from compliance.submission.build_submission import submit
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import Place
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import verify_result
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
@@ -24,11 +21,10 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import CampaignDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
-from tests.conftest import Finished, run_here
+from tests.conftest import run_here
 from tests.support import orca
 from tests.support.official import change_benchmarks
 from tests.support.submission_legs import SYSTEM, copy_of
-from tests.support.virtual_legs import VirtualLegs
 
 pytestmark = pytest.mark.slow
 
@@ -67,13 +63,6 @@ def test_accuracy_has_the_reference_evaluations_numbers(campaign: CampaignDir) -
     assert scores["tokens_per_sample"] == round(tokens / orca.SAMPLES, 1)
 
 
-def test_verify_names_what_is_not_official(campaign: CampaignDir) -> None:
-    result = campaign.result(orca.BENCHMARK, "Interactive")
-    verdict = verify_result(find_results([result.performance.root, result.accuracy.root])[0])
-    assert [part.loadgen_key for part in verdict.parts] == ["llama2-70b-interactive"] * 2
-    assert any("24,576" in reason for reason in verdict.unofficial)
-
-
 def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
@@ -100,15 +89,10 @@ def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkey
     assert {finding.rule for finding in checked.findings} == {"rehearsal"}
 
 
-def test_missing_scenarios_are_the_submissions(campaign: CampaignDir) -> None:
-    assert STANDARD.submission.missing({"Offline"}) == ["Server or Interactive"]
-    assert STANDARD.submission.missing({"Offline", "Interactive"}) == []
-
-
-def test_signoff_judges_the_legs(campaign: CampaignDir, run_main: Callable[..., Finished], tmp_path: Path) -> None:
+def test_signoff_judges_the_legs(campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(orca.BENCHMARK, "Server")
     legs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
-    finished = run_main("signoff", "--scope", "bundle", *legs, "--out", tmp_path / "verdict.json")
+    finished = run_here("signoff", "--scope", "bundle", *legs, "--out", tmp_path / "verdict.json")
     # A busy machine may fail the leg as well; what it says of this benchmark stays.
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stdout + finished.stderr
     record = json.loads((tmp_path / "verdict.json").read_bytes())
@@ -116,22 +100,3 @@ def test_signoff_judges_the_legs(campaign: CampaignDir, run_main: Callable[..., 
     assert {"P-6/replayed", "accuracy-no-target", "H-7/output_length"} <= {
         reason["rule"] for reason in record["reasons"]
     }
-
-
-def test_a_rate_is_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    VirtualLegs().install(monkeypatch)
-    conf = tmp_path / "user.conf"
-    conf.write_text("*.Server.min_duration = 2000\n*.Server.min_query_count = 459\n*.Server.ttft_latency = 300\n")
-    finished = run_here(
-        "tune", "--scenario", "Server", "--lg-model-name", "llama2-70b", "--engine", "dummy", "--user-conf", conf,
-        "--dataset-path", orca.prepare(tmp_path), "--dummy-slots", 40, "--dummy-ttft-ms", 35, "--offline-qps", 600,
-        "--max-probes", 2, "--output-log-dir", tmp_path / "tune",
-    )  # fmt: skip
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    assert json.loads((tmp_path / "tune" / "tune.json").read_bytes())["probes"]
-
-
-def test_the_key_of_interactive_is_for_interactive_alone(run_main: Callable[..., Finished]) -> None:
-    refused = run_main("--scenario", "Server", "--lg-model-name", "llama2-70b-interactive", "--engine", "dummy")
-    assert refused.code == ExitCode.BAD_INPUT
-    assert "llama2-70b-interactive is the key of Interactive alone" in refused.stderr

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from runs.errors import ExitCode
-from runs.record.layout import RunDir
-from runs.record.manifest import read_manifest
-from scenarios.tune.journal import TuneDir
 from tests.conftest import Finished, StartedMain
 from tests.support.http_campaign import Computing, make_model
 from tests.support.http_server import HttpServer, serving
@@ -57,22 +54,6 @@ def test_a_box_that_answers_from_a_cache_is_caught(keeps: bool, run: Run, tmp_pa
     finished = run("audit", "Offline", Computing(1.0, keeps=keeps), "--test", "output_caching", "--samples", 20)
     assert finished.code == (ExitCode.NEGATIVE if keeps else ExitCode.OK), finished.stdout + finished.stderr
     assert _audit(tmp_path, "output_caching")["passed"] is not keeps
-
-
-def test_another_audit_works_unchanged(run: Run, tmp_path: Path) -> None:
-    finished = run("audit", "Offline", Computing(0.2), "--test", "TEST06")
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    assert _audit(tmp_path, "TEST06")["passed"] is True
-
-
-@pytest.mark.long
-def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
-    finished = run("tune", "Server", Computing(0.1), "--offline-qps", 100, "--max-probes", 2)
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    place = TuneDir(tmp_path / "out")
-    record = json.loads(place.record.read_bytes())
-    confirmed = RunDir(place.root / record["confirmed_by"])
-    assert read_manifest(confirmed.manifest).observed.clients[0].answers >= 459
 
 
 def test_a_first_look_at_a_server_says_what_the_client_holds(

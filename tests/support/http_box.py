@@ -1,9 +1,8 @@
-"""A box between a client and its servers: it passes requests on in turns, and does to the answers what a test wants."""
+"""A box between a client and its server: it passes requests on, and does to the answers what a test wants."""
 
 import asyncio
 import contextlib
 import json
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,37 +22,33 @@ class Box(HttpServer):
     """Use it as an `HttpServer`.
 
     Args:
-        upstreams: URLs; each request goes to the next one.
+        upstream: the server's URL.
         trick: done to answers.
         honest_for: so many answers are passed on as they are.
-        tls: what it shows to its clients.
     """
 
     def __init__(
         self,
-        *upstreams: str,
+        upstream: str,
+        *,
         trick: Trick = honest,
         honest_for: int = 0,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__("", lambda _: json_reply({}), "", tls=tls)
-        self._upstreams = upstreams
+        super().__init__("", lambda _: json_reply({}), "")
+        self._upstream = upstream
         self._trick = trick
         self._honest_for = honest_for
-        self.passed = [0 for _ in upstreams]  # prompts, by server
-        self._asked = 0
+        self._passed = 0  # prompts
 
     async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
-        place = self._asked % len(self._upstreams)
-        self._asked += 1
         body = json.loads(content or b"{}")
         if not {"prompt", "token_ids"} & body.keys():
-            status, content_type, pieces = await _ask(self._upstreams[place], head + content)
+            status, content_type, pieces = await _ask(self._upstream, head + content)
             return Reply(pieces, status, content_type)
-        self.passed[place] += 1
-        trick = self._trick if sum(self.passed) > self._honest_for else honest
+        self._passed += 1
+        trick = self._trick if self._passed > self._honest_for else honest
         content_type = "text/event-stream" if body["stream"] else "application/json"
-        return Reply(trick(body, _events(self._upstreams[place], head + content)), content_type=content_type)
+        return Reply(trick(body, _events(self._upstream, head + content)), content_type=content_type)
 
 
 async def _ask(upstream: str, request: bytes) -> tuple[int, str, Events]:

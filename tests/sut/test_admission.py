@@ -171,16 +171,6 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
     assert admitted[-1].priority == STEPPED_BACK
 
 
-def test_priority_holds_the_rest_back_by_the_bound() -> None:
-    admission, admitted, _ = make("priority", 100)
-    for seq in range(4):
-        admission.offer(query(seq, 40))
-    assert seqs(admitted) == [0, 1]
-    admission.prefilled(admitted[0])
-    assert seqs(admitted) == [0, 1, 2]
-    assert {request.priority for request in admitted} == {0}
-
-
 def test_deadline_knows_how_long_the_engine_takes() -> None:
     admission, admitted, clock = make("deadline", 10, limit_ns=1_500)
     for seq in range(60):  # each takes 600 ns from admission to first token

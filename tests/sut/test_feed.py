@@ -35,22 +35,8 @@ def test_prompts_ahead_are_bounded_by_the_steps_that_compute_them() -> None:
     assert len(fill(feed, 0, 870)) == 256 + -(-AHEAD_STEPS * 2_048 // 870)
 
 
-def test_a_few_are_always_ahead() -> None:
-    assert len(fill(Feed(EngineLimits(queries=1)), 0, 100)) == 1 + LEAST_AHEAD
-    assert len(fill(Feed(EngineLimits(queries=256, step_tokens=512)), 0, 100_000)) == 256 + LEAST_AHEAD
-
-
 def test_an_engine_without_a_limit_is_given_everything() -> None:
     assert len(fill(Feed(EngineLimits(step_tokens=512)), 0, 1_000, most=5_000)) == 5_000
-
-
-def test_an_answer_makes_room_for_one() -> None:
-    feed = Feed(EngineLimits(queries=64))
-    taken = fill(feed, 0, 100)
-    for answered in range(100):
-        feed.completed(taken[answered])
-        taken += fill(feed, len(taken), 100)
-        assert len(taken) == 128 + answered + 1
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,13 +99,6 @@ def test_a_call_takes_a_bounded_number_of_answers(stage: Stage) -> None:
     assert stage.failures == []
 
 
-def test_a_first_token_waits_for_nothing(stage: Stage) -> None:
-    requests = stage.issue(0, 1, 2)
-    stage.sut.complete(requests[0], [1, 2], "stop", 0)
-    stage.sut.first_token(requests[1], 9)
-    assert [(kind, handle) for kind, handle, _, _ in stage.loadgen.calls] == [("first", HANDLE + 8)]
-
-
 def test_it_is_recorded_before_loadgen_hears_of_it(stage: Stage) -> None:
     (request,) = stage.issue(0)
     seen: list[tuple[int, int]] = []
@@ -124,13 +118,6 @@ def test_int32_ids(ids: list[int]) -> None:
     assert int32_ids(ids).tobytes() == b"".join(one.to_bytes(4, sys.byteorder, signed=True) for one in ids)
 
 
-def test_a_token_id_that_is_no_int32_is_a_failure(stage: Stage) -> None:
-    (request,) = stage.issue(0)
-    stage.sut.complete(request, [1, 2**31], "stop", 0)
-    assert stage.loadgen.calls == []
-    assert len(stage.failures) == 1
-
-
 def test_a_handle_may_come_again_after_its_completion(stage: Stage) -> None:
     for _ in range(3):
         stage.sut.issue_queries([Sample(HANDLE, 0)])
@@ -138,14 +125,6 @@ def test_a_handle_may_come_again_after_its_completion(stage: Stage) -> None:
         stage.sut.complete(stage.engine.requests[-1], [1, 2], "stop", 0)
     assert stage.failures == []
     assert stage.sut.completed == 3
-
-
-def test_empty_output_is_a_failure(stage: Stage) -> None:
-    requests = stage.issue(1, 2)
-    stage.sut.complete(requests[0], [], "stop", 0)
-    assert stage.loadgen.calls == []
-    assert isinstance(stage.failures[0], ExecutionError)
-    assert "no tokens for sample 1" in str(stage.failures[0])
 
 
 def test_a_second_answer_is_a_failure(stage: Stage) -> None:
@@ -158,15 +137,6 @@ def test_a_second_answer_is_a_failure(stage: Stage) -> None:
     assert len(stage.recorder.outcomes) == 1
 
 
-def test_a_second_answer_before_loadgen_has_the_first(stage: Stage) -> None:
-    requests = stage.issue(3, 2)
-    stage.sut.complete(requests[0], [1, 2], "stop", 0)
-    stage.sut.complete(requests[0], [1, 2], "stop", 0)
-    stage.turn()
-    assert stage.loadgen.calls == []  # nothing goes to LoadGen after a failure, not even what was good
-    assert "answered sample 3 (query 0) twice" in str(stage.failures[0])
-
-
 def test_a_stale_answer_is_not_taken_for_a_later_query_with_the_same_handle(stage: Stage) -> None:
     for _ in range(2):
         stage.sut.issue_queries([Sample(HANDLE, 1)])
@@ -176,23 +146,53 @@ def test_a_stale_answer_is_not_taken_for_a_later_query_with_the_same_handle(stag
     assert "answered sample 1 (query 0) twice" in str(stage.failures[0])
 
 
-@pytest.mark.parametrize("answered", [False, True])
-def test_a_second_first_token_is_a_failure(stage: Stage, answered: bool) -> None:
+FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
+    "an id that is no int32": (lambda stage, one: stage.sut.complete(one, [1, 2**31], "stop", 0), ""),
+    "no tokens": (lambda stage, one: stage.sut.complete(one, [], "stop", 0), "no tokens for sample 3"),
+    "a second answer before LoadGen has the first": (
+        lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0) for _ in range(2)],
+        "answered sample 3 (query 0) twice",
+    ),
+    "a first token behind the answer": (
+        lambda stage, one: [stage.sut.complete(one, [1, 2], "stop", 0), stage.sut.first_token(one, 1)],
+        "first token of sample 3 (query 0)",
+    ),
+    "a failure in the engine": (lambda stage, one: stage.sut.failed(one, ExecutionError("no memory")), "no memory"),
+    "a sample that is none": (lambda stage, _: stage.sut.issue_queries([None]), "'NoneType' object has no attribute"),
+    "an unknown sample": (lambda stage, _: stage.issue(99), "list index out of range"),
+    "LoadGen raises": (
+        lambda stage, one: [setattr(stage.loadgen, "error", KeyboardInterrupt("no")), stage.sut.first_token(one, 1)],
+        "no",
+    ),
+    "the recorder raises": (
+        lambda stage, one: [
+            setattr(stage.recorder, "error", OSError("disk")),
+            stage.sut.complete(one, [1], "stop", 0),
+            stage.turn(),
+        ],
+        "disk",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_told_once_and_loadgen_hears_nothing_more(stage: Stage, name: str) -> None:
+    act, told = FAILURES[name]
     request, _ = stage.issue(3, 2)
-    if answered:
-        stage.sut.complete(request, [1, 2], "stop", 0)
-    else:
-        stage.sut.first_token(request, 1)
-    stage.sut.first_token(request, 1)
-    assert [kind for kind, *_ in stage.loadgen.calls] == ([] if answered else ["first"])
-    assert "first token of sample 3 (query 0)" in str(stage.failures[0])
+    act(stage, request)
+    stage.turn()
+    assert stage.loadgen.calls == []
+    assert len(stage.failures) == 1
+    assert told in str(stage.failures[0])
 
 
-def test_a_request_that_failed_in_the_engine(stage: Stage) -> None:
-    (request,) = stage.issue(0)
-    error = ExecutionError("out of memory")
-    stage.sut.failed(request, error)
-    assert stage.failures == [error]
+def test_a_first_token_waits_for_nothing_and_comes_once(stage: Stage) -> None:
+    requests = stage.issue(0, 1, 2)
+    stage.sut.complete(requests[0], [1, 2], "stop", 0)
+    for _ in range(2):
+        stage.sut.first_token(requests[1], 9)
+    assert [(kind, handle) for kind, handle, _, _ in stage.loadgen.calls] == [("first", HANDLE + 8)]
+    assert "first token of sample 1 (query 1)" in str(stage.failures[0])
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), MemoryError(), KeyboardInterrupt(), SystemExit(3)])
@@ -200,22 +200,6 @@ def test_submit_raises(stage: Stage, error: BaseException) -> None:
     stage.engine.error = error
     assert stage.issue(0, 1) == []
     assert stage.failures == [error]
-
-
-@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
-def test_loadgen_itself_raises(stage: Stage, error: BaseException) -> None:
-    requests = stage.issue(0, 1)
-    stage.loadgen.error = error
-    stage.sut.first_token(requests[0], 1)
-    stage.sut.complete(requests[1], [1, 2], "stop", 0)
-    assert stage.failures == [error]
-
-
-def test_recorder_raises(stage: Stage) -> None:
-    (request,) = stage.issue(0)
-    stage.recorder.error = OSError("disk")
-    stage.sut.complete(request, [1, 2], "stop", 0)
-    assert stage.failures == [stage.recorder.error]
 
 
 def test_no_call_of_loadgen_after_a_failure(stage: Stage) -> None:
@@ -242,17 +226,6 @@ def test_exceptions_never_leave_issue_queries(stage: Stage) -> None:
     stage.turn()
     assert len(stage.failures) == 1
     stage.sut.flush_queries()
-
-
-def test_a_sample_that_is_none(stage: Stage) -> None:
-    stage.sut.issue_queries([None])
-    stage.turn()
-    assert "'NoneType' object has no attribute" in str(stage.failures[0])
-
-
-def test_unknown_sample(stage: Stage) -> None:
-    assert stage.issue(99) == []
-    assert isinstance(stage.failures[0], IndexError)
 
 
 def test_a_closed_loop_is_a_failure_not_an_exception() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from runs.record.requests_log import RequestRecord, encode, read_requests
 from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
 from tests.conftest import PATIENCE_S
@@ -31,27 +31,10 @@ def no_error(error: BaseException) -> None:
     raise AssertionError(f"told of {error}")
 
 
-def test_lines(tmp_path: Path) -> None:
-    path = tmp_path / "requests.jsonl"
-    recorder = Recorder(path, no_error)
-    assert not path.exists()
-    recorder.append(COMPLETE_NS, [outcome(0, first_ns=1_100 * MS), outcome(1, ids=(9,))])
-    recorder.close()
-    table = read_requests(path)
-    assert table.seq.tolist() == [0, 1]
-    assert table.sample_index.tolist() == [0, 1]
-    assert table.prompt_tokens.tolist() == [40, 40]
-    assert table.output_tokens.tolist() == [3, 1]
-    assert table.first_token_ns.tolist() == [1_100 * MS, NO_TIME]
-    assert table.complete_ns.tolist() == [1_500 * MS] * 2
-    assert table.finish_reason == ["stop", "stop"]
-    assert table.output_sha256[0] == hashlib.sha256(bytes.fromhex("050000000600000007000000")).hexdigest()
-    assert not partial_path(path).exists()
-
-
 def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     recorder = Recorder(path, no_error)
+    assert not path.exists()
     recorder.append(COMPLETE_NS, [outcome(3, first_ns=1_100 * MS)])
     recorder.append(COMPLETE_NS + 1, [outcome(4, ids=(9,))])
     recorder.close()
@@ -61,6 +44,9 @@ def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
         RequestRecord(4, 4, 40, 1, 1_000 * MS, None, COMPLETE_NS + 1, "stop", digests[1]),
     ]
     assert path.read_bytes() == b"".join(encode(record) for record in records)
+    assert not partial_path(path).exists()
+    rescue_partial(path)  # nothing to rescue
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_statistics(tmp_path: Path) -> None:
@@ -102,12 +88,9 @@ def test_percentiles_within_two_percent(values_ns: list[float], percentile: floa
     assert histogram.percentile_ms(percentile) == pytest.approx(exact_ms, rel=0.0201)
 
 
-def test_percentile_of_nothing() -> None:
-    assert LatencyHistogram().percentile_ms(99) is None
-
-
 def test_values_outside_the_range_are_kept_at_its_ends() -> None:
     histogram = LatencyHistogram()
+    assert histogram.percentile_ms(99) is None
     histogram.add(np.array([0.0, -5.0, 1e18]))
     assert histogram.percentile_ms(50) == pytest.approx(0.001)
     assert histogram.percentile_ms(99.9) > 1e6  # type: ignore[operator]  # there are values
@@ -156,8 +139,3 @@ def test_whole_lines_of_a_killed_leg_are_kept(written: bytes, kept: bytes, tmp_p
     rescue_partial(path)
     assert path.read_bytes() == kept
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_nothing_to_rescue(tmp_path: Path) -> None:
-    rescue_partial(tmp_path / "requests.jsonl")
-    assert list(tmp_path.iterdir()) == []

@@ -1,16 +1,11 @@
 """LoadGen's threads wake the event loop once for all that has arrived, and no query is left behind."""
 
-import random
-import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE_S
 from tests.support.fakes import Sample
 from tests.support.stage import HANDLE, Stage
 
@@ -70,40 +65,3 @@ def test_a_query_that_is_put_down_when_the_loop_has_just_looked(stage: Stage) ->
     stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
     stage.turn()
     assert [request.sample_index for request in stage.engine.requests] == [0, 1]
-
-
-def test_no_query_is_lost_between_many_threads() -> None:
-    threads, queries_each = 8, 1_500
-    stage = Stage()
-    stage.sut._submit = lambda request: stage.sut.complete(request, [request.seq, 1], "stop", 0)
-    running = threading.Thread(target=stage.loop.run_forever)
-    running.start()
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads change places in the middle of everything
-
-    def issue(thread: int) -> None:
-        pauses = random.Random(thread)
-        for place in range(queries_each):
-            stage.sut.issue_queries([Sample(HANDLE + 8 * (thread * queries_each + place), 0)])
-            if not pauses.randrange(10):
-                time.sleep(pauses.random() * 1e-3)  # the loop falls asleep in between
-
-    try:
-        issuers = [threading.Thread(target=issue, args=(thread,)) for thread in range(threads)]
-        for issuer in issuers:
-            issuer.start()
-        for issuer in issuers:
-            issuer.join()
-        end_s = time.monotonic() + PATIENCE_S
-        while stage.sut.completed < threads * queries_each and not stage.failures and time.monotonic() < end_s:
-            time.sleep(0.01)
-    finally:
-        sys.setswitchinterval(interval_s)
-        stage.loop.call_soon_threadsafe(stage.loop.stop)
-        running.join()
-        stage.loop.close()
-    assert stage.failures == []
-    handles = [handle for _, handle, _, _ in stage.loadgen.calls]
-    assert sorted(handles) == [HANDLE + 8 * place for place in range(threads * queries_each)]
-    assert sorted(ids[0] for _, _, ids, _ in stage.loadgen.calls) == list(range(threads * queries_each))
-    assert len(stage.recorder.outcomes) == threads * queries_each

@@ -21,7 +21,8 @@ from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_plan import plan_campaign
 from scenarios.campaign.config import load_campaign
 from scenarios.campaign.state import examine
-from tests.conftest import Finished, StartedMain
+from scenarios.held_directory import held
+from tests.conftest import Finished, StartedMain, run_here
 from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
 from tests.support.official import change_benchmarks
@@ -102,14 +103,14 @@ def done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Small:
     return Small(tmp_path)
 
 
-def test_all_legs_run_once_and_are_found_done(done: Small, run_main: Callable[..., Finished]) -> None:
+def test_all_legs_run_once_and_are_found_done(done: Small) -> None:
     small, starts = done, done.starts()
     assert sorted(starts) == sorted(LEGS)
     for scenario in ("Offline", "Server"):
         assert "Verifying performance." in (small.result(scenario).root / "verify_performance.txt").read_text()
         assert json.loads((small.result(scenario).audit("TEST06") / "audit_TEST06.json").read_text())["passed"] is True
 
-    again = run_main(*small.arguments())
+    again = run_here(*small.arguments())
     assert again.code == ExitCode.OK
     assert "6 of 6 legs are done" in again.stdout
     assert small.starts() == starts
@@ -159,23 +160,6 @@ def test_an_interrupted_campaign_goes_on(
     assert (small.result("Server").discarded / "1-performance" / "manifest.json").exists()
 
 
-def test_killed_between_legs_keeps_what_is_done(
-    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
-) -> None:
-    small.write(DATACENTER, scenarios={"Offline": DATACENTER["scenarios"]["Offline"]})
-    campaign = start_main(*small.arguments())
-    until(lambda: "Offline performance" in small.starts(), "the first leg")
-    until(lambda: (small.result("Offline").accuracy.root / "manifest.json").exists(), "the second leg")
-    os.kill(campaign.process.pid, signal.SIGKILL)
-    campaign.wait()
-    done = small.starts()
-
-    assert run_main(*small.arguments()).code == ExitCode.OK
-    after = small.starts()
-    assert sorted(after) == sorted(name for name in LEGS if name.startswith("Offline"))
-    assert after["Offline performance"] == done["Offline performance"]
-
-
 def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main: Callable[..., Finished]) -> None:
     small, starts = done, done.starts()
     small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 260}, "Server": {"target_qps": 900}})
@@ -195,11 +179,11 @@ def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main:
     assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
 
 
-def test_a_commit_between_legs_is_told_at_once(done: Small, run_main: Callable[..., Finished]) -> None:
+def test_a_commit_between_legs_is_told_at_once(done: Small) -> None:
     """What would refuse the submission hours later; the legs stay what they are."""
     for path in done.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
-    told = run_main(*done.arguments("--dry-run"))
+    told = run_here(*done.arguments("--dry-run"))
     assert told.code == ExitCode.OK, told.stdout + told.stderr
     assert "6 of 6 legs are done" in told.stdout
     assert "note: legs that are done ran with commit 0000" in " ".join(told.stdout.split())
@@ -238,28 +222,17 @@ def test_a_failing_leg_does_not_end_the_campaign(small: Small, run_main: Callabl
     assert sorted(small.starts()) == [name for name in sorted(LEGS) if name.startswith("Server")]
 
 
-def test_dry_run_writes_nothing(small: Small, run_main: Callable[..., Finished]) -> None:
-    finished = run_main(*small.arguments("--dry-run"))
+def test_dry_run_writes_nothing(small: Small) -> None:
+    finished = run_here(*small.arguments("--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr
     for text in (*LEGS, "rounded up to 8 whole data sets of 64", "0 of 6 legs are done"):
         assert text in finished.stdout
     assert not small.place.root.exists()
 
 
-def test_a_refused_campaign_leaves_nothing(small: Small, run_main: Callable[..., Finished]) -> None:
-    assert run_main(*small.arguments("--dataset-path", small.conf)).code == ExitCode.BAD_INPUT
+def test_a_refused_campaign_leaves_nothing(small: Small) -> None:
+    assert run_here(*small.arguments("--dataset-path", small.conf)).code == ExitCode.BAD_INPUT
     assert not small.place.root.exists()
-
-
-def test_two_campaigns_in_one_directory_are_refused(
-    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
-) -> None:
-    small.conf.write_text(LONG_USER_CONF)
-    small.write(DATACENTER, scenarios={"Server": None})
-    first = start_main(*small.arguments())
-    until(lambda: progress(small.result("Server").performance.root), "the first leg")
-    refused = run_main(*small.arguments())
-    assert refused.code == ExitCode.REFUSED
-    assert "another campaign runs in" in refused.stderr
-    os.kill(first.process.pid, signal.SIGINT)
-    assert first.wait().code == ExitCode.INTERRUPTED
+    with held(small.place.lock, "campaign"):
+        refused = run_here(*small.arguments())
+    assert (refused.code, "another campaign runs in" in refused.stderr) == (ExitCode.REFUSED, True)

@@ -23,36 +23,6 @@ IDS = [command[0] for command in COMMANDS]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=IDS)
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("", "is empty"),
-        ("loop", "links that lead in a circle"),
-        ("x" * 300, "the name is too long"),
-        ("M\udcfcller", "is not UTF-8"),
-        ("a\0b", "null byte"),
-    ],
-    ids=["empty", "loop", "long", "bytes", "nul"],
-)
-def test_refused_before_anything_is_done(
-    command: list[str],
-    name: str,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop").symlink_to("other")
-    (tmp_path / "other").symlink_to("loop")
-    assert main.main([*command, name]) == 2
-    told = capsys.readouterr().err
-    assert words in told
-    assert "fix: " in told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "other"]
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=IDS)
 def test_a_place_that_the_user_may_not_enter(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

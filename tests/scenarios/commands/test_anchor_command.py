@@ -10,7 +10,7 @@ from runs.record.anchors import LEDGER_NAME, read_ledger
 from runs.record.attestation import load_signer, read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 from tests.support.editing import SIGNER, reseal
 from tests.support.legs import arguments
 from tests.support.tsa import Authority, openssl, served
@@ -29,10 +29,10 @@ def campaign(tmp_path: Path) -> Path:
     return tmp_path / "campaign"
 
 
-def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     ledger.mkdir()
-    finished = run_main("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
+    finished = run_here("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
     assert finished.code == 0, finished.stderr
     anchors = json.loads(finished.stdout)["answer"]["anchors"]
     assert [Path(one["run"]).relative_to(campaign).as_posix() for one in anchors] == [
@@ -41,25 +41,23 @@ def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path, run_main: R
     assert {one["key"] for one in anchors} == {SIGNER.public_key.keyid}
     assert list(read_ledger(ledger)) == [one["digest"] for one in anchors]
     before = (ledger / LEDGER_NAME).read_bytes()
-    again = run_main("anchor", campaign, "--ledger", ledger)
+    again = run_here("anchor", campaign, "--ledger", ledger)
     assert (again.code, again.stdout.count("anchored at")) == (0, 3)
     assert (ledger / LEDGER_NAME).read_bytes() == before
 
 
-def test_a_leg_that_was_changed_is_not_anchored_nor_are_others(
-    campaign: Path, tmp_path: Path, run_main: RunMain
-) -> None:
+def test_a_leg_that_was_changed_is_not_anchored_nor_are_others(campaign: Path, tmp_path: Path) -> None:
     RunDir(campaign / "Offline" / "accuracy").engine_log.write_text("another")
-    finished = run_main("anchor", campaign, "--ledger", tmp_path)
+    finished = run_here("anchor", campaign, "--ledger", tmp_path)
     assert finished.code == 1
     assert "engine.log was changed after the leg ended" in finished.stdout
     assert not (tmp_path / LEDGER_NAME).exists()
 
 
-def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tsa")
     with served(authority) as url:
-        finished = run_main("anchor", campaign / "Offline", "--timestamp", url)
+        finished = run_here("anchor", campaign / "Offline", "--timestamp", url)
     assert finished.code == 0, finished.stderr
     assert finished.stdout.count("anchored at") == 2
     assert len(list(campaign.rglob("seal.tsr"))) == 2
@@ -74,20 +72,20 @@ def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path, run_mai
         (("--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
     ],
 )
-def test_bad_input(campaign: Path, run_main: RunMain, arguments: tuple[str, ...], said: str) -> None:
-    finished = run_main("anchor", campaign, *arguments)
+def test_bad_input(campaign: Path, arguments: tuple[str, ...], said: str) -> None:
+    finished = run_here("anchor", campaign, *arguments)
     assert (finished.code, said in finished.stderr) == (2, True), finished.stderr
 
 
-def test_without_a_sealed_leg_there_is_nothing_to_anchor(tmp_path: Path, run_main: RunMain) -> None:
-    finished = run_main("anchor", tmp_path / "none", "--ledger", tmp_path)
+def test_without_a_sealed_leg_there_is_nothing_to_anchor(tmp_path: Path) -> None:
+    finished = run_here("anchor", tmp_path / "none", "--ledger", tmp_path)
     assert finished.code == 2
     assert "holds no seal.json" in finished.stderr
 
 
-def test_an_authority_that_fails_is_a_failure(campaign: Path, run_main: RunMain) -> None:
+def test_an_authority_that_fails_is_a_failure(campaign: Path) -> None:
     with served(b"", 500) as url:
-        finished = run_main("anchor", campaign, "--timestamp", url)
+        finished = run_here("anchor", campaign, "--timestamp", url)
     assert (finished.code, "no time stamp" in finished.stderr) == (4, True)
 
 
@@ -106,12 +104,12 @@ LEG = ("--scenario", "Server", "--engine", "dummy")
     ids=lambda words: f"{words[0]}{' --dry-run' * ('--dry-run' in words)}",
 )
 def test_a_bad_signing_key_is_refused_before_anything_starts(
-    command: tuple[str, ...], tmp_path: Path, run_main: RunMain
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "working-directory"
+    monkeypatch.chdir(folder := tmp_path)
     (folder / "key.pem").write_text("no key")
     (folder / "campaign.yaml").write_text("benchmark: llama3.1-8b\nengine: dummy\nscenarios: [Offline]\n")
-    finished = run_main(*command, "--signing-key", "key.pem", "--output-log-dir", "out")
+    finished = run_here(*command, "--signing-key", "key.pem", "--output-log-dir", "out")
     assert (finished.code, "--signing-key key.pem is no private key" in finished.stderr) == (2, True), finished.stderr
     assert not (folder / "out").exists()
 

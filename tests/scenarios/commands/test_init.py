@@ -17,17 +17,13 @@ from runs.loadgen.user_conf import read_conf
 from scenarios.campaign.config import load_campaign
 from scenarios.commands import init
 from scenarios.leg.config import load_yaml, make_config
-from tests.conftest import Finished
-
-RunMain = Callable[..., Finished]
+from tests.conftest import run_here
 
 
 @pytest.mark.parametrize("name", ["work", "a: 'b' # \"c\"\n[/d] é"])
-def test_the_commands_take_what_it_writes(
-    name: str, tmp_path: Path, run_main: RunMain, make_dataset: Callable[..., Path]
-) -> None:
+def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     folder, data = tmp_path / name, make_dataset([1, 2, 3])
-    finished = run_main("init", folder, "--dataset-path", data)
+    finished = run_here("init", folder, "--dataset-path", data)
     assert finished.code == 0, finished.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["campaign.yaml", "run.yaml", "system.yaml", "user.conf"]
     words = shlex.split(finished.stdout.partition("next: ")[2])  # as a shell takes what is said to be next
@@ -39,13 +35,13 @@ def test_the_commands_take_what_it_writes(
     campaign = load_campaign(folder / "campaign.yaml", {})
     assert campaign.place.root == folder / "campaign"
     assert campaign.asked["dataset_path"] == str(data)
-    dry = run_main("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
+    dry = run_here("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
     assert dry.code == 2  # no model is no model: the rest of the file holds
-    assert run_main("init", folder).code == 3
+    assert run_here("init", folder).code == 3
 
 
-def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path: Path, run_main: RunMain) -> None:
-    run_main("init", tmp_path / "work")
+def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path: Path) -> None:
+    run_here("init", tmp_path / "work")
     content = load_yaml(tmp_path / "work" / "system.yaml")
     assert {name: content["system"].get(name) for name in detect()} == detect()
     with pytest.raises(InputError, match=REPLACE_ME):
@@ -79,8 +75,8 @@ def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_nothing_is_written_into_the_checkout(run_main: RunMain) -> None:
-    finished = run_main("init", HARNESS_ROOT / "work")
+def test_nothing_is_written_into_the_checkout() -> None:
+    finished = run_here("init", HARNESS_ROOT / "work")
     assert finished.code == 2
     assert "lies in the checkout" in finished.stderr
     assert not (HARNESS_ROOT / "work").exists()

@@ -1,6 +1,7 @@
 """`--json`: one object on the standard output of every command, whatever happens; `-q`: nothing but errors."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import main
 from runs.record.layout import RunDir
 from scenarios.command_line.dispatch import COMMANDS
-from tests.conftest import ROOT, Finished
+from tests.conftest import ROOT, Finished, run_here
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
@@ -41,8 +42,8 @@ def test_a_leg(tmp_path: Path, run_main: RunMain) -> None:
     assert "Offline performance: VALID" in finished.stderr
 
 
-def test_a_plan(tmp_path: Path, run_main: RunMain) -> None:
-    whole = answer_of(run_main(*arguments("Offline", tmp_path / "leg", "--json", "--dry-run")))
+def test_a_plan(tmp_path: Path) -> None:
+    whole = answer_of(run_here(*arguments("Offline", tmp_path / "leg", "--json", "--dry-run")))
     assert whole["answer"]["plan"]["count"]["samples"] == 64
     assert whole["answer"]["plan"]["invalid_because"] == []
 
@@ -58,8 +59,8 @@ def test_a_plan(tmp_path: Path, run_main: RunMain) -> None:
         (("doctor", "--dataset-path", "nothing.json"), 3),
     ],
 )
-def test_errors_too(words: tuple[str, ...], code: int, run_main: RunMain) -> None:
-    whole = answer_of(run_main(*words, "--json"))
+def test_errors_too(words: tuple[str, ...], code: int) -> None:
+    whole = answer_of(run_here(*words, "--json"))
     assert whole["exit_code"] == code
     if whole["command"] != "doctor":  # that one has findings to show
         assert whole["error"]["message"]
@@ -69,10 +70,8 @@ def test_errors_too(words: tuple[str, ...], code: int, run_main: RunMain) -> Non
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
-def test_a_mistake_in_any_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main.main([*command.split(), "--no-such-option", "--json"])
-    told = capsys.readouterr()
-    whole = answer_of(Finished(code, told.out, told.err))
+def test_a_mistake_in_any_command(command: str) -> None:
+    whole = answer_of(run_here(*command.split(), "--no-such-option", "--json"))
     assert (whole["command"], whole["exit_code"]) == (command.split()[0], 2)
     assert "--no-such-option" in whole["error"]["message"]
     assert whole["error"]["fix"]
@@ -93,20 +92,7 @@ def test_a_mistake_in_any_command(command: str, capsys: pytest.CaptureFixture[st
         (("store", "summary", "--db", "DB"), 0, {"runs", "best"}),
         (("check", "REPOSITORY"), 1, None),
         (
-            (
-                "submit",
-                "LEG",
-                "--organisation",
-                "O",
-                "--system-name",
-                "S",
-                "--output",
-                "TREE",
-                "--system",
-                "FACTS",
-                "--source",
-                "CODE",
-            ),
+            shlex.split("submit LEG --organisation O --system-name S --output TREE --system FACTS --source CODE"),
             1,
             None,
         ),
@@ -115,7 +101,7 @@ def test_a_mistake_in_any_command(command: str, capsys: pytest.CaptureFixture[st
         (("tune", "--scenario", "Server", "--engine", "dummy", "--dry-run", "--output-log-dir", "TREE"), 0, None),
         (("init", "TREE"), 0, {"directory", "files"}),
     ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple | list) else "",
 )
 def test_every_command_answers(
     words: tuple[str, ...],

@@ -16,7 +16,7 @@ from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import remeasured
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 from tests.support.legs import arguments
 from tests.support.signoff_fixtures import FrozenLegs
 
@@ -87,10 +87,10 @@ def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finishe
         assert done.code == ExitCode.OK, done.stderr
     data.rename(moved)
     command = ("signoff", "--scope", "harness", "--ref", result)
-    refused = run_main(*command)
+    refused = run_here(*command)
     assert refused.code == ExitCode.NEGATIVE
     assert str(data) in refused.stdout
-    named = run_main(*command, "--dataset-path", moved)
+    named = run_here(*command, "--dataset-path", moved)
     assert named.code == ExitCode.OK, named.stdout
 
 
@@ -157,11 +157,9 @@ def test_a_leg_whose_record_does_not_say_what_was_asked_is_not_run(legs: FrozenL
         remeasured(lambda ref, cand: noisy(), [leg], [], 1, Console(), print)
 
 
-def test_nothing_more_is_written_than_was_asked_for(
-    run_main: Callable[..., Finished], legs: FrozenLegs, tmp_path: Path
-) -> None:
+def test_nothing_more_is_written_than_was_asked_for(legs: FrozenLegs, tmp_path: Path) -> None:
     out = tmp_path / "out" / "verdict.json"
-    done = run_main("signoff", "--scope", "harness", "--ref", *legs.paths("srv-1", "srv-acc"), "--out", out)
+    done = run_here("signoff", "--scope", "harness", "--ref", *legs.paths("srv-1", "srv-acc"), "--out", out)
     assert done.code == ExitCode.OK, done.stderr
     assert [path.name for path in out.parent.iterdir()] == ["verdict.json"]
     assert "remeasured" not in json.loads(out.read_bytes())

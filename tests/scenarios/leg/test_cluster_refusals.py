@@ -9,10 +9,9 @@ import pytest
 
 from runs.errors import ExitCode
 from sut.replicas.cluster_process import passed_on, shares
-from tests.conftest import Finished, StartedMain
+from tests.conftest import StartedMain, run_here
 from tests.support.legs import arguments
 
-RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
 
 
@@ -38,25 +37,17 @@ def test_doctor_without_ray(start_main: StartMain, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ""])
-def test_an_address_that_is_none(address: str, run_main: RunMain, tmp_path: Path) -> None:
-    finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", address))
+def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
+    finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", address))
     assert finished.code == ExitCode.BAD_INPUT
     assert f"--cluster {address}" in finished.stderr
 
 
-def test_a_server_has_no_use_for_a_cluster(run_main: RunMain, tmp_path: Path) -> None:
-    finished = run_main(
-        "--scenario", "Offline", "--engine", "endpoint", "--api-server", "http://127.0.0.1:9", "--cluster", "auto"
-    )
-    assert finished.code == ExitCode.BAD_INPUT
-    assert "engine endpoint has its own servers" in finished.stderr
-
-
-def test_an_address_where_nothing_answers(run_main: RunMain, tmp_path: Path) -> None:
+def test_an_address_where_nothing_answers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (docs/parallel.md)")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
+    finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
     assert finished.code == ExitCode.REFUSED
     assert "no cluster answers there" in finished.stderr
     assert "ray start --head" in finished.stderr

@@ -3,17 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from runs.record.manifest import read_manifest
 from runs.record.observed import Contention, NotRecorded
 from scenarios.leg import cpu_times
 from scenarios.leg.cpu_times import CpuReading, contention_between, read_cpu
-from tests.conftest import Finished
-from tests.support.legs import arguments
 
 BURNT_S = 0.4
 BURN = f"import time\nwhile time.process_time() < {BURNT_S}: pass"
@@ -77,16 +72,3 @@ def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.Monke
     assert isinstance(moved, NotRecorded)
     assert "usable cores changed" in moved.not_recorded
     assert isinstance(contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})), NotRecorded)
-
-
-def test_a_leg_records_it(run_main: Callable[..., Finished], tmp_path: Path) -> None:
-    done = run_main(*arguments("Server", tmp_path / "run"))
-    assert done.code == 0, done.stdout + done.stderr
-    manifest = read_manifest(tmp_path / "run" / "manifest.json")
-    found = manifest.observed.contention
-    assert isinstance(found, Contention)
-    assert found.usable_cores == manifest.observed.host.cores_usable
-    assert found.own_cpu_s > 0
-    assert manifest.start_time_ns is not None
-    assert manifest.end_time_ns is not None
-    assert 0.6 <= found.window_s <= (manifest.end_time_ns - manifest.start_time_ns) / 1e9 + 0.1

@@ -173,12 +173,6 @@ def screen(text: str) -> tuple[list[str], int]:
     return rows, column
 
 
-def test_the_screen_of_these_tests() -> None:
-    assert screen("\r\x1b[Jab\r\ncd\x1b[1A\r") == (["ab", "cd"], 0)
-    assert screen("\r\x1b[Jab\r\ncd\x1b[1A\r\r\x1b[J") == ([], 0)
-    assert screen("ab\r\nc\x1b[J") == (["ab", "c"], 1)
-
-
 def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     tail = LogTail(path)
@@ -203,16 +197,6 @@ def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> N
     assert len(rows) == 2
     assert all(0 < len(row) <= max(1, columns - 1) for row in rows)
     assert "\x1b[?25l" not in terminal.text, "the cursor is never hidden: nobody has to show it again"
-
-
-def test_no_color() -> None:
-    terminal = Terminal(80, NO_COLOR="1")
-    try:
-        terminal.read_until("\x1b[1A\r\r\x1b[J")
-    finally:
-        terminal.end()
-    assert "\x1b[31m" not in terminal.text
-    assert "\x1b[1;31m" not in terminal.text
 
 
 def test_ctrl_z_leaves_a_clean_line(tmp_path: Path) -> None:

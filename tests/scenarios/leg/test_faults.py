@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import main
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
@@ -21,7 +20,6 @@ from tests.support.legs import (
     check_failed,
     patched,
     progress,
-    told_s,
     until,
 )
 
@@ -121,39 +119,6 @@ def test_caching_that_was_not_asked_for(
 
 
 # A loop that is busy handing over ------------------------------------------------------------------------------------
-
-SLOW_FRONT = """
-import asyncio, time
-from sut.dummy.engine import DummyEngine
-submit = DummyEngine.submit
-def at_length(engine, request):
-    time.sleep(0.004)
-    {then}
-def slow_submit(engine, request):  # as an engine whose front end works on each query on the loop
-    if request.seq < 0:
-        submit(engine, request)
-    else:
-        asyncio.get_running_loop().call_soon(at_length, engine, request)
-DummyEngine.submit = slow_submit
-"""
-THREE_SECONDS_OF_QUERIES = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 700\n*.Offline.target_qps = 1\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stalled", [False, True], ids=["healthy", "stalled"])
-def test_handing_over_for_longer_than_a_stall_may_last(stalled: bool, start_main: StartMain, tmp_path: Path) -> None:
-    """The dummy is judged as an accelerator is: nothing excuses its silence, which lasts longer than the limit here."""
-    out = tmp_path / "run"
-    in_leg = SLOW_FRONT.format(then="pass" if stalled else "submit(engine, request)")
-    more = ("--lg-model-name", "llama3_1-8b-edge", "--stall-timeout-s", 2, "--dummy-ttft-ms", 3200)
-    finished = start_main(
-        *arguments("Offline", out, *more, conf=THREE_SECONDS_OF_QUERIES), environment=patched(tmp_path, in_leg=in_leg)
-    ).wait()
-    if stalled:
-        check_failed(finished, out, ExitCode.FAILED, "watchdog: 704 of 704 queries open, nothing moved for ")
-        assert told_s(finished, "nothing moved for") >= 2
-    else:
-        assert finished.code == ExitCode.OK, finished.stderr
 
 
 # Exceptions in LoadGen's callbacks ----------------------------------------------------------------------------------
@@ -274,35 +239,4 @@ def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> N
     check_claims_nothing(finished, out)
 
 
-@pytest.mark.slow
-def test_disk_with_too_little_space(small_disk: Path, run_main: RunMain) -> None:
-    (small_disk / "ballast").write_bytes(bytes(10 << 20))
-    out = small_disk / "run"
-    finished = run_main(*arguments("Server", out))
-    assert finished.code == ExitCode.REFUSED
-    assert f"{small_disk} has 59 MiB free" in finished.stderr
-    assert not out.exists()
-
-
 # Damaged input ------------------------------------------------------------------------------------------------------
-
-
-def test_truncated_data_set(
-    make_dataset: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = make_dataset([1, 2, 3], [4, 5, 6])
-    path.write_bytes(path.read_bytes()[:-20])
-    out = tmp_path / "run"
-    code = main.main([*map(str, arguments("Offline", out, "--dataset-path", path))])
-    assert code == ExitCode.BAD_INPUT
-    assert str(path) in capsys.readouterr().err
-    assert not out.exists()
-
-
-def test_damaged_user_conf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    conf = "*.Offline.min_duration = 10\n*.Offline.target_qps=1\n"
-    code = main.main([*map(str, arguments("Offline", out, conf=conf))])
-    assert code == ExitCode.BAD_INPUT
-    assert f"{tmp_path}/run-user.conf:2: " in capsys.readouterr().err
-    assert not out.exists()

@@ -12,7 +12,7 @@ from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import Forecast, forecast
 from scenarios.leg.plan import prepare
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 from tests.support.legs import OFFICIAL_LIMITS_CONF, arguments
 
 RunMain = Callable[..., Finished]
@@ -79,13 +79,13 @@ def test_what_was_measured_before(
     assert (forecast(other) or found).doubts == ()
 
 
-def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path, run_main: RunMain) -> None:
+def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "leg"
-    finished = run_main(*arguments("Server", out, "--dry-run"))
+    finished = run_here(*arguments("Server", out, "--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr
     assert "Server performance of bytes (dummy)" in finished.stdout
     assert not out.exists()
-    few = run_main(*arguments("Server", out, "--dry-run", conf="*.Server.min_duration = 60000\n"))
+    few = run_here(*arguments("Server", out, "--dry-run", conf="*.Server.min_duration = 60000\n"))
     assert few.code == ExitCode.NEGATIVE
     assert "will be INVALID: early stopping" in few.stdout
 
@@ -98,15 +98,9 @@ def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path, run_main: RunMain) 
         ("tune", "--scenario", "Server", "--engine", "dummy"),
     ],
 )
-def test_a_dry_run_of_many_legs(words: tuple[str, ...], tmp_path: Path, run_main: RunMain) -> None:
+def test_a_dry_run_of_many_legs(words: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    finished = run_main(*words, "--output-log-dir", out, "--dry-run")
+    finished = run_here(*words, "--output-log-dir", out, "--dry-run")
     assert finished.code == ExitCode.OK, finished.stderr
     assert finished.stdout.endswith("dry run: nothing was started or written\n")
     assert not out.exists()
-
-
-def test_a_leg_begins_with_its_plan(tmp_path: Path, run_main: RunMain) -> None:
-    finished = run_main(*arguments("Offline", tmp_path / "leg"))
-    assert finished.code == ExitCode.OK, finished.stderr
-    assert finished.stdout.index("64 samples, about") < finished.stdout.index("Offline performance: VALID")

@@ -60,37 +60,6 @@ def test_a_refused_leg_leaves_neither_process_nor_directory(
     assert not any(alive(pid) for pid, _ in starts(notes))
 
 
-def test_the_process_ends_when_its_parent_is_killed_before_the_leg_is_checked(
-    start_main: StartMain, tmp_path: Path
-) -> None:
-    out, notes = tmp_path / "run", tmp_path / "notes"
-    started = start_main(
-        *arguments("Offline", out),
-        environment=patched(tmp_path, in_leg=NOTE_START.format(path=str(notes)), in_parent=SLOW_CHECKS),
-    )
-    ((group, _),) = until(lambda: starts(notes), "the leg's process")
-    assert alive(group)
-    started.process.kill()
-    started.process.wait()
-    until(lambda: not alive(group), "the end of the leg's process")
-    assert not out.exists()
-
-
-def test_interrupted_before_the_leg_is_checked(start_main: StartMain, tmp_path: Path) -> None:
-    out, notes = tmp_path / "run", tmp_path / "notes"
-    started = start_main(
-        *arguments("Offline", out),
-        environment=patched(tmp_path, in_leg=NOTE_START.format(path=str(notes)), in_parent=SLOW_CHECKS),
-    )
-    ((group, _),) = until(lambda: starts(notes), "the leg's process")
-    started.process.send_signal(signal.SIGINT)
-    finished = started.wait()
-    assert finished.code == ExitCode.INTERRUPTED
-    assert "interrupted by SIGINT" in finished.stderr
-    assert not psutil.pid_exists(group)
-    assert not out.exists()
-
-
 def test_another_environment_than_planned_means_another_process(start_main: StartMain, tmp_path: Path) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
@@ -157,8 +126,20 @@ def test_the_process_lives_in_the_run_directory(start_main: StartMain, tmp_path:
     assert started.wait().code == ExitCode.INTERRUPTED
 
 
-@pytest.mark.parametrize("name", ["run", "run with spaces", "läuft"])
-def test_any_name_of_a_directory_is_handed_over(name: str, run_main: RunMain, tmp_path: Path) -> None:
-    out = tmp_path / name
-    assert run_main(*arguments("Offline", out)).code == ExitCode.OK
-    assert RunDir(out).summary.exists()
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_ended_before_the_leg_is_checked(number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
+    out, notes = tmp_path / "run", tmp_path / "notes"
+    started = start_main(
+        *arguments("Offline", out),
+        environment=patched(tmp_path, in_leg=NOTE_START.format(path=str(notes)), in_parent=SLOW_CHECKS),
+    )
+    ((group, _),) = until(lambda: starts(notes), "the leg's process")
+    assert alive(group)
+    started.process.send_signal(number)
+    finished = started.wait()
+    if number == signal.SIGINT:
+        assert finished.code == ExitCode.INTERRUPTED
+        assert "interrupted by SIGINT" in finished.stderr
+        assert not psutil.pid_exists(group)
+    until(lambda: not alive(group), "the end of the leg's process")
+    assert not out.exists()

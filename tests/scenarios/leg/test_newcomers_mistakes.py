@@ -1,12 +1,9 @@
 """Mistakes that cost a newcomer a leg, a directory or an hour; each is told at once and leaves nothing in the way."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from runs.errors import SetupError
 from runs.record.layout import RunDir, free_directory
@@ -14,27 +11,6 @@ from tests.conftest import Finished
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
-
-
-@pytest.mark.parametrize(
-    ("text", "more", "words"),
-    [
-        ("*.*.mode = 2\n", ("--accuracy",), "audit.config:1: mode = 2, and this leg is 1 (accuracy)"),
-        ("*.*.mode = 1\n", (), "audit.config:1: mode = 1, and this leg is 2 (performance)"),
-        ("*.*.mode = 99\n", (), "audit.config:1: mode = 99"),
-        ("", (), "sets nothing"),
-        ("# nothing\n", (), "sets nothing"),
-    ],
-)
-def test_an_audit_config_that_is_none(
-    text: str, more: tuple[str, ...], words: str, tmp_path: Path, run_main: RunMain
-) -> None:
-    path = tmp_path / "audit.config"
-    path.write_text(text)
-    finished = run_main(*arguments("Offline", tmp_path / "leg", "--audit-conf", path, *more))
-    assert finished.code == 2
-    assert words in finished.stderr
-    assert not (tmp_path / "leg").exists()
 
 
 def test_a_leg_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_main: RunMain) -> None:
@@ -73,14 +49,3 @@ def test_two_legs_at_once_in_one_directory(tmp_path: Path) -> None:
         run.manifest.write_text("{}")
     other.join()
     assert refused == [f"output directory {run.root} already holds a run (manifest.json)"]
-
-
-@pytest.mark.parametrize("option", ["--user-conf", "--audit-conf", "--config", "--dataset-path"])
-@pytest.mark.parametrize("kind", ["a pipe", "a device"])
-def test_a_file_that_never_ends(option: str, kind: str, tmp_path: Path, run_main: RunMain) -> None:
-    path = Path("/dev/zero")
-    if kind == "a pipe":
-        os.mkfifo(path := tmp_path / "pipe")
-    finished = run_main("--scenario", "Offline", "--engine", "dummy", option, path)
-    assert finished.code == 2
-    assert f"it is {kind}, not a regular file" in finished.stderr

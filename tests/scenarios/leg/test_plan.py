@@ -224,6 +224,21 @@ def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], 
 
 
 @pytest.mark.parametrize(
+    ("text", "accuracy", "words"),
+    [
+        ("*.*.mode = 2\n", True, "audit.config:1: mode = 2, and this leg is 1 (accuracy)"),
+        ("*.*.mode = 1\n", False, "audit.config:1: mode = 1, and this leg is 2 (performance)"),
+        ("*.*.mode = 99\n", False, "audit.config:1: mode = 99"),
+        ("# nothing\n", False, "sets nothing"),
+    ],
+)
+def test_an_audit_config_that_is_none(text: str, accuracy: bool, words: str, write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared(accuracy=accuracy, audit_conf=write("audit.config", text))
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         ("llama3_1-8b.*.min_query_count = 5", "reads only model *"),

@@ -11,7 +11,7 @@ from runs.record.manifest import read_manifest
 from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, make_config
 from scenarios.leg.plan import TRIAL_REASON, prepare
 from scenarios.tune.config import load_tune
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 
 RunMain = Callable[..., Finished]
 HOUR_NS = 3_600_000_000_000
@@ -61,16 +61,14 @@ def test_a_tune_looks_for_a_rate_within_the_official_limits() -> None:
 
 
 @pytest.mark.parametrize(("scenario", "ttft_ms"), [("Server", "2,000"), ("Interactive", "500")])
-def test_at_most_three_lines_come_before_the_engine_starts(
-    scenario: str, ttft_ms: str, tmp_path: Path, run_main: RunMain
-) -> None:
+def test_at_most_three_lines_come_before_the_engine_starts(scenario: str, ttft_ms: str, tmp_path: Path) -> None:
     arguments = ("--scenario", scenario, "--engine", "dummy", "--dry-run", "--output-log-dir", tmp_path / "leg")
-    said = run_main(*arguments).stdout.splitlines()
+    said = run_here(*arguments).stdout.splitlines()
     assert said[-1].startswith("dry run")
     assert len(said[:-1]) <= 3
     assert max(map(len, said)) <= 240
     assert f"official limits, not applied: TTFT {ttft_ms} ms" in "".join(said)
-    assert len(run_main(*arguments, "--verbose").stdout.splitlines()) > len(said)
+    assert len(run_here(*arguments, "--verbose").stdout.splitlines()) > len(said)
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])

@@ -10,10 +10,8 @@ import pytest
 
 from qsl.weights import read_weights
 from scenarios.quantize.run import ENVIRONMENT
-from tests.conftest import Finished, StartedMain
+from tests.conftest import StartedMain, run_here
 from tests.support.tiny_llama import make_tiny_llama
-
-Main = Callable[..., Finished]
 
 # Stands for the interpreter of the other environment: knows the packages' versions, and "quantises" by writing INT8.
 INTERPRETER = """#!{python}
@@ -51,10 +49,10 @@ def interpreter(folder: Path, *, fails: bool = False) -> Path:
     return path
 
 
-def test_what_it_leaves_behind(run_main: Main, model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
     data = make_dataset([1, 2, 3], [1, 2, 3], [4, 5])
     out = tmp_path / "quantised"
-    done = run_main(
+    done = run_here(
         "quantize", "--scheme", "int8", "--model-path", model, "--calibration", data, "--output", out,
         "--python", interpreter(tmp_path),
     )  # fmt: skip
@@ -69,7 +67,7 @@ def test_what_it_leaves_behind(run_main: Main, model: Path, make_dataset: Callab
     assert "3 prompts, 2 of them different; the first 2 different ones were used" in text
     assert "not known to be MLCommons' file" in text
     assert "--mechanism weight_quantization/int8_w8a8" in done.stdout
-    again = run_main("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
+    again = run_here("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
                      "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip
     assert (again.code, "is already quantised" in again.stderr) == (2, True)
     assert not (tmp_path / "twice").exists()
@@ -87,21 +85,20 @@ def test_what_it_leaves_behind(run_main: Main, model: Path, make_dataset: Callab
     ],
 )
 def test_what_it_refuses(
-    run_main: Main, model: Path, tmp_path: Path, options: tuple[str, ...], code: int, said: str
+    model: Path, tmp_path: Path, options: tuple[str, ...], code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = interpreter(tmp_path)
-    done = run_main("quantize", *(one.format(fake=fake, model=model) for one in options))
+    monkeypatch.chdir(tmp_path)
+    done = run_here("quantize", *(one.format(fake=fake, model=model) for one in options))
     assert done.code == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_failure_leaves_nothing(
-    run_main: Main, model: Path, make_dataset: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_failure_leaves_nothing(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
-    done = run_main(
+    done = run_here(
         "quantize", "--scheme", "fp8", "--model-path", model, "--calibration", make_dataset([1]), "--output",
         folder / "out", "--python", interpreter(tmp_path, fails=True),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,11 +11,9 @@ from PIL import Image
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from tests.conftest import Finished, StartedMain
+from tests.conftest import Finished, StartedMain, run_here
 from tests.support.browser import lay_out, needs_browser, screenshot
 from tests.support.legs import USER_CONF, arguments
-
-RunMain = Callable[..., Finished]
 
 
 def main(folder: Path, *words: object) -> Finished:
@@ -132,40 +129,30 @@ def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> N
         assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
 
 
-def test_one_leg_alone(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_one_leg_alone(measured: Path, tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "page.html"
-    finished = run_main("report", measured / "valid", "--output", target)
+    finished = run_here("report", measured / "valid", "--output", target)
     assert finished.code == ExitCode.OK
     assert finished.stdout.strip() == f"written to {target}"
     assert "side by side" not in target.read_text()
     assert not (RunDir(measured / "valid").root / "report.html").exists()
 
 
-def test_bad_input(tmp_path: Path, run_main: RunMain) -> None:
-    (tmp_path / "empty").mkdir()
-    finished = run_main("report", tmp_path / "empty")
-    assert finished.code == ExitCode.BAD_INPUT
-    assert "no finished leg found" in finished.stderr
-    finished = run_main("report", tmp_path / "nowhere")
-    assert finished.code == ExitCode.BAD_INPUT
-    assert "fix:" in finished.stderr
-
-
-def test_a_damaged_leg_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_a_damaged_leg_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path) -> None:
     for name in ("valid", "scores"):
         shutil.copytree(measured / name, tmp_path / "runs" / name)
     (tmp_path / "runs" / "scores" / "requests.jsonl").write_text("{}\n")
-    finished = run_main("report", tmp_path / "runs")
+    finished = run_here("report", tmp_path / "runs")
     assert finished.code == ExitCode.OK
     text = (tmp_path / "runs" / "report.html").read_text()
     assert "Not on this page" in text
     assert text.count("<section id=") == 1
     (tmp_path / "runs" / "valid" / "requests.jsonl").unlink()
-    assert run_main("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
+    assert run_here("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
 
 
-def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    finished = run_main("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
+    finished = run_here("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
     assert finished.code == ExitCode.REFUSED
     assert "cannot be written" in finished.stderr

@@ -19,7 +19,7 @@ from scenarios.held_directory import held
 from scenarios.status.find import find_in, holder_of
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from scenarios.status.state import GroupStatus, leg_status
-from tests.conftest import Finished, StartedMain
+from tests.conftest import Finished, StartedMain, run_here
 from tests.support import warm
 from tests.support.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until
 
@@ -61,7 +61,7 @@ def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
         started.process.wait()
         until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the end of the leg")
 
-    finished = run_main("status", folder, "--json")
+    finished = run_here("status", folder, "--json")
     assert finished.code == ExitCode.FAILED
     found = said(finished)
     assert {name: run["state"] for name, run in found.items()} == {
@@ -75,16 +75,16 @@ def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
     assert read_manifest(RunDir(folder / "killed-starting").manifest).status == "planned"
     assert found["valid"]["text"] == "VALID"
 
-    anywhere = said(run_main("status", "--json"))
+    anywhere = said(run_here("status", "--json"))
     assert anywhere["running"]["directory"] == str(folder / "running"), "found by its process"
 
     # The five as a person sees them, and with the fifth ended.
-    text = run_main("status", folder).stdout
+    text = run_here("status", folder).stdout
     assert "p99 TTFT" in text
     assert max(map(len, text.splitlines()[1:])) > 40
     running.process.send_signal(signal.SIGINT)
     running.wait()
-    watched = run_main("status", folder, "--watch", "--output", tmp_path / "page" / "status.md")
+    watched = run_here("status", folder, "--watch", "--output", tmp_path / "page" / "status.md")
     assert "interrupted by SIGINT" in watched.stdout
     page = (tmp_path / "page" / "status.md").read_text()
     assert page.count("\n| ") == 6
@@ -138,13 +138,13 @@ def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, mea
     assert leg_status(run.root).state == "running"
 
 
-def test_damaged_and_missing(tmp_path: Path, run_main: RunMain) -> None:
+def test_damaged_and_missing(tmp_path: Path) -> None:
     (tmp_path / "leg").mkdir()
     (tmp_path / "leg" / "manifest.json").write_text("{")
-    finished = run_main("status", tmp_path / "leg")
+    finished = run_here("status", tmp_path / "leg")
     assert finished.code == ExitCode.BAD_INPUT
     assert "is not JSON" in finished.stdout
-    finished = run_main("status", tmp_path / "nowhere")
+    finished = run_here("status", tmp_path / "nowhere")
     assert finished.code == ExitCode.BAD_INPUT
     assert finished.stderr.startswith(f"error: {tmp_path / 'nowhere'}: No such file")
 
@@ -202,8 +202,8 @@ def test_pages_hold_what_a_path_may_hold(tmp_path: Path) -> None:
 # results ------------------------------------------------------------------------------------------------------------
 
 
-def test_results_are_the_numbers_of_the_files(measured: Path, run_main: RunMain) -> None:
-    finished = run_main("results", measured, "--json")
+def test_results_are_the_numbers_of_the_files(measured: Path) -> None:
+    finished = run_here("results", measured, "--json")
     assert finished.code == ExitCode.OK
     by_name = {Path(row["directory"]).name: row for row in json.loads(finished.stdout)["results"]}
     result = json.loads(RunDir(measured / "valid").result.read_bytes())
@@ -214,25 +214,25 @@ def test_results_are_the_numbers_of_the_files(measured: Path, run_main: RunMain)
     assert by_name["scores"]["rouge1"] == scores["rouge1"]
     assert by_name["scores"]["outcome"] == "scored"
 
-    rows = list(csv.DictReader(io.StringIO(run_main("results", measured, "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(run_here("results", measured, "--csv").stdout)))
     assert {row["outcome"] for row in rows} == {"VALID", "scored"}
     assert set(rows[0]) == set(by_name["valid"])
-    text = run_main("results", measured).stdout
+    text = run_here("results", measured).stdout
     assert "VALID*" in text
     assert text.count("Server") == 2
 
 
 def test_results_without_a_result(tmp_path: Path, run_main: RunMain) -> None:
     run_main(*arguments("Offline", tmp_path / "failed", "--dummy-fault", "fail@3"))
-    finished = run_main("results", tmp_path / "failed")
+    finished = run_here("results", tmp_path / "failed")
     assert finished.code == ExitCode.FAILED
     assert finished.stdout == ""
     assert "no result: failed: dummy fault" in finished.stderr
     (tmp_path / "empty").mkdir()
-    finished = run_main("results", tmp_path / "empty")
+    finished = run_here("results", tmp_path / "empty")
     assert finished.code == ExitCode.BAD_INPUT
     assert "no leg found" in finished.stderr
-    finished = run_main("results", tmp_path, "--csv", "--json")
+    finished = run_here("results", tmp_path, "--csv", "--json")
     assert finished.code == ExitCode.BAD_INPUT
 
 
@@ -242,5 +242,5 @@ def test_a_leg_that_was_never_valid_counts(tmp_path: Path, run_main: RunMain) ->
         *arguments("Offline", out, conf=USER_CONF.replace("Offline.min_duration = 200", "Offline.min_duration = 60000"))
     )
     assert finished.code == ExitCode.NEGATIVE
-    assert run_main("results", out).code == ExitCode.NEGATIVE
-    assert run_main("status", out).code == ExitCode.NEGATIVE
+    assert run_here("results", out).code == ExitCode.NEGATIVE
+    assert run_here("status", out).code == ExitCode.NEGATIVE

@@ -18,6 +18,7 @@ from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from scenarios.held_directory import held
 from scenarios.tune.journal import TuneDir
 from tests.conftest import Finished, StartedMain, run_here
 from tests.support.legs import alive, leg_pid, progress, until
@@ -288,12 +289,10 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, legs: VirtualLeg
             ExitCode.BAD_INPUT,
             "the number of queries would not follow from the rate",
         ),
-        (USER_CONF, ("--target-qps", 20), ExitCode.BAD_INPUT, "such option"),
-        (USER_CONF, ("--max-probes", 20), ExitCode.BAD_INPUT, "--max-probes 20"),
         (USER_CONF, ("--engine-arg", "a=1"), ExitCode.BAD_INPUT, "the dummy engine takes no --engine-arg"),
         (USER_CONF, ("--offline-qps", 20, "--dummy-fault", "fail@3"), ExitCode.FAILED, "query 3 failed in the engine"),
     ],
-    ids=["too-few-queries", "unique", "no-such-option", "too-many-probes", "bad-leg", "engine-fails"],
+    ids=["too-few-queries", "unique", "bad-leg", "engine-fails"],
 )
 def test_what_cannot_be_tuned_says_why(
     small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, legs: VirtualLegs
@@ -313,14 +312,6 @@ def test_a_file_of_another_kind_is_never_replaced(small: Small) -> None:
     assert refused.code == ExitCode.REFUSED
     assert f"{small.place.user_conf} already exists" in refused.stderr
     assert small.place.user_conf.read_text() == "mine"
-
-
-@pytest.mark.slow
-def test_two_tunes_in_one_directory_are_refused(small: Small, start_main: Callable[..., StartedMain]) -> None:
-    first = start_main(*small.arguments("--offline-qps", 50))
-    until(lambda: progress(small.place.leg("probe", 1)), "the first probe")
-    refused = run_here(*small.arguments("--offline-qps", 50))
-    assert refused.code == ExitCode.REFUSED
-    assert "another tune runs in" in refused.stderr
-    os.kill(first.process.pid, signal.SIGINT)
-    assert first.wait().code == ExitCode.INTERRUPTED
+    with held(small.place.lock, "tune"):
+        refused = run_here(*small.arguments("--offline-qps", 50))
+    assert (refused.code, "another tune runs in" in refused.stderr) == (ExitCode.REFUSED, True)

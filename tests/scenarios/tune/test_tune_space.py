@@ -137,8 +137,6 @@ def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
         ({"search_trials": 3}, {}, "--search-trials has no effect without --search"),
         ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no effect without --search"),
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
-        ({"search": True, "search_trials": 0}, {}, "--search-trials 0"),
-        ({"search": True, "search_budget_s": 0.0}, {}, "--search-budget-s 0"),
         ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
         ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
     ],

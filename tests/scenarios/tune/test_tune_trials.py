@@ -1,8 +1,6 @@
 """The search over scheduling options, on systems whose best rate is known for every setting."""
 
 import math
-import random
-import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -99,36 +97,6 @@ def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
     assert sum(1 for one in probes if one.valid) < 20
 
 
-def drawn(seed: int) -> Capacity:
-    """A system of which each value of each option multiplies the rate by something around 1."""
-    draw = random.Random(seed)
-    effects = {name: {value: 1 + draw.gauss(0, 0.12) for value in values} for name, values in SPACE.values.items()}
-    return lambda options: 80 * math.prod(max(0.2, effects[name][value]) for name, value in options.items())
-
-
-@pytest.mark.slow
-def test_thirty_trials_of_650_settings_come_near_the_best() -> None:
-    """Systems that nobody made for the search: half of the searches end within 3 % of the best of all settings."""
-    found = []
-    for seed in range(6):
-        of = drawn(seed)
-        best = best_of(search(of))
-        assert best is not None
-        found.append(of(best.options) / max(map(of, SPACE.combinations())))
-    assert statistics.median(found) > 0.97
-    assert min(found) > 0.8
-
-
-def test_a_trial_that_fails_at_once_is_over() -> None:
-    probes = search(capacity)
-    for number in sorted({one.trial for one in probes if one.phase == "trial"}):
-        trial = [one for one in probes if one.trial == number]
-        earlier = best_of([one for one in probes if one.trial < number])
-        assert earlier is not None
-        assert trial[0].target_qps == pytest.approx(earlier.target_qps * (1 + RESOLUTION), rel=1e-3)
-        assert trial[0].valid or len(trial) == 1
-
-
 def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
     limits = Limits("Server", 100.0, 12, 1e6)
@@ -192,14 +160,6 @@ def test_what_each_option_is_worth() -> None:
     assert worth_of(SPACE, "data_parallel_size", probes, best)["worth_at_least"] > 0.3
 
 
-def test_nothing_better_than_the_defaults_leaves_the_defaults() -> None:
-    probes = search(lambda options: 80.0 - 10 * len(options))
-    best = best_of(probes)
-    assert best is not None
-    assert best.options == {}
-    assert len(probes) - LIMITS.most_trials <= 8  # one probe a trial, and those of the defaults
-
-
 def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
     probes = search(lambda _: 0.0)
     assert {one.phase for one in probes} == {"defaults"}
@@ -220,16 +180,6 @@ def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> 
     refused = [one.options for one in probes if one.valid is None]
     assert refused
     assert all(refused.count(options) == 1 for options in refused)
-
-
-def test_a_leg_that_fails_on_the_way_up_ends_its_trial() -> None:
-    def fail_once(ask: Probe, of: Capacity) -> Probe:
-        higher = ask.trial == 1 and ask.target_qps > 80 * 1.1
-        return ask if higher else probe(ask, of)
-
-    first = [one.valid for one in search(capacity, answer=fail_once) if one.trial == 1]
-    assert first[-1] is None
-    assert all(first[:-1])
 
 
 def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
@@ -283,10 +233,3 @@ def test_first_each_option_alone_then_the_sampler() -> None:
     ]
     better = search(lambda options: 80.0 + 10 * len(options))
     assert settings_tried(better)[2] == {"data_parallel_size": 2, "admission": "deadline"}
-
-
-def test_the_sampler_follows_the_scores() -> None:
-    """Of many settings, those that share values with the good ones are asked for: more often than one in five."""
-    probes = search(lambda options: 160.0 if options.get("max_num_seqs") == 64 else 80.0)
-    drawn_ones = settings_tried(probes)[6:]
-    assert sum(one.get("max_num_seqs") == 64 for one in drawn_ones) > len(drawn_ones) / 3

@@ -87,59 +87,41 @@ def test_each_kind_is_described() -> None:
         assert Fault.parse(f"{kind}@12") == Fault(kind, 12)
 
 
-@pytest.mark.parametrize("text", ["", "explode", "Die", "die@-1", "die@1.5", "die@x", "@3"])
-def test_unknown_faults(text: str) -> None:
-    with pytest.raises(InputError) as refused:
-        Fault.parse(text)
-    assert refused.value.message.startswith(f"--dummy-fault {text}: ")
+GOOD = ["first", "done"]
 
 
-def test_start() -> None:
+@pytest.mark.parametrize(
+    ("faults", "kinds"),
+    [
+        (["fail@1"], [GOOD, ["failed"]]),
+        (["die@1"], [[], [], []]),
+        (["swallow@1"], [GOOD, []]),
+        (["twice"], [["first", "done", "done"]]),
+        (["empty"], [["done"]]),
+        (["empty@1", "swallow@2"], [GOOD, ["done"], []]),
+        (["raise@3"], [GOOD]),
+    ],
+    ids=str,
+)
+def test_what_a_fault_makes_of_queries(faults: list[str], kinds: list[list[str]]) -> None:
+    engine = faulty(*faults)
+    sinks = serve(engine, *[PROMPT] * len(kinds))
+    assert [[kind for kind, _ in sink.events] for sink in sinks] == kinds
+    for sink, expected in zip(sinks, kinds, strict=True):
+        if expected == ["failed"]:
+            assert "query 1 failed" in str(sink.events[0][1])
+        if expected == ["done"]:
+            assert sink.events == [("done", ([], "stop", 0))]
+    if "die@1" in faults:
+        with pytest.raises(ExecutionError, match="died"):
+            engine.check_alive()
+
+
+def test_faults_that_raise() -> None:
     with pytest.raises(SetupError, match="not to start"):
         asyncio.run(faulty("start").start())
-
-
-def test_raise_at_the_named_query_only() -> None:
     with pytest.raises(RuntimeError, match="raised at query 1"):
         serve(faulty("raise@1"), PROMPT, PROMPT)
-    (sink,) = serve(faulty("raise@1"), PROMPT)
-    assert [kind for kind, _ in sink.events] == ["first", "done"]
-
-
-def test_fail() -> None:
-    good, bad = serve(faulty("fail@1"), PROMPT, PROMPT)
-    assert [kind for kind, _ in good.events] == ["first", "done"]
-    ((kind, error),) = bad.events
-    assert kind == "failed"
-    assert "query 1 failed" in str(error)
-
-
-def test_die() -> None:
-    engine = faulty("die@1")
-    sinks = serve(engine, PROMPT, PROMPT, PROMPT)
-    assert [sink.events for sink in sinks] == [[], [], []]
-    with pytest.raises(ExecutionError, match="died"):
-        engine.check_alive()
-
-
-def test_swallow() -> None:
-    good, bad = serve(faulty("swallow@1"), PROMPT, PROMPT)
-    assert len(good.events) == 2
-    assert bad.events == []
-
-
-def test_twice() -> None:
-    (sink,) = serve(faulty("twice"), PROMPT)
-    assert [kind for kind, _ in sink.events].count("done") == 2
-
-
-def test_empty() -> None:
-    (sink,) = serve(faulty("empty"), PROMPT)
-    assert sink.events == [("done", ([], "stop", 0))]
-
-
-def test_several_faults() -> None:
-    good, empty, swallowed = serve(faulty("empty@1", "swallow@2"), PROMPT, PROMPT, PROMPT)
-    assert len(good.events) == 2
-    assert empty.events == [("done", ([], "stop", 0))]
-    assert swallowed.events == []
+    for text in ("", "Die", "die@-1", "die@1.5", "@3"):
+        with pytest.raises(InputError, match=f"^--dummy-fault {text}: "):
+            Fault.parse(text)

@@ -11,25 +11,8 @@ from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
 from sut.engine import Request
 from sut.vllm.engine import VllmEngine
+from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
-
-
-class Told:
-    """A sink that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.first: list[int] = []
-        self.complete_with: tuple[list[int], str, int] | None = None
-        self.error: BaseException | None = None
-
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.first.append(token_id)
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.complete_with = (token_ids, finish_reason, cached_tokens)
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        self.error = error
 
 
 class StandIn:
@@ -51,8 +34,8 @@ class StandIn:
             raise self.error
 
 
-def answered(llm: StandIn, *, stream: bool = True, priority: int = 0) -> Told:
-    told = Told()
+def answered(llm: StandIn, *, stream: bool = True, priority: int = 0) -> FakeSink:
+    told = FakeSink()
     engine = VllmEngine("no model", {}, SAMPLING, stream_first_token=stream)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
     request = Request(told, [5, 6, 7])
@@ -75,20 +58,19 @@ def test_a_query_is_asked_for_with_its_ids_and_priority(priority: int) -> None:
 
 def test_the_first_token_is_told_once_and_the_answer_is_whole() -> None:
     told = answered(StandIn([[], [1], [2, 3]]))
-    assert told.first == [1]
-    assert told.complete_with == ([1, 2, 3], "length", 0)
+    assert told.events == [("first", 1), ("done", ([1, 2, 3], "length", 0))]
 
 
 def test_offline_tells_no_first_token() -> None:
     told = answered(StandIn([[1, 2, 3]]), stream=False)
-    assert told.first == []
-    assert told.complete_with == ([1, 2, 3], "length", 0)
+    assert told.events == [("done", ([1, 2, 3], "length", 0))]
 
 
 def test_a_failure_reaches_the_sink() -> None:
     told = answered(StandIn([[1]], ValueError("prompt too long")))
-    assert isinstance(told.error, ExecutionError)
-    assert "ValueError: prompt too long" in told.error.message
+    error = dict(told.events)["failed"]
+    assert isinstance(error, ExecutionError)
+    assert "ValueError: prompt too long" in error.message
 
 
 def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
@@ -98,7 +80,7 @@ def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
 
     async def run(*numbers: int) -> list[dict[str, Any]]:
         for number in numbers:
-            engine.submit(Request(Told(), [5], seq=number))
+            engine.submit(Request(FakeSink(), [5], seq=number))
         await asyncio.gather(*engine._tasks)
         return (await engine.observed()).engines
 
