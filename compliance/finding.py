@@ -8,6 +8,8 @@ Sources:
   [rules]    mlcommons/inference_policies, inference_rules.adoc; [submission] its submission_rules.adoc
   [checker]  mlcommons/inference commit b66003e1, tools/submission/submission_checker, file.function
   [loadgen]  LoadGen 6.0.17: what it writes, so what an unchanged log looks like
+  [endpoints] MLPerf Endpoints: mlcommons/endpoints_policies 00135a0, endpoints_rules.md, and its checker, the package
+             endpoints-submission-cli 1.5.3.0, both by the rules' §
   [ours]     follows from what a result claims; the official checker does not look at it
 """
 

@@ -125,10 +125,33 @@ class _EarlyStopping(_Read):
     enabled: bool = True
 
 
+class _WarmUp(_Read):
+    enabled: bool = False
+    n_requests: Count | None = None
+    salt: bool = False
+    drain: bool = False
+
+
+class _Drain(_Read):
+    performance_timeout_s: Number | None = None
+
+
 class _Settings(_Read):
     load_pattern: LoadPattern = LoadPattern()
     runtime: _Runtime = _Runtime()
     early_stopping: _EarlyStopping = _EarlyStopping()
+    warmup: _WarmUp = _WarmUp()
+    drain: _Drain = _Drain()
+
+
+class Audit(_Read):
+    """The audit that followed the run."""
+
+    test: str
+    samples: Count
+    audit_samples: Count | None = None
+    sample_index: Count = 0
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.1
 
 
 class _ModelParams(_Read):
@@ -145,6 +168,7 @@ class Config(_Read):
     type: str = ""
     model_params: _ModelParams = _ModelParams()
     settings: _Settings = _Settings()
+    audit: Audit | None = None
 
     @property
     def streaming(self) -> bool | None:
