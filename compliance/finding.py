@@ -4,13 +4,7 @@ A rule is declared once, at the function that decides it: id, severity, source, 
 rounds choose among rules by id and kind; they never give one another name. Programs look at `rule`, `severity` and
 `numbers`; the texts are for people, and nothing depends on their wording.
 
-Sources:
-  [rules]    mlcommons/inference_policies, inference_rules.adoc; [submission] its submission_rules.adoc
-  [checker]  mlcommons/inference commit b66003e1, tools/submission/submission_checker, file.function
-  [loadgen]  LoadGen 6.0.17: what it writes, so what an unchanged log looks like
-  [endpoints] MLPerf Endpoints: mlcommons/endpoints_policies 00135a0, endpoints_rules.md, and its checker, the package
-             endpoints-submission-cli 1.5.3.0, both by the rules' §
-  [ours]     follows from what a result claims; the official checker does not look at it
+Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or here (runs/).
 """
 
 import pkgutil
@@ -41,6 +35,16 @@ Row = tuple[str, Worth, str, str, str]  # id, severity, source, summary, fix
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
 OURS = "[ours]"
+_INFERENCE = "mlcommons/inference b66003e1, "
+SOURCES = {
+    "[rules]": "mlcommons/inference_policies, inference_rules.adoc: ",
+    "[submission]": "mlcommons/policies, submission_rules.adoc: ",
+    "[checker]": f"{_INFERENCE}tools/submission/submission_checker: ",
+    "[loadgen]": "LoadGen 6.0.17, what it writes, so what an unchanged log looks like: ",
+    "[endpoints]": "MLPerf Endpoints, mlcommons/endpoints_policies 00135a0, endpoints_rules.md, and its checker, the "
+    "package endpoints-submission-cli 1.5.3.0: ",
+    OURS: "a rule of ours: it follows from what a result claims, and the official checker does not look at it",
+}
 AUDIT_AGAIN = "correct the system and run the audit again"
 RERUN = "run the leg again and submit LoadGen's own logs"
 _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "note", "pass": "pass"}
@@ -61,6 +65,14 @@ class Rule:
     summary: str  # the rule in a few words
     fix: str  # what to do about a breach
     decide: Callable[..., Any] | None = field(default=None, compare=False)  # what decides it
+
+    @property
+    def source_in_full(self) -> str:
+        """With the repository and the file that the mark stands for."""
+        mark, _, section = self.source.partition(" ")
+        if mark in SOURCES:
+            return (SOURCES[mark] + section).rstrip(": ")
+        return self.source if self.source.startswith("runs/") else _INFERENCE + self.source
 
 
 RULES: dict[str, Rule] = {}  # of the modules that are imported
@@ -177,10 +189,11 @@ class Finding:
             "text": self.text,
             "found": self.found,
             "expected": self.required,
-            "file": " and ".join(map(str, self.files)),
+            "file": str(self.files[0]) if self.files else "",
+            "files": [str(path) for path in self.files],
             "line": self.line,
             "numbers": orjson.loads(plain),
-            "source": rule.source,
+            "source": rule.source_in_full,
             "fix": self.fix or rule.fix,
         }
 

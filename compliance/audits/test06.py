@@ -106,14 +106,14 @@ class OfficialTest06(AuditTest):
 @decides(
     "audit",
     ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as asked for", AUDIT_AGAIN),
-    ("test06-ids", "error", "[rules] TEST06", "answers are whole token ids", AUDIT_AGAIN),
+    ("test06-ids", "error", OURS, "answers are whole token ids", AUDIT_AGAIN),
     ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed", AUDIT_AGAIN),
-    ("test06-token-count", "error", "[rules] TEST06: token counts", "as many tokens are counted as given", AUDIT_AGAIN),
-    ("test06-first-token", "error", "[rules] TEST06: first token", "the first token is the answer's", AUDIT_AGAIN),
+    ("test06-token-count", "error", "compliance/TEST06/README.md", "as many tokens are counted as given", AUDIT_AGAIN),
+    ("test06-first-token", "error", "compliance/TEST06/README.md", "the first token is the answer's", AUDIT_AGAIN),
     ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id", AUDIT_AGAIN),
     ("test06-special-ids", "error", OURS, "no answer has other special ids", AUDIT_AGAIN),
-    ("test06-end-once", "error", "[rules] TEST06: end of sequence", "an answer ends once", AUDIT_AGAIN),
-    ("test06-end-last", "error", "[rules] TEST06: end of sequence", "nothing follows the end", AUDIT_AGAIN),
+    ("test06-end-once", "error", "compliance/TEST06/README.md", "an answer ends once", AUDIT_AGAIN),
+    ("test06-end-last", "error", OURS, "nothing follows the end", AUDIT_AGAIN),
 )  # fmt: skip
 def judge_entries(
     entries: Sequence[AccuracyEntry],
@@ -157,10 +157,10 @@ def judge_entries(
             "test06-length": "" if MIN_TOKENS_LOADGEN_ACCEPTS <= count <= most else f"{count}",
             "test06-token-count": "" if entry.token_count == count else f"{entry.token_count} for {count} ids",
             "test06-first-token": _first_token_problem(entry, ids, dtype, needs_first),
-            "test06-begin": f"at {begin[0]}" if len(begin) else "",
-            "test06-special-ids": f"{ids[other[0]]} at {other[0]}" if len(other) else "",
+            "test06-begin": _first_of(begin, ids),
+            "test06-special-ids": _first_of(other, ids),
             "test06-end-once": f"{len(stop)} times" if len(stop) > 1 else "",
-            "test06-end-last": f"at {stop[0]} of {count}" if np.any(stop < count - 1) else "",
+            "test06-end-last": _first_of(stop, ids) if np.any(stop < count - 1) else "",
         }
         for rule, fault in faults.items():
             if fault:
@@ -169,26 +169,28 @@ def judge_entries(
     span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
     longest = f"to {max_tokens}" if max_tokens else "or more"
     first = "a record" if needs_first else "none in Offline, or"
-    rows = [  # rule, its name here, what is said of answers that all keep it, what is required
-        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", f"{dtype.name} ids of at least 0"),
-        ("test06-length", "length", span, f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
-        ("test06-token-count", "token count", "", "as many as there are ids"),
-        ("test06-first-token", "first token", "", f"{first} equal to the answer's start"),
-        ("test06-begin", "begin-of-sequence id", "", f"no {_listed(begins.tolist())}"),
-        ("test06-special-ids", "other special ids", "",
+    ends = _listed(stops.tolist())
+    rows = [  # rule, its name here, what is said of answers that all keep it, of those that do not, what is required
+        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", "are no whole ids",
+         f"{dtype.name} ids of at least 0"),
+        ("test06-length", "length", span, "have another length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
+        ("test06-token-count", "token count", "", "were counted otherwise", "as many as there are ids"),
+        ("test06-first-token", "first token", "", "have another one", f"{first} equal to the answer's start"),
+        ("test06-begin", "begin-of-sequence id", "", "have one", f"no {_listed(begins.tolist())}"),
+        ("test06-special-ids", "other special ids", "", "have one",
          f"none of the tokenizer's {len(others)} special ids but those that end"),
-        ("test06-end-once", "end-of-sequence id once", "", f"at most one of {_listed(stops.tolist())}"),
-        ("test06-end-last", "end-of-sequence id last", "", "nothing after it"),
+        ("test06-end-once", "end-of-sequence id once", "", "end more than once", f"at most one of {ends}"),
+        ("test06-end-last", "end-of-sequence id last", "", "go on after it", f"nothing after {ends}"),
     ]  # fmt: skip
     name = "number of logged answers"
     checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
-    for rule, name, kept, required in rows:
+    for rule, name, kept, broken, required in rows:
         if rule == "test06-special-ids" and not len(others):
             continue
-        found, bad = kept or f"all {total} answers do", wrong[rule]
+        found, bad = kept or f"all {total} answers keep it", wrong[rule]
         if bad:
             more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
-            found = f"{len(bad)} of {total} answers do not ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})"
+            found = f"{len(bad)} of {total} answers {broken} ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})"
         checks.append(applied(rule, name, not bad and total > 0, found, required, answers=len(bad)))
     if shared := shared_answers(answers):
         checks.append(shared)
@@ -265,6 +267,10 @@ def _places_of(wanted: Ids, ids: Ids) -> Ids:
         return np.empty(0, np.int64)
     nearest = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
     return np.flatnonzero(wanted[nearest] == ids)
+
+
+def _first_of(places: Ids, ids: Ids) -> str:
+    return f"id {places[0] + 1} of {len(ids)} is {ids[places[0]]}" if len(places) else ""
 
 
 def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], needed: bool) -> str:

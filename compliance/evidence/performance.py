@@ -10,7 +10,7 @@ from compliance.evidence.logged_answers import as_recorded
 from compliance.evidence.official_rules import official_rules
 from compliance.evidence.plausibility import performance_plausible
 from compliance.evidence.whole_record import record_findings
-from compliance.finding import RERUN, Finding, applied, decides, fail
+from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.numbers import Numbers
@@ -70,9 +70,9 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
     "result",
     ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
      "see `main.py verify` for the reason, correct user.conf and run the leg again"),
-    ("perf-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
-     "remove audit.config and run the leg again"),
-    ("perf-cut-short", "error", "[rules] a run is not cut short", "no max_duration and no max_query_count",
+    ("perf-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
+     "no audit settings in a normal run", "remove audit.config and run the leg again"),
+    ("perf-cut-short", "error", OURS, "no max_duration and no max_query_count",
      "remove the setting and run the leg again"),
 )  # fmt: skip
 def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:

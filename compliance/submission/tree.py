@@ -44,7 +44,7 @@ declare(
     ),
 )  # fmt: skip
 
-MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference_policies, submission_rules.adoc: files are below 50 MB]
+MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
 # A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"

@@ -120,9 +120,7 @@ def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEn
         return None
 
 
-@decides(
-    "tree", ("audit-answers", "error", "[rules] TEST06", "each query has one logged answer", "run the audit again")
-)
+@decides("tree", ("audit-answers", "error", OURS, "each query has one logged answer", "run the audit again"))
 def _check_entries(
     result: Result, benchmark: Benchmark, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
 ) -> None:

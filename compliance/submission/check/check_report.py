@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from compliance.finding import Finding, Severity
+from compliance.submission.check.causes import SELECTION, WEIGHTS, Cause
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.findings import in_order, place_of, shortened
 from compliance.submission.check.official_checker import OfficialResult
@@ -18,27 +19,26 @@ from runs.wording import counted
 
 SHOWN_MESSAGES = 30
 MOST_PRINTED = 2000  # findings, errors first; to print takes longer than to find
-MOST_ROWS = 200  # of the table
+MOST_HEAD = 30  # lines before the details
+MOST_EXAMPLE = 240  # characters of a place, and of a sentence
+MOST_LISTED = 12  # further causes of one weight, by name
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
-    """A compact list: what is wrong, by where it lies."""
-    shown = checked.findings
+    """What matters first, then what is wrong by where it lies."""
+    for text, style in head(checked):
+        _line(console, text, style)
+    shown = [one.finding for one in checked.told if one.cause != SELECTION]
+    folded = len(checked.findings) - len(shown)
     if len(shown) > MOST_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MOST_PRINTED])
     for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
             _print_finding(console, finding, where)
-    if unshown := len(checked.findings) - len(shown):
+    if unshown := len(checked.findings) - folded - len(shown):
         _line(console, f"{counted(unshown, 'more finding')}: --json has all")
-    systems = {(place.division, place.organisation, place.system) for place in checked.places}
-    errors, warnings = len(checked.of("error")), len(checked.of("warning"))
-    said = (
-        f"{counted(len(checked.places), 'scenario')} of {counted(len(systems), 'system')}, round {checked.tree.round}"
-    )
-    _line(console, f"{said}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if checked.not_judged:
         text = f"{counted(len(checked.not_judged), 'scenario')} not judged by every rule"
         _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
@@ -53,18 +53,56 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
 
 
+def head(checked: Checked) -> Iterator[tuple[str, str]]:
+    """At most MOST_HEAD lines, each with its style: what was judged, then causes by weight, each with an example."""
+    systems = {(place.division, place.organisation, place.system) for place in checked.places}
+    said = [counted(len(checked.places), "result"), counted(len(systems), "system")]
+    said.append(counted(len({place.organisation for place in checked.places}), "submitter"))
+    errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
+    yield f"{' of '.join(said)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
+    told = [cause for cause in checked.causes if cause.name != SELECTION]
+    for cause in checked.causes:
+        if cause.name == SELECTION:
+            rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
+            yield f"looks like a selection: no submitter has any code; folded, --json has them: {rules}", ""
+    by_weight = [[cause for cause in told if cause.weight == weight] for weight in range(len(WEIGHTS))]
+    for (weight, found), most in zip(enumerate(by_weight), _room(by_weight), strict=True):
+        if found:
+            yield f"{WEIGHTS[weight]}:", "bold"
+        for cause in found[:most]:
+            yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
+            example = cause.example
+            told_why = example.found if example.required == example.known.summary else example.sentence
+            yield f"    e.g. {_short(example.where)}: {_short(told_why)}", ""
+        if rest := found[most:]:
+            listed = [f"{cause.name} ({len(cause.results or cause.told)})" for cause in rest[:MOST_LISTED]]
+            more = f", {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
+            yield f"  also {', '.join(listed)}{more}", ""
+
+
+def _room(by_weight: list[list[Cause]]) -> list[int]:
+    """How many causes of each weight are told with an example: one, and more as long as there are lines, in turns."""
+    most = [min(1, len(found)) for found in by_weight]
+    free = MOST_HEAD - 2 - sum(2 * bool(found) for found in by_weight) - 2 * sum(most)
+    while free >= 2 and any(count < len(found) for count, found in zip(most, by_weight, strict=True)):
+        for weight, found in enumerate(by_weight):
+            if free >= 2 and most[weight] < len(found):
+                most[weight] += 1
+                free -= 2
+    return most
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_EXAMPLE else text[:MOST_EXAMPLE] + "..."
+
+
 def _print_table(checked: Checked, console: Console) -> None:
-    """How many findings of which rule each organisation has: the gravest first, then the most frequent."""
-    counts = Counter((finding.severity, _organisation(place_of(finding)), finding.rule) for finding in checked.findings)
-    _line(console, "by organisation and rule:", "bold")
-    rows = sorted(counts.items(), key=lambda row: (row[0][0] != "error", -row[1], row[0]))
-    for (severity, organisation, rule_id), count in rows[:MOST_ROWS]:
-        _line(console, f"  {count:>5}  {severity:<8}{organisation:<32}  {rule_id}")
-
-
-def _organisation(file: str) -> str:
-    parts = file.split("/")
-    return parts[1] if len(parts) > 1 else "."
+    """How many findings of which weight each submitter has."""
+    counts = Counter((one.subject[1], checked.weights[one.cause]) for one in checked.told if len(one.subject) > 1)
+    _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(WEIGHTS, 1)), "bold")
+    for organisation in sorted({organisation for organisation, _ in counts}):
+        cells = (counts[organisation, weight] or "" for weight in range(len(WEIGHTS)))
+        _line(console, f"  {organisation:<32}" + "".join(f"{cell:>6}" for cell in cells))
 
 
 def _heading(file: str) -> str:
@@ -74,8 +112,8 @@ def _heading(file: str) -> str:
 
 
 def _print_finding(console: Console, finding: Finding, where: str) -> None:
-    inside = place_of(finding).removeprefix(where).lstrip("/")
-    told = replace(finding, files=(Path(inside),) if inside else ())
+    inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
+    told = replace(finding, files=tuple(map(Path, inside)) if inside[0] else ())
     text = Text(f"  {told.line_with_place}")
     text.stylize(_COLOURS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)

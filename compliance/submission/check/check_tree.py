@@ -3,16 +3,19 @@
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from compliance.finding import OURS, decides
 from compliance.signoff.signoff_verdict import SignOff
+from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, Told, causes, tell
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.findings import Findings, in_order
 from compliance.submission.check.layout import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.check.legs import INFERRED
+from compliance.submission.check.lines import located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
@@ -81,9 +84,45 @@ class Checked(Verdict):
         refused = self.official is not None and not self.official.ok
         return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
 
+    @cached_property
+    def told(self) -> list[Told]:
+        """Each finding with its subject and its cause."""
+        return tell(self.tree, self.places, self.findings)
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """What is behind the findings, the gravest first."""
+        return causes(self.told)
+
+    @cached_property
+    def weights(self) -> dict[str, int]:
+        """The weight of each cause, by its name."""
+        return {one.name: one.weight for one in self.causes}
+
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         official, signed = self.official, self.signed
         return super().record(strict=strict) | {
+            "findings": [
+                {
+                    **dict.fromkeys(SUBJECT),
+                    **dict(zip(SUBJECT, one.subject, strict=False)),
+                    "cause": one.cause,
+                    **one.finding.as_json(),
+                }
+                for one in self.told
+            ],
+            "causes": [
+                {
+                    "cause": one.name,
+                    "weight": WEIGHTS[one.weight],
+                    "summary": one.summary,
+                    "rules": dict(one.rules),
+                    "findings": len(one.told),
+                    "results": one.results,
+                    "submitters": one.submitters,
+                }
+                for one in self.causes
+            ],
             "tree": str(self.tree.root),
             "round": self.tree.round.name,
             "strict": strict,
@@ -125,7 +164,7 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     check_models(tree, found, findings)
     outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings)
-    every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
+    every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
     not_judged = {str(outcome.place): outcome.not_judged for outcome in outcomes if outcome.not_judged}
     return Checked(tree, found, findings=in_order(every), not_judged=not_judged)
 

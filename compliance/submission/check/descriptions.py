@@ -58,7 +58,7 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model
 @decides(
     "tree",
     ("tree-no-results", "error", "[checker] loader.Loader.load", "a submitter has results", "add results/"),
-    ("system-unused", "warning", "[checker] old checker, check of systems", "each description has results",
+    ("system-unused", "warning", "tools/submission/submission_checker_old.py:2833", "each description has results",
      "remove it, or add its results"),
 )  # fmt: skip
 def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
@@ -67,7 +67,7 @@ def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
         results = tree.results(division, organisation)
         systems = subfolders(results)
         if not systems:
-            findings.add("tree-no-results", results, "no result lies there")
+            findings.add("tree-no-results", results, "it holds no result")
         for system in systems:
             _check_system(tree, division, organisation, system, findings)
     for path in contents.files:

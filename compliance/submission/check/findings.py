@@ -3,7 +3,8 @@ more than is sensible, never an exception."""
 
 import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,23 @@ class Findings:
         expected: str = "",
         fix: str = "",
         severity: Severity | None = None,
+        beside: Sequence[Path] = (),
+        line: int | None = None,
     ) -> None:
-        """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given."""
+        """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given.
+
+        Args:
+            beside: other files that it is between.
+            line: in the first file.
+        """
         told = severity or find_rule(rule_id).severity
         self._of_a_rule[rule_id, told] += 1
         if self._of_a_rule[rule_id, told] > MOST_OF_A_RULE:
             return
         self._alike[rule_id, told, path.parent] += 1
         if self._alike[rule_id, told, path.parent] <= MOST_ALIKE:
-            self._kept.append(self._finding(rule_id, told, path, found, expected, fix))
+            one = self._finding(rule_id, told, path, found, expected, fix)
+            self._kept.append(replace(one, files=one.files + tuple(Path(self.name(it)) for it in beside), line=line))
 
     def _finding(
         self, rule_id: str, severity: Severity, path: Path, found: str, expected: str = "", fix: str = ""
@@ -118,7 +127,8 @@ def is_safe(folder: Path) -> bool:
 def read_bytes(path: Path, findings: Findings, rule_id: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
     """The content of a small file; None with a finding where there is none."""
     if not is_regular(path):
-        findings.add(rule_id, path, "there is no such file" if not path.is_symlink() else "it is a symbolic link")
+        found = "it is a symbolic link" if path.is_symlink() else "there is no such file"
+        findings.add(rule_id, path, found, "the file itself", "put the file there")
         return None
     try:
         with path.open("rb") as stream:

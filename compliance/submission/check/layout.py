@@ -47,7 +47,8 @@ class Contents:
 
 @decides(
     "tree",
-    ("tree-symlink", "error", "[submission] no symbolic links", "no symbolic links", "put the file itself there"),
+    ("tree-symlink", "error", "tools/submission/repository_checks.sh", "no symbolic links",
+     "put the file itself there"),
     ("tree-special", "error", OURS, "only files and directories", "remove it"),
 )  # fmt: skip
 def walk(root: Path, findings: Findings) -> Contents:
@@ -91,9 +92,9 @@ def walk(root: Path, findings: Findings) -> Contents:
 
 @decides(
     "tree",
-    ("tree-size", "error", "[submission] files below 50 MB", "no file above 50 MB", "leave the file out"),
-    ("tree-dot-file", "warning", "[submission] repository checks", "no dot files", "remove it"),
-    ("tree-name", "warning", "[submission] repository checks", "plain names without spaces", "rename it"),
+    ("tree-size", "error", "tools/submission/repository_checks.sh", "no file above 50 MB", "leave the file out"),
+    ("tree-dot-file", "warning", "tools/submission/repository_checks.sh", "no dot files", "remove it"),
+    ("tree-name", "warning", "tools/submission/repository_checks.sh", "plain names without spaces", "rename it"),
 )  # fmt: skip
 def check_names(contents: Contents, findings: Findings) -> None:
     """Names and sizes that no submission may have."""
@@ -154,8 +155,10 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             fix = f"rename it to {same}"
             findings.add("tree-case", path, name, same, fix, severity="warning" if accepted else None)
         elif not (is_file and len(above) <= 2 and name.lower().startswith(_DOCUMENTS)):
-            wanted = ", ".join(sorted(allowed)) or "nothing of this kind"
-            findings.add("tree-unknown", path, f"{name} is not expected here", wanted)
+            wanted = (
+                f"one of the {len(allowed)} names of the layout" if len(allowed) > 3 else ", ".join(sorted(allowed))
+            )
+            findings.add("tree-unknown", path, f"{name} is not expected here", wanted or "nothing of this kind")
 
 
 def is_document(name: PurePath) -> bool:

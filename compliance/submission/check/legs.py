@@ -132,7 +132,7 @@ def _without_root(sentence: str, path: Path) -> str:
 def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunDir, findings: Findings) -> None:
     """What one of verify's judges finds and is asked in this division; a finding where the files allow no verdict.
 
-    A contradiction is told at every file that it is between: any of them may be the changed one.
+    A contradiction is between files, any of which may be the changed one, and is told once.
     """
     try:
         judged = list(judge())
@@ -149,8 +149,8 @@ def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunD
             continue
         contradicts = found.kind == "contradiction"
         said = _without_root(found.sentence if contradicts else f"{found.text}: {found.found}", run.detail)
-        for path in found.files if contradicts else (run.detail,):
-            findings.add(found.rule, path, said, found.required, severity=found.severity)
+        first, *beside = found.files if contradicts else (run.detail,)
+        findings.add(found.rule, first, said, found.required, severity=found.severity, beside=beside, line=found.line)
 
 
 def is_asked(rule_id: str, division: str) -> bool:
@@ -228,15 +228,15 @@ def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
     """LoadGen logged an error."""
     if detail.error_count:
         first = detail.errors[0]
-        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
-        result.findings.add(rule_id, detail.path, said, "none")
+        said = f"{detail.error_count} error records, the first: {first}"
+        result.findings.add(rule_id, detail.path, said, "none", line=first.line_number)
 
 
 @decides(
     "tree",
-    ("user-conf-differs", "error", "[rules] user.conf is what the run was made with",
+    ("user-conf-differs", "error", OURS,
      "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
-    ("user-conf-absent", "warning", "[rules] user.conf is what the run was made with",
+    ("user-conf-absent", "warning", OURS,
      "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
 )  # fmt: skip
 def check_user_conf(result: Result, detail: DetailLog) -> None:
@@ -260,8 +260,8 @@ def check_user_conf(result: Result, detail: DetailLog) -> None:
             said = f"no line sets {detail.scenario} {found.key}"
             result.findings.add("user-conf-absent", path, said, wanted)
         else:
-            said = f"line {found.line.line}: {found.line.name} = {found.line.value}"
-            result.findings.add("user-conf-differs", path, said, wanted)
+            said, line = f"{found.line.name} = {found.line.value}", found.line.line
+            result.findings.add("user-conf-differs", path, said, wanted, line=line)
 
 
 @decides(
@@ -275,18 +275,17 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None
     for key in _IDENTITY if legs else ():
         texts = [str(leg.identity.get(key)) for leg in legs]
         counts = Counter(texts).most_common()
-        # The odd one is named; where nothing tells which that is, as of two, each is.
+        # The odd one is named; where nothing tells which that is, as of two, the later one.
         tied = len(counts) > 1 and counts[0][1] == counts[1][1]
         for leg, text in zip(legs, texts, strict=True):
             other = next((one for one, value in zip(legs, texts, strict=True) if value != text), None)
-            if other is None or (text == counts[0][0] and not tied):
+            if other is None or text == (texts[0] if tied else counts[0][0]):
                 continue
-            if not tied:
-                other = legs[texts.index(counts[0][0])]
+            other = legs[0] if tied else legs[texts.index(counts[0][0])]
             mine, theirs = leg.identity.get(key), other.identity.get(key)
             found = f"{key} of the {leg.name} leg is {_short(mine, theirs)}"
             wanted = f"{_short(theirs, mine)}, as in the {other.name} leg"
-            findings.add("log-config", leg.detail, found, wanted)
+            findings.add("log-config", leg.detail, found, wanted, beside=[other.detail])
     for leg in legs[1:]:
         begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
         days = 0 if begin is None or later is None else (later - begin).days

@@ -28,6 +28,7 @@ from compliance.submission.check.legs import (
     note_judged,
     read_log,
 )
+from compliance.submission.check.lines import located
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
@@ -97,7 +98,9 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
         check_one_configuration([leg for leg in legs if leg.identity], findings)
     if _tells_of_power(tree, place):
         not_judged.append(_POWER)
-    return ScenarioOutcome(place, findings.items, legs, result.scenario if result else None, not_judged)
+    return ScenarioOutcome(
+        place, located(tree.root, findings.items), legs, result.scenario if result else None, not_judged
+    )
 
 
 @decides(
@@ -195,8 +198,8 @@ def _check_name(result: Result, detail: DetailLog) -> None:
 
 @decides(
     "tree",
-    ("accuracy-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
-     "remove audit.config and run the leg again"),
+    ("accuracy-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
+     "no audit settings in a normal run", "remove audit.config and run the leg again"),
 )  # fmt: skip
 def _check_accuracy(result: Result) -> ComparedLeg | None:
     """Judge the accuracy leg; gives back what other legs are compared with, if its log can be read."""
@@ -246,8 +249,8 @@ def _check_text(path: Path, benchmark: Benchmark, result: Result) -> tuple[bool,
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
         if _NUMPY.search(line):
-            said = f"line {number} has NumPy's form of a number: {line.strip()}"
-            findings.add("accuracy-text", path, said, "plain numbers; the checker cannot read others")
+            said = f"NumPy's form of a number: {line.strip()}"
+            findings.add("accuracy-text", path, said, "plain numbers; the checker cannot read others", line=number)
     metric = metric_of(benchmark)
     readable = True
     for form in metric.forms:

@@ -78,7 +78,7 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
     code, text = run(tree.root)
     assert code is ExitCode.NEGATIVE
     assert "FAIL scenario-file" in text
-    assert "tree-dot-file" not in text
+    assert "warning tree-dot-file" not in text
     assert "1 more finding: --json has all" in text
 
 

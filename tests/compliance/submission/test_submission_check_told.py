@@ -1,0 +1,135 @@
+"""What `check` tells first: causes by weight, each once; subjects and causes of findings; selections."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from compliance.finding import RULES, SOURCES, Finding, all_rules, fail, find_rule
+from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
+from compliance.submission.check.check_report import MOST_HEAD, head, print_report
+from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.lines import located, shown_lines
+from compliance.submission.tree import Place, Tree
+from runs.rounds import ROUNDS
+
+ONE, TWO, OTHER = (
+    Place("closed", who, system, "llama3.1-8b", "Offline") for who, system in (("Org", "a"), ("Org", "b"), ("Us", "c"))
+)
+
+
+def in_place(tree: Tree, place: Place, rule: str, name: str = "performance/run_1/mlperf_log_detail.txt") -> Finding:
+    return fail(rule, f"what was found of {rule}", (tree.scenario(place) / name).relative_to(tree.root))
+
+
+def checked_of(root: Path, *found: tuple[Place, str]) -> Checked:
+    tree, places = Tree(root, ROUNDS["v6.0"]), [ONE, TWO, OTHER]
+    for place in places:
+        tree.scenario(place).mkdir(parents=True, exist_ok=True)
+    return Checked(tree, places, findings=[in_place(tree, *one) for one in found])
+
+
+def test_every_rule_has_a_weight_and_a_source_that_can_be_found() -> None:
+    weights = {rule.id: weight_of(rule) for rule in all_rules().values()}
+    told = {"log-summary": COPIES, "log-duplicate": COPIES, "audit-missing": AUDITS, "test06-count": AUDITS,
+            "perf-ttft": LIMITS, "user-conf-differs": SETTINGS, "log-config": SETTINGS, "log-missing": FILES,
+            "tree-unknown": FILES, "accuracy-target": LIMITS, "accuracy-size": FILES}  # fmt: skip
+    assert {rule: weights[rule] for rule in told} == told
+    for rule in RULES.values():
+        begins = ("mlcommons/", "LoadGen ", "MLPerf Endpoints", "a rule of ours", "runs/")
+        assert rule.source_in_full.startswith(begins)
+        assert "[" not in rule.source_in_full.partition(";")[0], rule.source
+    assert find_rule("tree-unknown").source_in_full == "mlcommons/policies, submission_rules.adoc: layout"
+    assert find_rule("log-config").source_in_full == SOURCES["[ours]"]
+
+
+def test_the_gravest_comes_first_and_each_cause_once(tmp_path: Path) -> None:
+    found = [(ONE, "tree-unknown"), (ONE, "user-conf-differs"), (ONE, "test06-count"), (TWO, "perf-ttft")]
+    found += [(ONE, "perf-output-tokens"), (OTHER, "perf-output-tokens"), (TWO, "log-summary")]
+    checked = checked_of(tmp_path, *found)
+    names = [cause.name for cause in checked.causes]
+    assert names == [
+        "log-summary",
+        "test06-count",
+        "perf-output-tokens",
+        "perf-ttft",
+        "user-conf-differs",
+        "tree-unknown",
+    ]
+    lines = [text for text, _ in head(checked)]
+    assert lines[0] == "3 results of 3 systems of 2 submitters, round v6.0: 7 errors, 0 warnings"
+    assert "log-summary" in lines[2]
+    assert sum("2 results of 2 submitters: perf-output-tokens" in line for line in lines) == 1
+
+
+def test_an_extra_token_is_one_cause_and_too_many_tokens_alone_another(tmp_path: Path) -> None:
+    of_one = [(ONE, "test06-begin"), (ONE, "test06-length"), (ONE, "perf-output-tokens"), (TWO, "test06-end-last")]
+    extra, alone = checked_of(tmp_path, *of_one, (OTHER, "perf-output-tokens")).causes
+    assert (extra.name, extra.results, len(extra.told)) == ("extra-token", [str(ONE), str(TWO)], 4)
+    assert (alone.name, alone.results) == ("perf-output-tokens", [str(OTHER)])
+
+
+def test_a_selection_is_told_once(tmp_path: Path) -> None:
+    checked = checked_of(tmp_path, (ONE, "log-missing"), (TWO, "log-summary"))
+    tree = checked.tree
+    sources = [fail("tree-source", "none", Path("closed", who, "src")) for who in ("Org", "Us")]
+    checked.findings = [*checked.findings, *sources]
+    assert [cause.name for cause in checked.causes] == ["log-summary", "selection"]
+    assert [cause.results for cause in checked.causes] == [[str(TWO)], [str(ONE)]]
+    assert checked.exit_code() == 1
+    out = io.StringIO()
+    print_report(checked, Console(file=out, width=200), strict=False)
+    assert "looks like a selection" in out.getvalue()
+    assert "FAIL log-missing" not in out.getvalue()
+    # A log that is there and damaged is no matter of the selection, and one submitter without code is none.
+    tree.performance(ONE).root.mkdir(parents=True)
+    tree.performance(ONE).detail.write_text("x")
+    again = Checked(tree, checked.places, findings=checked.findings)
+    assert "log-missing" in [cause.name for cause in again.causes]
+    fewer = Checked(tree, checked.places, findings=checked.findings[:-1])
+    assert "selection" not in [cause.name for cause in fewer.causes]
+
+
+def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
+    rules = [rule.id for rule in all_rules().values() if rule.kind in ("tree", "contradiction", "official", "audit")]
+    checked = checked_of(tmp_path, *((ONE, rule) for rule in rules))
+    lines = [text for text, _ in head(checked)]
+    assert len(lines) <= MOST_HEAD
+    assert sum(line.startswith("    e.g. ") for line in lines) >= 5
+
+
+@pytest.mark.parametrize(
+    ("file", "subject"),
+    [
+        ("closed/Org/results/a/llama3.1-8b/Offline/accuracy/accuracy.txt", "closed/Org/a/llama3.1-8b/Offline"),
+        ("closed/Org/results/a/llama3.1-8b", "closed/Org/a/llama3.1-8b"),
+        ("closed/Org/systems/a.json", "closed/Org/a"),
+        ("closed/Org/systems/unknown.json", "closed/Org"),
+        ("closed/stray.txt", "closed"),
+        (".", ""),
+    ],
+)
+def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> None:
+    checked = checked_of(tmp_path)
+    checked.findings = [fail("tree-unknown", "x", Path(file))]
+    assert "/".join(checked.told[0].subject) == subject
+    (told,) = checked.record()["findings"]
+    parts = [told[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
+    assert parts == [*filter(None, subject.split("/")), *[None] * (5 - len([*filter(None, subject.split("/"))]))]
+    assert (told["file"], told["files"], told["cause"]) == (file, [file], "tree-unknown")
+
+
+def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
+    (tmp_path / "summary.txt").write_text("one\nmin_duration (ms): 0\x1b\n")
+    (tmp_path / "detail.txt").write_text(':::MLLOG {"key": "a"}\n:::MLLOG {"key": "min_duration", "value": 1}\n')
+    found = Finding("log-summary", "error", "", (Path("summary.txt"), Path("detail.txt")), found="min_duration differs")
+    (told,) = located(tmp_path, [found])
+    assert told.line == 2
+    assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, told, 30)] == [
+        ("summary.txt", 2),
+        ("detail.txt", 2),
+    ]
+    assert next(text for *_, text in shown_lines(tmp_path, told, 30)) == "min_duration (ms): 0\\x1b"
+    absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="there is no such file")
+    assert located(tmp_path, [absent]) == [absent]
