@@ -2,74 +2,16 @@
 
 import os
 import re
-import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runs.benchmark import Benchmark, Target
+from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS, default_benchmark, submitted_benchmark
 from runs.rounds import CURRENT_ROUND, ROUNDS
 
 CHECKOUT = os.environ.get("MLPERF_INFERENCE")
 official = pytest.mark.skipif(CHECKOUT is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
-CASES = [
-    (key, name)
-    for key, one in BENCHMARKS.items()
-    for name, in_round in ROUNDS.items()
-    if one.submission.name in in_round.benchmarks
-]
-
-
-def constants() -> dict[str, Any]:
-    return runpy.run_path(str(Path(str(CHECKOUT)) / "tools/submission/submission_checker/constants.py"))
-
-
-@official
-@pytest.mark.parametrize(("key", "round_name"), CASES)
-def test_numbers_of_the_checker(key: str, round_name: str) -> None:
-    benchmark, known = BENCHMARKS[key], constants()
-    config, name = known["MODEL_CONFIG"][round_name], benchmark.submission.name
-    assert name in config["models"]
-    assert config["performance-sample-count"][name] == benchmark.performance_samples
-    assert (
-        config.get("accuracy-sample-count", {}).get(name, benchmark.performance_samples) == benchmark.accuracy_samples
-    )
-    assert known["TEST_DURATION_MS"] == benchmark.min_duration_ms
-    suite = benchmark.submission.suite
-    assert tuple(config[f"required-scenarios-{suite}"][name]) == benchmark.submission.all_of
-    assert set(config[f"optional-scenarios-{suite}"].get(name, ())) == set(benchmark.submission.one_of)
-    assert [test for test in ("TEST01", "TEST04", "TEST06") if name in config[f"models_{test}"]] == list(
-        benchmark.submission.audits
-    )
-    _check_targets(benchmark, config)
-    for scenario in benchmark.scenarios:
-        if scenario in ("Server", "Interactive"):
-            limits = known["LLM_LATENCY_LIMITS"][name][scenario]
-            assert benchmark.limits is not None
-            assert limits == {"ttft": benchmark.limits.ttft_ms * 10**6, "tpot": benchmark.limits.tpot_ms * 10**6}
-
-
-def _check_targets(benchmark: Benchmark, config: dict[str, Any]) -> None:
-    def pairs(values: tuple[Any, ...]) -> dict[str, float]:
-        return {name.lower(): value for name, value in zip(values[::2], values[1::2], strict=True)}
-
-    low = pairs(config["accuracy-target"][benchmark.submission.name])
-    high = pairs(config["accuracy-upper-limit"].get(benchmark.submission.name, ()))
-    ours = {name.lower(): target for name, target in benchmark.targets.items() if name != "gen_num"}
-    assert {name: target.low for name, target in ours.items()} == low
-    assert {name: target.high for name, target in ours.items() if target.high is not None} == high
-
-
-@official
-@pytest.mark.parametrize("name", ROUNDS)
-def test_a_round(name: str) -> None:
-    known = constants()
-    assert known["TEST_DURATION_MS"] == ROUNDS[name].min_duration_ms
-    config = known["MODEL_CONFIG"][name]
-    others = [other for other, model in config["model_mapping"].items() if model in config["models"]]
-    assert ROUNDS[name].benchmarks == {*config["models"], *others}
 
 
 def test_a_round_names_our_benchmarks_too() -> None:

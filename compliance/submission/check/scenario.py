@@ -161,7 +161,7 @@ def _check_performance(result: Result) -> ComparedLeg | None:
         said = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
         findings.add("perf-early-stopping", run.detail, said, "early_stopping_met true")
     if benchmark is None:
-        least_ms, wanted_ms = detail.get("effective_min_duration_ms"), result.tree.round.min_duration_ms
+        least_ms, wanted_ms = detail.get("effective_min_duration_ms"), result.tree.round.table.min_duration_ms
         bound = not result.is_open and place.benchmark not in _NOT_TIME_BOUND
         if bound and isinstance(least_ms, int | float) and least_ms < wanted_ms:
             said = f"effective_min_duration_ms is {least_ms:,}"

@@ -14,7 +14,9 @@ from tests.support import tree_mutations, trees
 
 OTHER = "gpt-oss-120b"
 
-SHORT = replace(CURRENT_ROUND, min_duration_ms=trees.MIN_DURATION_MS)
+SHORT = replace(
+    CURRENT_ROUND, other_table=CURRENT_ROUND.table.model_copy(update={"min_duration_ms": trees.MIN_DURATION_MS})
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,145 @@
+"""What a round asks of each benchmark: the tables in configs/rounds/, read once each.
+
+A table is data: numbers and names, each with the official file and line that it was read from, made by
+scripts/make_round_tables.py. Who judges a benchmark of the field asks here; what this harness runs itself has more to
+be said of it in runs/benchmarks/.
+"""
+
+import re
+from collections.abc import Collection
+from functools import cache, cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runs.reading import read_as
+
+TABLES = Path(__file__).parent.parent / "configs" / "rounds"
+_FIX = "make the tables again: scripts/make_round_tables.py"
+# Of a field that most benchmarks have for all scenarios at once.
+_ANY = "any"
+_ONE_OF = frozenset({"Server", "Interactive"})
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ScoreLimits(_Data):
+    """What is required of a score. Without a lower limit a score need not be there."""
+
+    low: float | None
+    high: float | None
+
+
+class TokenLimits(_Data):
+    """What the p99 has to be below."""
+
+    ttft_ns: int
+    tpot_ns: int
+
+
+class RoundBenchmark(_Data):
+    """One benchmark directory. Dictionaries are by scenario, "any" for those that are not named.
+
+    `required` and `optional` are by what a system's description says of its type. `metrics` are records of the detail
+    log, by LoadGen's scenario; `data_set` is what a performance leg's library has at most.
+    """
+
+    model: str  # benchmarks of one model differ in the accuracy that they ask for alone
+    aliases: tuple[str, ...] = ()
+    required: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    optional: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    metrics: dict[str, str]
+    targets: dict[str, dict[str, ScoreLimits]]
+    performance_samples: int
+    data_set: int
+    accuracy_samples: dict[str, int]
+    min_queries: dict[str, int] = Field(default_factory=dict)
+    offline_min_samples: int | None = None
+    latency_ns: dict[str, int] = Field(default_factory=dict)
+    token_limits: dict[str, TokenLimits] = Field(default_factory=dict)
+    token_latencies: bool = False
+    time_bound: bool = True  # else one pass over its samples, however long it takes
+    audits: tuple[str, ...] = ()
+    accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files there, without their endings
+    loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
+    equal_issue: bool = False
+    percentiles: dict[str, float] = Field(default_factory=dict)  # where they are not the scenario's own
+    max_tokens: dict[str, int] = Field(default_factory=dict)  # of an answer, by mode
+    sources: dict[str, str]
+
+    @cached_property
+    def scenarios(self) -> frozenset[str]:
+        """All that may be submitted, whatever the system's type."""
+        return frozenset(name for of in (self.required, self.optional) for names in of.values() for name in names)
+
+    def set_of(self, system_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Scenarios of which all, and of which one must be there in the closed division."""
+        optional = self.optional.get(system_type, ())
+        return self.required.get(system_type, ()), optional if set(optional) >= _ONE_OF else ()
+
+    def missing(self, there: Collection[str], system_type: str) -> list[str]:
+        """What a closed set of scenarios lacks."""
+        all_of, one_of = self.set_of(system_type)
+        missing = [name for name in all_of if name not in there]
+        return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(there) else [])
+
+    def targets_of(self, scenario: str) -> dict[str, ScoreLimits]:
+        """What its accuracy.txt has to give, by the score's name."""
+        return self.targets.get(scenario, self.targets.get(_ANY, {}))
+
+    def accuracy_samples_of(self, scenario: str) -> int:
+        """Samples of its accuracy leg."""
+        return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
+
+    def keys_of(self, scenario: str) -> tuple[str, ...]:
+        """Names that LoadGen's settings have for it in a scenario."""
+        found = self.loadgen_keys.get(scenario, self.loadgen_keys.get(_ANY))
+        return () if found is None else (found,)
+
+
+class RoundTable(_Data):
+    """What one round asks, of all benchmarks and of each."""
+
+    round: str
+    files: dict[str, str]  # the sources' names, and where they are
+    performance: tuple[str, ...]  # files that a performance leg has to leave; the same of the next two
+    accuracy: tuple[str, ...]
+    measurements: tuple[str, ...]
+    max_accuracy_log_bytes: int
+    min_duration_ms: int
+    sources: dict[str, str]
+    benchmarks: dict[str, RoundBenchmark]
+
+    @cached_property
+    def directories(self) -> dict[str, str]:
+        """Every name that a benchmark's directory may have, and the benchmark."""
+        return {one: name for name, entry in self.benchmarks.items() for one in (name, *entry.aliases)}
+
+
+class _Score(_Data):
+    pattern: str
+    source: str
+
+
+class _Scores(_Data):
+    files: dict[str, str]
+    scores: dict[str, _Score]
+
+
+@cache
+def table_of(name: str) -> RoundTable:
+    """The table of a round.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    return read_as(TABLES / f"{name}.json", RoundTable, _FIX)
+
+
+@cache
+def score_patterns() -> dict[str, re.Pattern[str]]:
+    """How accuracy.txt states a score: matched from the beginning of a line, the number in the first group."""
+    read = read_as(TABLES / "scores.json", _Scores, _FIX)
+    return {name: re.compile(score.pattern) for name, score in read.scores.items()}

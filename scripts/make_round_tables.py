@@ -1,0 +1,315 @@
+"""Make the tables of the rounds in configs/rounds/ from a checkout of mlcommons/inference.
+
+    .venv/bin/python -m scripts.make_round_tables CHECKOUT [--policies CHECKOUT] [--round v6.1] [--output DIR]
+
+CHECKOUT may be a work tree or a bare repository: files are read by git, at the commits named below, so what is checked
+out does not matter. A table has numbers and names, each with the file and the line that it was read from; no code.
+`--policies` is a checkout of mlcommons/inference_policies: without it the longest outputs stay as they are.
+"""
+
+import argparse
+import ast
+import json
+import operator
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TABLES = Path(__file__).parent.parent / "configs" / "rounds"
+_CHECKER = "tools/submission/submission_checker"
+CONSTANTS, CONFIGURATION = f"{_CHECKER}/constants.py", f"{_CHECKER}/configuration/configuration.py"
+PERFORMANCE, CONF, RULES = f"{_CHECKER}/checks/performance_check.py", "loadgen/mlperf.conf", "inference_rules.adoc"
+# The checker's newest commit has all rounds. LoadGen's settings are those of the round's last LoadGen.
+CHECKER_COMMIT = "b66003e10e2db4b8c36a448b0545ec90fcc6e9e9"
+CONF_COMMITS = {
+    "v5.0": "be4314b08f88218872251d298e6c4241f5456603",
+    "v5.1": "e05fda54b31c6859361f5d91660f1c11e6fa847d",
+    "v6.0": "80aaa82a63a8d4a798f8ebb55abc4aefe6cd5fd6",
+    "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
+}
+POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
+SUITES = ("datacenter", "edge", "datacenter-edge")
+AUDITS = ("TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09")
+# Names that inference_rules.adoc has for a model in its table of generation settings.
+_IN_RULES = {
+    "llama3.1-8b": "Llama3.1-8B", "llama3.1-8b-edge": "Llama3.1-8B", "llama2-70b": "Llama2-70b",
+    "llama2-70b-interactive": "Llama2-70b", "llama3.1-405b": "Llama3.1-405B", "mixtral-8x7b": "Mixtral-8x7B",
+    "deepseek-r1": "DeepSeek", "gpt-oss-120b": "GPT-OSS-120B",
+}  # fmt: skip
+_TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
+_ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv}
+
+
+def read_at(checkout: Path, commit: str, path: str) -> str:
+    """A file of a commit."""
+    command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{checkout} has no {path} at {commit}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Constants:
+    """Values of a Python file that are literals and arithmetic, with their lines. Nothing of it is run."""
+
+    def __init__(self, text: str) -> None:
+        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+        self._nodes = {node.targets[0].id: node.value for node in nodes if isinstance(node.targets[0], ast.Name)}
+
+    def find(self, *keys: str) -> tuple[Any, int] | None:
+        """The value behind a name and keys, and its line; None where there is none."""
+        node: Any = self._nodes[keys[0]]
+        line: int = node.lineno
+        for key in keys[1:]:
+            if not isinstance(node, ast.Dict):
+                return None
+            names = [entry.value if isinstance(entry, ast.Constant) else None for entry in node.keys]
+            if key not in names:
+                return None
+            at = names.index(key)
+            node, line = node.values[at], node.keys[at].lineno
+        return self._value(node), line
+
+    def line_in(self, item: str, *keys: str) -> int | None:
+        """The line of an item of a list."""
+        node: Any = self._nodes[keys[0]]
+        for key in keys[1:]:
+            found = [value for entry, value in zip(node.keys, node.values, strict=True) if entry.value == key]
+            if not found:
+                return None
+            node = found[0]
+        return next((one.lineno for one in node.elts if one.value == item), None)
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self._value(self._nodes[node.id])
+            case ast.BinOp():
+                return _ARITHMETIC[type(node.op)](self._value(node.left), self._value(node.right))
+            case ast.List() | ast.Tuple():
+                return [self._value(one) for one in node.elts]
+            case ast.Dict():
+                pairs = zip(node.keys, node.values, strict=True)
+                return {self._value(key): self._value(value) for key, value in pairs if key is not None}
+        raise ValueError(f"line {node.lineno}: {ast.unparse(node)} is no literal")
+
+
+class Conf:
+    """mlperf.conf: values and lines by (model, scenario, key)."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[tuple[str, str, str], tuple[float, int]] = {}
+        for number, line in enumerate(text.splitlines(), start=1):
+            if found := re.fullmatch(r"(\S+)\.(\*|\w+)\.(\w+) = ([\d.]+)", line.strip()):
+                self.lines[found[1], found[2], found[3]] = float(found[4]), number
+        self.models = {model for model, _, _ in self.lines}
+
+
+class Table:
+    """The table of one round."""
+
+    def __init__(self, name: str, checkout: Path, policies: Path | None, before: dict[str, Any]) -> None:
+        self.round, self._before = name, before
+        self._constants = Constants(read_at(checkout, CHECKER_COMMIT, CONSTANTS))
+        self._configuration = read_at(checkout, CHECKER_COMMIT, CONFIGURATION).splitlines()
+        self._performance = read_at(checkout, CHECKER_COMMIT, PERFORMANCE).splitlines()
+        self._conf = Conf(read_at(checkout, CONF_COMMITS[name], CONF))
+        self._rules = read_at(policies, POLICIES_COMMIT, RULES).splitlines() if policies else None
+
+    def make(self) -> dict[str, Any]:
+        models, _ = self._of("models") or ([], 0)
+        files = {
+            name: self._constants.find(key)
+            for name, key in (
+                ("performance", "REQUIRED_PERF_FILES"),
+                ("accuracy", "REQUIRED_ACC_FILES"),
+                ("measurements", "REQUIRED_MEASURE_FILES"),
+                ("max_accuracy_log_bytes", "MAX_ACCURACY_LOG_SIZE"),
+                ("min_duration_ms", "TEST_DURATION_MS"),
+            )
+        }
+        return {
+            "round": self.round,
+            "files": {
+                "constants.py": f"mlcommons/inference {CHECKER_COMMIT} {CONSTANTS}",
+                "configuration.py": f"mlcommons/inference {CHECKER_COMMIT} {CONFIGURATION}",
+                "performance_check.py": f"mlcommons/inference {CHECKER_COMMIT} {PERFORMANCE}",
+                "mlperf.conf": f"mlcommons/inference {CONF_COMMITS[self.round]} {CONF}",
+                "inference_rules.adoc": f"mlcommons/inference_policies {POLICIES_COMMIT} {RULES}",
+            },
+            **{name: found[0] for name, found in files.items() if found},
+            "sources": {name: f"constants.py:{found[1]}" for name, found in files.items() if found},
+            "benchmarks": {model: self._benchmark(model) for model in models},
+        }
+
+    def _of(self, *keys: str) -> tuple[Any, int] | None:
+        return self._constants.find("MODEL_CONFIG", self.round, *keys)
+
+    def _benchmark(self, model: str) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        for name, value, source in self._fields(model):
+            values[name] = value
+            sources[name] = source
+        return {**values, "sources": sources}
+
+    def _fields(self, model: str) -> Iterator[tuple[str, Any, str]]:
+        """(field, value, source) of all that the sources say of a benchmark."""
+        constants, name = self._constants, _TARGETS_OF_ONE.sub("", model)
+        yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
+        aliases, _ = self._of("model_mapping") or ({}, 0)
+        if own := [alias for alias, of in aliases.items() if of == model]:
+            lines = [found[1] for alias in own if (found := self._of("model_mapping", alias))]
+            yield "aliases", own, _at(*lines)
+        for field in ("required", "optional"):
+            sets = {suite: self._of(f"{field}-scenarios-{suite}", model) for suite in SUITES}
+            if known := {suite.replace("-", ","): value for suite, value in sets.items() if value}:
+                yield (
+                    field,
+                    {suite: value for suite, (value, _) in known.items()},
+                    _at(*(at for _, at in known.values())),
+                )
+        yield from self._metrics(model)
+        yield from self._targets(model)
+        for field, key in (("performance_samples", "performance-sample-count"), ("data_set", "dataset-size"),
+                           ("min_queries", "min-queries"), ("latency_ns", "latency-constraint")):  # fmt: skip
+            if one := self._of(key, model):
+                yield field, one[0], _at(one[1])
+        accuracy = self._of("accuracy-sample-count", model) or self._of("dataset-size", model)
+        if accuracy:
+            counts = accuracy[0] if isinstance(accuracy[0], dict) else {"any": accuracy[0]}
+            yield "accuracy_samples", counts, _at(accuracy[1])
+        if least := constants.find("OFFLINE_MIN_SPQ_SINCE_V4", model):
+            yield "offline_min_samples", least[0], _at(least[1])
+        if limits := constants.find("LLM_LATENCY_LIMITS", model):
+            by_scenario = {one: {f"{key}_ns": ns for key, ns in of.items()} for one, of in limits[0].items()}
+            yield "token_limits", by_scenario, _at(limits[1])
+        if at := _quoted(self._configuration, model, "def get_llm_models"):
+            yield "token_latencies", True, f"configuration.py:{at}"
+        if at := _quoted(self._performance, model, "def min_duration_check"):
+            yield "time_bound", False, f"performance_check.py:{at}"
+        tests = {test: at for test in AUDITS if (at := self._audit_line(model, test))}
+        if tests:
+            yield "audits", list(tests), _at(*tests.values())
+        if extra := constants.find("REQUIRED_ACC_BENCHMARK", model, self.round):
+            yield "accuracy_folders", extra[0], _at(extra[1])
+        yield from self._settings(name)
+        yield from self._max_tokens(model, name)
+
+    def _audit_line(self, model: str, test: str) -> int | None:
+        return self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}")
+
+    def _metrics(self, model: str) -> Iterator[tuple[str, Any, str]]:
+        base = self._constants.find("RESULT_FIELD_NEW", self.round) or ({}, 0)
+        own = self._constants.find("RESULT_FIELD_BENCHMARK_OVERWRITE", self.round, model) or ({}, 0)
+        # Interactive is Server to LoadGen, so its log has Server's records.
+        metrics = {scenario: key for scenario, key in {**base[0], **own[0]}.items() if scenario != "Interactive"}
+        yield "metrics", metrics, _at(*(line for _, line in (base, own) if line))
+
+    def _targets(self, model: str) -> Iterator[tuple[str, Any, str]]:
+        found, above = self._of("accuracy-target", model), self._of("accuracy-upper-limit", model)
+        if found is None:
+            return
+        high = dict(_pairs(above[0])) if above else {}
+        targets = {}
+        for scenario, flat in (found[0] if isinstance(found[0], dict) else {"any": found[0]}).items():
+            low = dict(_pairs(flat))
+            targets[scenario] = {score: {"low": low.get(score), "high": high.get(score)} for score in {**low, **high}}
+        yield "targets", targets, _at(found[1], *([above[1]] if above else []))
+
+    def _settings(self, name: str) -> Iterator[tuple[str, Any, str]]:
+        """LoadGen's names of the model, and what its settings say of them."""
+        key = {"resnet": "resnet50"}.get(name, name.replace("3.1", "3_1"))
+        keys = {"any": key, "Interactive": f"{key}-interactive"}
+        lines = self._conf.lines
+        known = {scenario: one for scenario, one in keys.items() if one in self._conf.models}
+        if not known:
+            return
+        first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in known.values()]
+        yield "loadgen_keys", known, _conf_at(*first)
+        if equal := lines.get((key, "*", "sample_concatenate_permutation")):
+            yield "equal_issue", True, _conf_at(equal[1])
+        shares = {scenario: found for (model, scenario, what), found in lines.items()
+                  if model == key and what == "target_latency_percentile"}  # fmt: skip
+        if shares:
+            yield ("percentiles", {scenario: value / 100 for scenario, (value, _) in shares.items()},
+                   _conf_at(*(at for _, at in shares.values())))  # fmt: skip
+
+    def _max_tokens(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
+        of_model = _IN_RULES.get(name)
+        if of_model is None:
+            return
+        if self._rules is None:
+            old = self._before.get("benchmarks", {}).get(model, {})
+            if "max_tokens" in old:
+                yield "max_tokens", old["max_tokens"], old["sources"]["max_tokens"]
+            return
+        values: dict[str, int] = {}
+        lines = []
+        for number, line in enumerate(self._rules, start=1):
+            found = re.match(r"\|[^|]*\(([^|]*)\) *\|max_new_tokens *(?:\((\w+)\))? *\|(\d+)", line)
+            if found and found[1] == of_model:
+                values |= (
+                    {found[2]: int(found[3])} if found[2] else dict.fromkeys(("performance", "accuracy"), int(found[3]))
+                )
+                lines.append(number)
+        if values:
+            yield "max_tokens", values, "inference_rules.adoc:" + ",".join(map(str, lines))
+
+
+def _at(*lines: int | None) -> str:
+    return "constants.py:" + ",".join(str(line) for line in lines)
+
+
+def _conf_at(*lines: int) -> str:
+    return "mlperf.conf:" + ",".join(map(str, lines))
+
+
+def _pairs(flat: list[Any]) -> Iterator[tuple[str, float]]:
+    yield from zip(flat[::2], flat[1::2], strict=True)
+
+
+def _quoted(lines: list[str], name: str, after: str) -> int | None:
+    """The line after a definition that names a benchmark."""
+    begin = next(number for number, line in enumerate(lines) if after in line)
+    end = next((n for n in range(begin + 1, len(lines)) if lines[n].strip().startswith("def ")), len(lines))
+    return next((n + 1 for n in range(begin, end) if f'"{name}"' in lines[n]), None)
+
+
+def written(table: dict[str, Any]) -> str:
+    """The table as a file has it: a field a line."""
+
+    def fields(value: dict[str, Any], depth: int) -> str:
+        pad = "  " * depth
+        deeper = ("benchmarks",) if depth == 1 else tuple(value) if depth == 2 else ()
+        parts = [
+            f"{pad}{json.dumps(key)}: {fields(one, depth + 1) if key in deeper else json.dumps(one)}"
+            for key, one in value.items()
+        ]
+        return "{\n" + ",\n".join(parts) + "\n" + "  " * (depth - 1) + "}"
+
+    return fields(table, 1) + "\n"
+
+
+def main() -> None:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(description="Make the tables of the rounds in configs/rounds/.")
+    parser.add_argument("checkout", type=Path, help="of mlcommons/inference: a work tree or a bare repository")
+    parser.add_argument("--policies", type=Path, help="a checkout of mlcommons/inference_policies")
+    parser.add_argument("--round", choices=sorted(CONF_COMMITS), help="one round only")
+    parser.add_argument("--output", type=Path, default=TABLES, help="directory to write to")
+    options = parser.parse_args()
+    for name in [options.round] if options.round else sorted(CONF_COMMITS):
+        path = TABLES / f"{name}.json"
+        before = json.loads(path.read_text()) if path.exists() else {}
+        table = Table(name, options.checkout, options.policies, before).make()
+        (options.output / f"{name}.json").write_text(written(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""The tables of the rounds: by themselves, and against a checkout of mlcommons/inference where there is one."""
+
+import json
+import os
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.benchmark import SCENARIOS
+from runs.benchmarks import BENCHMARKS
+from runs.errors import InputError
+from runs.reading import read_as
+from runs.round_table import TABLES, RoundBenchmark, RoundTable, score_patterns, table_of
+from runs.rounds import ROUNDS
+from scripts.make_round_tables import CONF_COMMITS, SUITES, Table, written
+
+CHECKOUT = os.environ.get("MLPERF_INFERENCE")
+official = pytest.mark.skipif(CHECKOUT is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+ENTRIES = [(name, benchmark) for name in ROUNDS for benchmark in table_of(name).benchmarks]
+# Lines as the reference evaluations write them, and the score in each.
+LINES = {
+    "acc": ("accuracy=76.456%, good=38228, total=50000", '{"accuracy": 76.4, "total": 50000}'),
+    "mAP": ("mAP=37.330%", "{'Cyclist': [48.84], 'Total': 54.256218}"),
+    "F1": ('{"exact_match": 83.67, "f1": 90.87}',),
+    "ACCURACY": ("Word Error Rate: 2.16%, accuracy=97.8339%",),
+    "AUC": ("AUC=80.233%, accuracy=96.606%, good=86111793",),
+    "DICE": ("Accuracy: mean = 0.86112, kidney = 0.9346, tumor = 0.7877",),
+    "ROUGE1": ("{'rouge1': '38.7792'}", "{'rouge1': 44.4312, 'rouge2': 22.0352}"),
+    "ROUGE2": ("{'rouge2': '15.9'}",),
+    "ROUGEL": ("{'rouge2': 15.9, 'rougeL': 24.5}",),
+    "ROUGELSUM": ("{'rougeLsum': '35.793'}",),
+    "GEN_LEN": ("{'gen_len': 8167644}",),
+    "TOKENS_PER_SAMPLE": ("{'tokens_per_sample': 294.45}",),
+    "CLIP_SCORE": ("Accuracy Results: {'FID_SCORE': '23.9', 'CLIP_SCORE': '31.7'}",),
+    "FID_SCORE": ("Accuracy Results: {'FID_SCORE': '23.9', 'CLIP_SCORE': '31.7'}",),
+    "gsm8k_accuracy": ("{'rouge1': 45.2, 'gsm8k': 73.2, 'mbxp': 59.9}",),
+    "mbxp_accuracy": ("{'rouge1': 45.2, 'gsm8k': 73.2, 'mbxp': 59.9}",),
+    "exact_match": ("{'exact_match': 81.4, 'tokens_per_sample': 3643.2}",),
+    "vbench_score": ("{'vbench_score': 70.5}",),
+    "F1_HIERARCHICAL": ('{"precision": 0.8, "f1": 0.7903}',),
+    "DLRM_NE": ("metric/lifetime_ne/rating: 0.866",),
+    "DLRM_ACC": ("metric/lifetime_accuracy/rating: 0.696",),
+    "DLRM_AUC": ("metric/lifetime_gauc/rating: 0.786",),
+    "E2E_ACCURACY": ("Accuracy: 33.95",),
+}
+
+
+@pytest.mark.parametrize(("name", "benchmark"), ENTRIES)
+def test_an_entry_is_complete(name: str, benchmark: str) -> None:
+    entry = table_of(name).benchmarks[benchmark]
+    given = set(entry.model_fields_set) - {"sources"}
+    assert given == set(entry.sources)
+    for source in entry.sources.values():
+        file, _, lines = source.partition(":")
+        assert file in table_of(name).files
+        assert all(int(line) > 0 for line in lines.split(","))
+    assert entry.scenarios <= {*SCENARIOS, "MultiStream"}
+    assert entry.scenarios
+    for scenario in entry.scenarios:
+        assert entry.targets_of(scenario)
+        assert set(entry.targets_of(scenario)) <= set(score_patterns())
+        assert entry.accuracy_samples_of(scenario) > 0
+
+
+def test_the_rounds_that_are_known_have_a_table() -> None:
+    assert {path.stem for path in TABLES.glob("v*.json")} == set(ROUNDS) == set(CONF_COMMITS)
+    assert all(table_of(name).round == name for name in ROUNDS)
+
+
+def test_what_a_set_of_scenarios_lacks() -> None:
+    llama = table_of("v6.1").benchmarks["llama2-70b-99.9"]
+    assert llama.missing(["Offline"], "datacenter") == ["Interactive or Server"]
+    assert llama.missing(["Offline", "Interactive"], "datacenter") == []
+    assert table_of("v5.0").benchmarks["llama2-70b-99.9"].missing(["Offline"], "datacenter") == ["Server"]
+    yolo = table_of("v6.0").benchmarks["yolo-95"]
+    assert yolo.missing(["SingleStream", "Offline"], "edge") == ["MultiStream"]
+    assert yolo.model == table_of("v6.0").benchmarks["yolo-99"].model
+
+
+def test_values_that_differ_by_scenario() -> None:
+    qwen = table_of("v6.1").benchmarks["qwen3-vl-235b-a22b"]
+    assert (qwen.accuracy_samples_of("Interactive"), qwen.accuracy_samples_of("Offline")) == (8000, 48289)
+    assert qwen.targets_of("Interactive") != qwen.targets_of("Server")
+    gpt = table_of("v6.0").benchmarks["gpt-oss-120b"]
+    assert (gpt.data_set, gpt.accuracy_samples_of("Server")) == (6396, 4395)
+    assert gpt.keys_of("Interactive") == ("gpt-oss-120b-interactive",)
+
+
+def test_a_table_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    value = json.loads((TABLES / "v6.1.json").read_text())
+    value["benchmarks"]["rgat"]["odd"] = 1
+    (tmp_path / "odd.json").write_text(json.dumps(value))
+    with pytest.raises(InputError, match="odd"):
+        read_as(tmp_path / "odd.json", RoundTable, "")
+
+
+@pytest.mark.parametrize("score", LINES)
+def test_how_accuracy_txt_states_a_score(score: str) -> None:
+    for line in LINES[score]:
+        found = score_patterns()[score].match(line)
+        assert found is not None
+        assert float(found[1]) > 0
+    assert not score_patterns()[score].match(f"x{score}=np.float64(1.0)")
+
+
+def test_every_score_has_a_line_here() -> None:
+    assert set(LINES) == set(score_patterns())
+
+
+@pytest.mark.parametrize("key", BENCHMARKS)
+@pytest.mark.parametrize("name", [name for name in ROUNDS if name != "v5.0"])
+def test_our_benchmarks_are_those_of_the_table(key: str, name: str) -> None:
+    """What runs here and what others are judged by are the same numbers."""
+    ours = BENCHMARKS[key]
+    official, table = ours.submission, table_of(name)
+    entry = table.benchmarks[official.name]
+    assert entry.aliases == official.aliases
+    assert set(entry.set_of(official.suite)[0]) == set(official.all_of)
+    assert set(entry.set_of(official.suite)[1]) == set(official.one_of)
+    assert entry.audits == official.audits
+    assert (entry.performance_samples, table.min_duration_ms) == (ours.performance_samples, ours.min_duration_ms)
+    assert entry.max_tokens == {mode: policy.max_tokens for mode, policy in ours.sampling.items()}
+    for scenario in ours.scenarios:
+        assert key in entry.keys_of(scenario)
+        assert entry.accuracy_samples_of(scenario) == ours.accuracy_samples
+        _same_limits(entry, key, scenario)
+    ours_by_score = {score.lower(): target for score, target in ours.targets.items() if score != "gen_num"}
+    theirs = {score.lower(): limits for score, limits in entry.targets_of("Offline").items()}
+    assert {score: (one.low, one.high) for score, one in ours_by_score.items()} == {
+        score: (limits.low, limits.high) for score, limits in theirs.items()
+    }
+
+
+def _same_limits(entry: RoundBenchmark, key: str, scenario: str) -> None:
+    limits, ours = entry.token_limits.get(scenario), BENCHMARKS[key].limits
+    if scenario == "Offline":
+        assert entry.offline_min_samples == BENCHMARKS[key].offline_min_samples
+    if limits is None:
+        assert scenario not in ("Server", "Interactive")
+        return
+    assert ours is not None
+    assert (limits.ttft_ns, limits.tpot_ns) == (ours.ttft_ms * 10**6, ours.tpot_ms * 10**6)
+
+
+# Against the official files -------------------------------------------------------------------------------------------
+
+
+def constants() -> dict[str, Any]:
+    return runpy.run_path(str(Path(str(CHECKOUT)) / "tools/submission/submission_checker/constants.py"))
+
+
+@official
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_table_is_what_the_script_makes(name: str) -> None:
+    path = TABLES / f"{name}.json"
+    before = json.loads(path.read_text())
+    assert written(Table(name, Path(str(CHECKOUT)), None, before).make()) == path.read_text()
+
+
+@official
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_table_has_the_checkers_numbers(name: str) -> None:
+    """The script reads the file's text; here the file itself says what it gives."""
+    config, table = constants()["MODEL_CONFIG"][name], table_of(name)
+    assert set(table.benchmarks) == set(config["models"])
+    for model, entry in table.benchmarks.items():
+        for suite in SUITES:
+            for field, found in (("required", entry.required), ("optional", entry.optional)):
+                wanted = config[f"{field}-scenarios-{suite}"].get(model, [])
+                assert list(found.get(suite.replace("-", ","), ())) == wanted
+        assert entry.performance_samples == config["performance-sample-count"][model]
+        assert entry.latency_ns == config["latency-constraint"].get(model, {})
+        assert list(entry.audits) == [f"TEST0{n}" for n in range(10) if model in config.get(f"models_TEST0{n}", ())]
+        targets = config["accuracy-target"][model]
+        for scenario, flat in (targets if isinstance(targets, dict) else {"Offline": targets}).items():
+            low = {score: one.low for score, one in entry.targets_of(scenario).items() if one.low is not None}
+            assert low == dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@official
+def test_a_round_has_the_checkers_seeds() -> None:
+    for name, one in ROUNDS.items():
+        assert constants()["MODEL_CONFIG"][name]["seeds"] == vars(one.seeds)
+
+
+@official
+@pytest.mark.parametrize("score", LINES)
+def test_a_score_is_read_as_the_checker_reads_it(score: str) -> None:
+    pattern = re.compile(constants()["ACC_PATTERN"][score])
+    every = [line for lines in LINES.values() for line in lines]
+    for line in (*every, *(line.upper() for line in every), *(f"  {line}" for line in every)):
+        ours, theirs = score_patterns()[score].match(line), pattern.match(line)
+        assert (ours and ours[1]) == (theirs and theirs[1]), line
