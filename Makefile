@@ -10,7 +10,7 @@ TESTED := (not vllm or main_path) and not long and not quick
 ENGINES := vllm and not main_path and not long and not quick
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo published test test-fast side-by-side test-engines test-long redteam bench lint clean
+.PHONY: setup setup-quantize demo published test test-fast side-by-side test-engines test-long redteam record-legs bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -61,6 +61,10 @@ test-long: setup
 
 redteam: setup
 	$(PY) -m pytest -q tests/redteam
+
+# The legs that tests of what judges read, after a change of the record's version. On an idle machine.
+record-legs: setup
+	$(PY) -m tests.support.record_legs
 
 bench: setup
 	$(PY) -m scripts.bench

@@ -15,8 +15,7 @@ from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.once import AUDITED_LEG, kept
-from tests.support.submission_legs import CALIBRATION, SYSTEM, copy_of, lower_limits, make_campaign
+from tests.support.submission_legs import CALIBRATION, SYSTEM, copy_of, lower_limits, recorded_campaign
 
 Submit = Callable[..., SubmitOutcome]
 X = "x"
@@ -24,7 +23,7 @@ X = "x"
 
 @pytest.fixture(scope="session")
 def made() -> CampaignDir:
-    return CampaignDir(kept("submission-legs", make_campaign, AUDITED_LEG) / "campaign")
+    return recorded_campaign()
 
 
 @pytest.fixture

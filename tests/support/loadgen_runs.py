@@ -1,4 +1,4 @@
-"""Real LoadGen runs around the null SUT, each made once."""
+"""Recorded LoadGen runs around the null SUT."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from runs.record.layout import RunDir
 from tests.support.null_sut import Spec, start
 from tests.support.once import kept
+from tests.support.recorded import NULL, recorded
 
 EDGE = "llama3_1-8b-edge"
 INTERACTIVE = "llama3_1-8b-interactive"
@@ -87,7 +88,9 @@ ORDERS: dict[str, Spec] = {
         audit_conf={"performance_issue_same": 1, "performance_issue_same_index": 3},
         trace=True,
     ),
-    "server-coalesced": Spec("", "Server", user_conf=_server(target_qps=3000, coalesce_queries=1), trace=True),
+    "server-coalesced": Spec(
+        "", "Server", user_conf=_server(target_qps=3000, coalesce_queries=1, min_duration=300), trace=True
+    ),
     "server-many": Spec("", "Server", user_conf=_server(min_query_count=730), trace=True),
     "single-stream-unique": Spec(
         "",
@@ -100,19 +103,24 @@ ORDERS: dict[str, Spec] = {
     "offline-not-permuted": Spec(
         "", user_conf=_offline(min_query_count=250, sample_concatenate_permutation=0), latency_s=0.6, trace=True
     ),
-    # More than 65,535 samples: std::shuffle takes another way.
-    "offline-huge-library": Spec(
-        "", user_conf=_offline(performance_sample_count_override=0), total_count=70_000, latency_s=0.6, trace=True
-    ),
 }
+# Too large to be recorded. More than 65,535 samples: std::shuffle takes another way.
+HUGE = Spec("", user_conf=_offline(performance_sample_count_override=0), total_count=70_000, latency_s=0.6, trace=True)
 ALL: dict[str, Spec] = {**VALID, **{name: spec for name, (spec, _) in INVALID.items()}, **ACCURACY, **ORDERS}
 
 
 class Runs:
-    """Makes a run when it is first asked for."""
+    """The runs by name."""
 
     def __getitem__(self, name: str) -> RunDir:
-        def make(folder: Path) -> None:
-            start(replace(ALL[name], outdir=str(folder / name)))
+        if name == "offline-huge-library":
+            return RunDir(kept(f"loadgen-{name}", _make_huge, MADE_OF_HUGE) / name)
+        assert name in ALL
+        return RunDir(recorded() / NULL / name)
 
-        return RunDir(kept(f"loadgen-{name}", make) / name)
+
+MADE_OF_HUGE = ("tests/support/null_sut.py", "runs/record/layout.py", "runs/record/requests_log.py")
+
+
+def _make_huge(folder: Path) -> None:
+    start(replace(HUGE, outdir=str(folder / "offline-huge-library")))

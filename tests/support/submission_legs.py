@@ -1,5 +1,5 @@
-"""A small campaign for the tests of submission trees: real legs and audits of the dummy engine, made once per session,
-and the limits of the benchmark lowered to what such legs reach."""
+"""A small campaign for the tests of submission trees: recorded legs and audits of the dummy engine, and the limits of
+the benchmark lowered to what such legs reach."""
 
 import hashlib
 import json
@@ -14,12 +14,10 @@ from compliance.accuracy.metrics import ROUGE
 from compliance.signoff.signoff_verdict import SignOff
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
-from tests.conftest import PATIENCE_S, ROOT
-from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import shorten_benchmarks, targets_at
-from tests.support.verify_legs import USER_CONF, make_leg
+from tests.support.recorded import recorded
 
 BENCHMARK = "llama3.1-8b"
 SAMPLES = 64  # articles that are bundled
@@ -29,24 +27,9 @@ SCENARIOS = ("Offline", "Server")
 CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
 
 
-def make_campaign(root: Path) -> CampaignDir:
-    """Performance, accuracy and TEST06 of two scenarios, some seconds."""
-    campaign = CampaignDir(root / "campaign")
-    conf = root / "user.conf"
-    conf.write_text(USER_CONF)
-    for scenario in SCENARIOS:
-        result = campaign.result(BENCHMARK, scenario)
-        common = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf]
-        common += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
-        make_leg(common, result.performance.root, ROOT)
-        _main([*common, "--accuracy", "--output-log-dir", result.accuracy.root])
-        _main(["audit", "--test", "TEST06", *common, "--output-log-dir", result.root])
-    return campaign
-
-
-def _main(arguments: list[object]) -> None:
-    code, stdout, stderr = warm.run(arguments, ROOT, PATIENCE_S)
-    assert code == 0, stdout + stderr
+def recorded_campaign() -> CampaignDir:
+    """Performance, accuracy and TEST06 of two scenarios. Read it only."""
+    return CampaignDir(recorded() / "campaign")
 
 
 CONFIGURATION = {

@@ -13,10 +13,11 @@ from compliance.submission.system_fields import FIELDS
 from compliance.submission.tree import Place, Tree
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
-from tests.support.null_sut import Spec, start
+from tests.support.null_sut import Spec
 from tests.support.official import shorten_benchmarks
-from tests.support.once import AUDITED_LEG, kept
+from tests.support.once import kept
 from tests.support.published import PUBLISHED
+from tests.support.recorded import recorded
 
 SAMPLES = 100  # of the short runs
 MIN_DURATION_MS = 500
@@ -39,32 +40,39 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
+def _short_runs() -> Iterator[tuple[str, Spec]]:
+    for scenario, conf in _SETTINGS.items():
+        for name in ("performance", "accuracy", "TEST06"):
+            yield (
+                f"short-tree/{scenario}/{name}",
+                Spec(
+                    "",
+                    scenario,
+                    mode="AccuracyOnly" if name == "accuracy" else "PerformanceOnly",
+                    user_conf={**conf, "performance_sample_count_override": SAMPLES},
+                    audit_conf=TEST06 if name == "TEST06" else {},
+                    total_count=SAMPLES,
+                    latency_s=0.6 if scenario == "Offline" else 0.003,
+                ),
+            )
+
+
+SHORT_RUNS = dict(_short_runs())
+
+
 def short_tree() -> tuple[Tree, Path]:
     """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
     submitter writes is made up."""
-    folder = kept("short-tree", _build_short_tree, AUDITED_LEG)
+    folder = kept("short-tree", _build_short_tree, ("compliance", "runs", "tests/support"))
     return Tree(folder / "tree"), folder / "runs"
 
 
 def _build_short_tree(root: Path) -> None:
-    tree, runs = Tree(root / "tree"), root / "runs"
-    for scenario, conf in _SETTINGS.items():
+    tree = Tree(root / "tree")
+    shutil.copytree(recorded() / "short-tree", root / "runs")
+    for scenario in _SETTINGS:
         place = Place("closed", "Example", "one-node", "llama3.1-8b", scenario)
-        override = {**conf, "performance_sample_count_override": SAMPLES}
-        legs = {
-            name: start(
-                Spec(
-                    str(runs / scenario / name),
-                    scenario,
-                    mode="AccuracyOnly" if name == "accuracy" else "PerformanceOnly",
-                    user_conf=override,
-                    audit_conf=TEST06 if name == "TEST06" else {},
-                    total_count=SAMPLES,
-                    latency_s=0.6 if scenario == "Offline" else 0.003,
-                )
-            )
-            for name in ("performance", "accuracy", "TEST06")
-        }
+        legs = {leg.name: RunDir(leg) for leg in (root / "runs" / scenario).iterdir()}
         _write_accuracy_text(legs["accuracy"])
         _add_first_tokens(legs["TEST06"], scenario)
         fill_place(tree, place, legs)

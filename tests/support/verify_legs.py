@@ -1,4 +1,4 @@
-"""Real legs of the dummy engine for everything that judges, each made once, and copies to damage."""
+"""Legs of the dummy engine for everything that judges: recorded ones, others made once, and copies to damage."""
 
 import json
 import shutil
@@ -12,19 +12,9 @@ from tests.conftest import PATIENCE_S
 from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.once import kept
+from tests.support.record_legs import DUMMY, USER_CONF
+from tests.support.recorded import RESULTS, recorded
 
-# Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
-USER_CONF = """
-*.Offline.min_duration = 200
-*.Offline.min_query_count = 64
-*.Offline.target_qps = 50
-*.Server.target_qps = 400
-*.Server.min_duration = 1500
-*.SingleStream.target_latency = 8
-*.SingleStream.min_duration = 400
-"""
-# Offline: longer than the minimum duration. Server: so long that what a busy machine adds makes no cache of it.
-TTFT_MS = {"Offline": 250, "Server": 20, "Interactive": 20}
 OURS = (
     *("manifest.json", "requests.jsonl", "result.json", "accuracy.json", "progress.json"),
     *("engine.log", "user.conf", "seal.json"),
@@ -32,14 +22,16 @@ OURS = (
 
 
 class DummyLegs:
-    """Makes legs when they are asked for."""
+    """Legs by their scenario, and, where they are not recorded, their further options."""
 
     def __init__(self, conf: str = USER_CONF) -> None:
         self._conf = conf
 
     def __call__(self, scenario: str, mode: str = "performance") -> Path:
         """The leg's directory. Read it only."""
-        name = f"{scenario}-{mode}" + ("" if self._conf == USER_CONF else f"-{crc32(self._conf.encode())}")
+        if self._conf == USER_CONF and scenario in RESULTS:
+            return recorded() / RESULTS[scenario] / ("performance/run_1" if mode == "performance" else mode)
+        name = f"{scenario}-{mode}-{crc32(self._conf.encode())}"
         return kept(name, lambda home: _make(home, scenario, mode, self._conf)) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
@@ -57,8 +49,8 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
     scenario, *more = scenario.split()  # further options behind it
     command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf]
     command += ["--accuracy"] if mode == "accuracy" else []
-    if scenario in TTFT_MS and (not more if scenario != "Offline" else "--dummy-ttft-ms" not in more):
-        command += ["--dummy-ttft-ms", TTFT_MS[scenario]]
+    if not more or (scenario == "Offline" and "--dummy-ttft-ms" not in more):
+        command += DUMMY.get(scenario, "").split()
     make_leg(command, home / mode, home)
     # A pair of legs may be of different days, and of different commits: they say the same of it.
     run = RunDir(home / mode)

@@ -11,17 +11,15 @@ from compliance.finding import all_rules
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
-from tests.conftest import Finished, StartedMain
-from tests.support.legs import arguments
+from tests.conftest import Finished
+from tests.support.verify_legs import DummyLegs
 
 RunMain = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("leg")
-    assert StartedMain(tuple(arguments("Server", folder / "leg")), folder, {}).wait().code == ExitCode.OK
-    return folder / "leg"
+def leg() -> Path:
+    return DummyLegs()("Server")
 
 
 def made(leg: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:

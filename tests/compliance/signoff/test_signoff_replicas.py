@@ -10,13 +10,10 @@ import pytest
 
 from compliance.finding import Finding
 from compliance.signoff.requests import replicas
-from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
-from tests.conftest import StartedMain
 from tests.signoff.forge.record_faults import each_record
-from tests.support.legs import arguments
-from tests.support.once import kept
+from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import evidence
 
 FIRST_NS, TOKEN_NS = 2_000_000, 1_000_000
@@ -25,14 +22,10 @@ Forgery = Callable[[Json], None]  # of the manifest
 
 
 @pytest.fixture(scope="module")
-def leg() -> Path:
-    def make(folder: Path) -> None:
-        words = arguments("Server", folder / "run", "--replicas", 2, "--dummy-tpot-ms", 1)
-        finished = StartedMain(tuple(words), folder, {}).wait()
-        assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
-        renumber(RunDir(folder / "run"), lambda record: int(record["replica"]))
-
-    return kept("leg-with-replicas", make) / "run"
+def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = RunDir(shutil.copytree(recorded() / "replicas", tmp_path_factory.mktemp("replicas") / "run"))
+    renumber(run, lambda record: int(record["replica"]))
+    return run.root
 
 
 def findings(run: RunDir, *, contended: bool = False) -> list[Finding]:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,11 @@ import pytest
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.harness import FASTER_FLAG, caching, pace
-from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
-from tests.conftest import Finished
 from tests.signoff.forge.record_faults import shorten_requests
 from tests.support.editing import reseal
-from tests.support.legs import USER_CONF
+from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence
 
 
@@ -62,20 +59,9 @@ def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(legs: Froz
     assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
 
 
-@pytest.mark.slow
-def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
-    run_main: Callable[..., Finished], tmp_path: Path
-) -> None:
-    conf = tmp_path / "user.conf"
-    conf.write_text(USER_CONF)
-    options = ("--scenario", "Offline", "--engine", "dummy", "--user-conf", conf, "--dummy-ttft-ms", 50)
+def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path) -> None:
+    shutil.copytree(recorded() / "caching", tmp_path / "result")
     leg = tmp_path / "result" / "performance" / "run_1"
-    assert run_main(*options, "--output-log-dir", leg, "--dummy-slots", 8).code == ExitCode.OK
-    audited = run_main(
-        "audit", "--test", "output_caching", *options, "--dummy-slots", 8, "--samples", 20,
-        "--output-log-dir", tmp_path / "result",
-    )  # fmt: skip
-    assert audited.code == ExitCode.OK, audited.stderr
     folder = tmp_path / "result" / "audit" / "output_caching"
     assert [str(one) for one in caching(evidence(leg)) if one.slug != "caching_audited"] == []
 
@@ -124,8 +110,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     write_json(folder / "audit_output_caching.json", record)
 
     shutil.rmtree(folder)
-    short = ("--samples", 3, "--audit-samples", 1, "--output-log-dir", tmp_path / "result")
-    assert run_main("audit", "--test", "output_caching", *options, "--dummy-slots", 8, *short).code == ExitCode.OK
+    shutil.copytree(recorded() / "caching-of-one-query" / "audit" / "output_caching", folder)
     (reason,) = caching(evidence(leg))  # one query repeats nothing
     assert (as_word(reason), reason.slug) == ("FLAG", "caching_audit_absent")
 

@@ -19,6 +19,7 @@ from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished
 from tests.support.editing import reseal
 from tests.support.official import targets_at
+from tests.support.recorded import recorded
 from tests.support.verify_legs import DummyLegs
 
 
@@ -101,19 +102,12 @@ def test_an_unofficial_manifest_gives_its_reasons(legs: DummyLegs, tmp_path: Pat
     assert "unofficial_reasons" in verdict.reasons[0]
 
 
-def test_an_audit_leg_is_no_result(legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path) -> None:
-    conf, audit = tmp_path / "user.conf", tmp_path / "audit.config"
-    conf.write_text("*.SingleStream.target_latency = 8\n*.SingleStream.min_duration = 400\n")
-    audit.write_text("*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n")
+def test_an_audit_leg_is_no_result(run_main: Callable[..., Finished], tmp_path: Path) -> None:
     out = tmp_path / "leg"
-    made = run_main(
-        "--scenario", "SingleStream", "--engine", "dummy", "--user-conf", conf, "--audit-conf", audit,
-        "--output-log-dir", out,
-    )  # fmt: skip
-    assert made.code == 0, made.stderr
+    shutil.copytree(recorded() / "caching/audit/output_caching/repeat-3", out)
     finished = run_main("verify", out)
     assert finished.code == 1
-    assert "performance_issue_same = 1" in (out / TEXT_NAME).read_text().splitlines()[3]
+    assert (out / TEXT_NAME).read_text().splitlines()[3].startswith("TEST FAIL: performance: no audit: ")
 
 
 def test_both_legs_are_one_result(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""The recorded legs still fit: what they were made of, the record's version, LoadGen and the articles."""
+
+import importlib.metadata
+import json
+
+from qsl.embedded.articles import bundled_dataset
+from runs.files import sha256_of
+from runs.loadgen.detail_log import read_detail
+from runs.record.manifest import RECORD_VERSION, read_manifest
+from tests.support.record_legs import made_of
+from tests.support.recorded import MADE_OF, recorded
+
+ANEW = "make record-legs"
+
+
+def test_recorded_legs_are_those_that_the_script_makes_today() -> None:
+    assert json.loads((recorded() / MADE_OF).read_text()) == made_of(), ANEW
+
+
+def test_recorded_legs_have_the_records_version_and_the_articles_of_today() -> None:
+    paths = list(recorded().rglob("manifest.json"))
+    assert len(paths) >= 16
+    sha256 = sha256_of(bundled_dataset("bytes"))
+    for path in paths:
+        manifest = read_manifest(path)
+        assert manifest.record == RECORD_VERSION, f"{path}: {ANEW}"
+        assert manifest.plan.dataset_sha256 == sha256, f"{path}: {ANEW}"
+        assert manifest.plan.dataset_path == str(bundled_dataset("bytes"))
+
+
+def test_recorded_logs_are_of_the_installed_loadgen() -> None:
+    paths = list(recorded().rglob("mlperf_log_detail.txt"))
+    assert len(paths) >= 40
+    installed = importlib.metadata.version("mlcommons-loadgen")
+    assert {str(read_detail(path).get("loadgen_version")).split(" ")[0] for path in paths} == {installed}, ANEW

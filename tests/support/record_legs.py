@@ -1,0 +1,124 @@
+"""Makes the recorded legs anew: `make record-legs`, about a minute on two idle cores (recorded.py reads them).
+
+Real legs, one after the other, each in a process of its own: those of the dummy engine and their audits, and runs of
+the real LoadGen around a system that sleeps.
+"""
+
+import io
+import json
+import lzma
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from qsl.embedded.articles import bundled_dataset
+from runs.errors import ExitCode
+from tests.conftest import PATIENCE_S
+from tests.support import warm
+from tests.support.loadgen_runs import ALL
+from tests.support.null_sut import Spec, start
+from tests.support.recorded import ARCHIVE, DATASET, HOME, MADE_OF, NULL, RESULTS, ours
+from tests.support.trees import SHORT_RUNS
+
+# Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
+USER_CONF = """
+*.Offline.min_duration = 200
+*.Offline.min_query_count = 64
+*.Offline.target_qps = 50
+*.Server.target_qps = 400
+*.Server.min_duration = 1500
+*.SingleStream.target_latency = 8
+*.SingleStream.min_duration = 400
+"""
+# Offline: longer than the minimum duration. Server: so long that what a busy machine adds makes no cache of it.
+DUMMY = {"Offline": "--dummy-ttft-ms 250", "Server": "--dummy-ttft-ms 20", "Interactive": "--dummy-ttft-ms 20"}
+_CACHING = "--scenario Offline --dummy-ttft-ms 50 --dummy-slots 8"
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """(directory, options) of each leg and audit of the dummy engine, in order."""
+    for scenario in ("Offline", "Server", "SingleStream", "Interactive"):
+        root, common = RESULTS[scenario], f"--scenario {scenario} {DUMMY.get(scenario, '')}"
+        yield f"{root}/performance/run_1", common
+        yield f"{root}/accuracy", f"{common} --accuracy"
+        if scenario in ("Offline", "Server"):
+            yield root, f"audit --test TEST06 {common}"
+    yield "caching/performance/run_1", _CACHING
+    yield "caching", f"audit --test output_caching {_CACHING} --samples 20"
+    yield "caching-of-one-query", f"audit --test output_caching {_CACHING} --samples 3 --audit-samples 1"
+    yield "replicas", "--scenario Server --replicas 2 --dummy-tpot-ms 1"
+
+
+def null_runs() -> dict[str, Spec]:
+    """Directory → what is run there around a system that sleeps."""
+    return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS}
+
+
+def made_of() -> dict[str, Any]:
+    """What decides what is recorded, beside the product: it is stored with the legs."""
+    return json.loads(
+        json.dumps(
+            {
+                "user.conf": USER_CONF,
+                "commands": list(commands()),
+                "null": {name: asdict(spec) for name, spec in null_runs().items()},
+            }
+        )
+    )
+
+
+def make(root: Path) -> None:
+    """All of them into a folder."""
+    (root / "user.conf").write_text(USER_CONF)
+    for name, options in commands():
+        words = [*options.split(), "--engine", "dummy", "--user-conf", root / "user.conf", "--output-log-dir"]
+        code, stdout, stderr = warm.run([*words, root / name], root, PATIENCE_S)
+        if code != ExitCode.OK:
+            raise SystemExit(f"{name}: {options} ended with {code}\n{stdout}{stderr}")
+    for name, spec in null_runs().items():
+        start(replace(spec, outdir=str(root / name))).root.with_name(f"{Path(name).name}.spec.json").unlink()
+    (root / MADE_OF).write_text(json.dumps(made_of(), indent=1))
+
+
+def relocate(root: Path) -> None:
+    """Take out what is of this machine and of this checkout, and what else the machine did meanwhile."""
+    for path in ours(root):
+        text = path.read_text()
+        for place, placeholder in ((str(root), HOME), (str(bundled_dataset("bytes")), DATASET)):
+            text = text.replace(place, placeholder)
+        if path.name == "manifest.json":
+            manifest = json.loads(text)
+            seen = manifest["observed"]
+            seen["harness"] |= {"git_commit": "0" * 40, "git_changed": False}
+            seen["contention"] |= {"busy_cpu_s": seen["contention"]["own_cpu_s"], "foreign_cpu_s": 0.0}
+            seen["loop_lag"] |= {"p99_ms": 1.0, "worst_ms": 4.0}
+            text = json.dumps(manifest, indent=2)
+        path.write_text(text)
+
+
+def pack(root: Path) -> None:
+    """Like files beside each other."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: (path.name, path)):
+            entry = tarfile.TarInfo(path.relative_to(root).as_posix())
+            entry.size = path.stat().st_size
+            with path.open("rb") as stream:
+                archive.addfile(entry, stream)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 64 << 20}]
+    ARCHIVE.write_bytes(lzma.compress(buffer.getvalue(), filters=filters))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="record-legs-") as folder:
+        make(Path(folder))
+        relocate(Path(folder))
+        pack(Path(folder))
+    print(f"{ARCHIVE}: {ARCHIVE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

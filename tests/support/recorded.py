@@ -1,0 +1,50 @@
+"""Recorded legs: the fixture of everything that judges. `make record-legs` makes them anew (record_legs.py).
+
+They are real legs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they name places of
+this machine, and are sealed with the key of the tests.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+from qsl.embedded.articles import bundled_dataset
+from runs.record.layout import RunDir
+from tests.support.editing import reseal
+from tests.support.once import kept
+
+ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
+# In the archive, for paths of the machine that the legs are read on.
+HOME, DATASET = "/recorded-legs", "/recorded-dataset.json"
+MADE_OF = "made-of.json"
+# Where the legs of a result are; Offline and Server are results of one campaign.
+RESULTS = {
+    "Offline": "campaign/llama3.1-8b/Offline",
+    "Server": "campaign/llama3.1-8b/Server",
+    "SingleStream": "results/SingleStream",
+    "Interactive": "results/Interactive",
+}
+NULL = "null"  # runs around a system that sleeps
+
+
+def recorded() -> Path:
+    """The folder of all recorded legs. Read it only."""
+    return kept("recorded", _unpack, ("tests/support/recorded.tar.xz", "tests/support/editing.py", "runs", "qsl"))
+
+
+def _unpack(folder: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    places = {HOME: str(folder), DATASET: str(bundled_dataset("bytes"))}
+    for path in ours(folder):
+        text = path.read_text()
+        for placeholder, place in places.items():
+            text = text.replace(placeholder, json.dumps(place)[1:-1])
+        path.write_text(text)
+    for seal in folder.rglob("seal.json"):
+        reseal(RunDir(seal.parent))
+
+
+def ours(folder: Path) -> list[Path]:
+    """The files in which a path may stand: none of LoadGen's."""
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("mlperf_log_")]
