@@ -91,23 +91,6 @@ def test_without_a_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch, ca
     assert "fix: set TMPDIR to a directory that can be written" in capsys.readouterr().err
 
 
-def test_yaml_and_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[RunConfig] = []
-
-    class Stop(ExecutionError):
-        pass
-
-    def note(config: RunConfig, *_: object) -> None:
-        seen.append(config)
-        raise Stop("enough")
-
-    monkeypatch.setattr(leg_module, "run_leg", note)
-    path = tmp_path / "run.yaml"
-    path.write_text("scenario: Server\nengine: dummy\ntarget_qps: 2\n")
-    assert main.main(["--config", str(path), "--target-qps", "3", "--accuracy"]) == 4
-    assert seen == [RunConfig(scenario="Server", engine="dummy", target_qps=3.0, accuracy=True)]
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [

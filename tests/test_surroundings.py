@@ -16,7 +16,8 @@ import pytest
 import main
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, StartedMain
-from tests.support.legs import USER_CONF, arguments, patched
+from tests.support.legs import USER_CONF, patched
+from tests.support.verify_legs import DummyLegs
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 LEG = ["run", "--scenario", "Server", *DUMMY]
@@ -50,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "short.conf").write_text(USER_CONF)
     (folder / "campaign.yaml").write_text(CAMPAIGN)
-    assert main.main([str(word) for word in arguments("Server", folder / "leg")]) == 0
+    DummyLegs().copy(folder / "leg", "Server")
     return folder
 
 

@@ -82,18 +82,6 @@ def test_the_bound_holds_the_rest_back_until_a_first_token_shows() -> None:
     assert seqs(admitted) == [0, 1, 2]
 
 
-def test_a_prompt_above_the_bound_is_admitted_alone() -> None:
-    admission, admitted, _ = make("fcfs", 100)
-    admission.offer(query(0, 10))
-    admission.offer(query(1, 500))
-    admission.offer(query(2, 10))
-    assert seqs(admitted) == [0]
-    admission.prefilled(admitted[0])
-    assert seqs(admitted) == [0, 1]
-    admission.prefilled(admitted[1])
-    assert seqs(admitted) == [0, 1, 2]
-
-
 def test_the_bound_on_queries_holds_until_one_is_answered() -> None:
     admission, admitted, _ = make("fcfs", 1_000, queries=2)
     for seq in range(4):

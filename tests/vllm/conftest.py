@@ -19,8 +19,8 @@ from tests.vllm.legs import Legs
 
 # The real vLLM in `make test`: a Server leg, an accuracy leg, a leg over `vllm serve`, a leg of two replicas.
 MAIN_PATH = {
-    "test_exit_code_and_result_agree[server]",
-    "test_accuracy_legs_hold_every_sample_once[offline-accuracy]",
+    "test_every_sample_has_the_answer_of_greedy_decoding[server]",
+    "test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores[offline-accuracy]",
     "test_the_answers_are_the_models_own[Server-vllm-tokens]",
     "test_answers_are_those_of_one_engine",
 }

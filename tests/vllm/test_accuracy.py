@@ -13,7 +13,7 @@ import pytest
 from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.greedy import Answer
 from tests.support.nltk_data import nltk_sentences
 from tests.support.vllm_legs import FinishedLeg
@@ -22,62 +22,45 @@ from tests.vllm.legs import ACCURACY, LEGS, Legs, each
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
-def entries_of(leg: FinishedLeg) -> list[AccuracyEntry]:
-    return read_accuracy_log(leg.run.accuracy_log)
-
-
 def ids_of(data: bytes) -> list[int]:
     ids: list[int] = np.frombuffer(data, "<i4").tolist()
     return ids
 
 
 @each(ACCURACY)
-def test_accuracy_legs_hold_every_sample_once(legs: Legs, name: str) -> None:
+def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
+    legs: Legs,
+    answers: list[Answer],
+    dataset: Dataset,
+    sentences: Callable[[str], list[str]],
+    tiny_model: Path,
+    name: str,
+) -> None:
     leg, spec = legs[name], LEGS[name]
-    entries = entries_of(leg)
+    entries, requests = read_accuracy_log(leg.run.accuracy_log), leg.requests
     assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
     assert leg.result["verdict"] == "DONE"
     assert leg.result["counts"]["accuracy_entries"] == spec.samples
-
-
-@each(ACCURACY)
-def test_loadgen_was_given_the_honest_ids_and_counts(legs: Legs, answers: list[Answer], name: str) -> None:
-    requests = legs[name].requests
-    for entry in entries_of(legs[name]):
+    for entry in entries:
         ids = ids_of(entry.data)
         assert entry.token_count == len(ids) == requests.output_tokens[entry.seq_id]
         assert entry.qsl_idx == requests.sample_index[entry.seq_id]
         assert sha256(entry.data).hexdigest() == requests.output_sha256[entry.seq_id]
         assert answers[entry.qsl_idx].matches(ids), f"sample {entry.qsl_idx}"
-        if LEGS[name].scenario == "Offline":
+        if spec.scenario == "Offline":
             assert entry.token_data is None
         else:
             assert ids_of(entry.token_data or b"") == ids[:1]
-
-
-@each(ACCURACY)
-def test_accuracy_text_is_what_the_official_checker_looks_for(legs: Legs, name: str) -> None:
-    leg = legs[name]
-    text = leg.run.accuracy_text.read_text()
-    record = orjson.loads(leg.run.accuracy_json.read_bytes())["scores"]
+    scores = orjson.loads(leg.run.accuracy_json.read_bytes())["scores"]
+    assert scores == reference_scores(leg, dataset.targets, sentences, tiny_model)
+    text = leg.run.accuracy_text.read_text()  # as the official checker looks through it
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         (found,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
-        assert float(found) == record[score]
+        assert float(found) == scores[score]
     (length,) = re.findall(r".*'gen_len':\s([\d.]+).*", text)
-    assert int(length) == record["gen_len"]
+    assert int(length) == scores["gen_len"]
     (line,) = [line for line in text.splitlines() if line.startswith("{")]
-    literal = ast.literal_eval(line)  # plain numbers: NumPy's own would not parse
-    assert literal["gen_num"] == LEGS[name].samples
-
-
-@each(ACCURACY)
-def test_scores_equal_the_reference_procedure(
-    legs: Legs, dataset: Dataset, sentences: Callable[[str], list[str]], tiny_model: Path, name: str
-) -> None:
-    leg = legs[name]
-    assert orjson.loads(leg.run.accuracy_json.read_bytes())["scores"] == reference_scores(
-        leg, dataset.targets, sentences, tiny_model
-    )
+    assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers: NumPy's own would not parse
 
 
 def reference_scores(
@@ -103,13 +86,3 @@ def reference_scores(
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
     with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
         yield split
-
-
-@each(["server-accuracy", "interactive-accuracy"])
-def test_all_scenarios_reach_the_same_scores(legs: Legs, name: str) -> None:
-    """Greedy decoding does not depend on who else is being served (a tie might, and has not in this model)."""
-    one, other = (
-        orjson.loads(legs[leg].run.accuracy_json.read_bytes())["scores"] for leg in (name, "offline-accuracy")
-    )
-    for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
-        assert abs(one[score] - other[score]) <= 0.1

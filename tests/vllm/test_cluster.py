@@ -198,16 +198,6 @@ def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     return list(until(lambda: len(found := whom()) == 2 and found, "both"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("whom", "cause"), [("keepers", ", with its Ray actor: "), ("replicas", ", exit code -9")])
-def test_what_ends_a_replica_that_starts_refuses_the_leg(
-    whom: str, cause: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
-) -> None:
-    started, out = starting
-    both(getattr(cluster, whom))[1].kill()
-    names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, cause).error)
-
-
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
 def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
     when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
@@ -220,17 +210,6 @@ def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
         names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, "replica 1").error)
     finally:
         cluster.renew_second()
-
-
-@pytest.mark.long
-def test_a_head_that_is_stopped_while_replicas_start_refuses_the_leg(
-    cluster: TwoNodes, starting: tuple[StartedMain, Path]
-) -> None:
-    started, out = starting
-    both(cluster.keepers)
-    with cluster.stopped("head", "gcs_server"):
-        manifest = check_failed(started.wait(), out, ExitCode.REFUSED, "its head at ")
-    names_its_replica(manifest.error, 0)
 
 
 def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:

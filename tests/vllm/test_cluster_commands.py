@@ -1,8 +1,5 @@
 """Tune, audit and campaign with replicas on two nodes of a real Ray cluster, as a user runs them."""
 
-import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,26 +8,17 @@ import yaml
 
 from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
-from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
+from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import read_requests
-from scenarios.tune.journal import TuneDir
 from tests.conftest import StartedMain
-from tests.support.legs import USER_CONF, arguments, until
+from tests.support.legs import USER_CONF
 from tests.support.ray_nodes import TwoNodes, needs_ray
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 TIMEOUT_S = 1200.0
-# With limits that no busy machine misses, and durations that no idle one falls short of.
-TUNE_CONF = """
-*.Server.target_qps = 1
-*.Server.min_duration = 1000
-*.Server.min_query_count = 459
-*.Server.ttft_latency = 60000
-*.Server.tpot_latency = 10000
-"""
 CAMPAIGN_CONF = """
 *.Offline.min_duration = 100
 *.Offline.min_query_count = 64
@@ -45,28 +33,6 @@ def on_both_nodes(folder: Path) -> Manifest:
     assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
     assert set(read_requests(RunDir(folder).requests).replica.tolist()) == {0, 1}
     return manifest
-
-
-def test_tune(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None:
-    words = arguments("Server", tmp_path / "tune", "--cluster", cluster.address, conf=TUNE_CONF)
-    queue = ("--dummy-slots", 4, "--dummy-ttft-ms", 35, "--offline-qps", 120, "--max-probes", 2)
-    finished = start_main("tune", *words, *queue).wait(TIMEOUT_S)
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    place = TuneDir(tmp_path / "tune")
-    record = json.loads(place.record.read_bytes())
-    on_both_nodes(place.root / record["confirmed_by"])
-    assert cluster.left() == []
-
-
-def test_audit(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    words = arguments("Offline", out, "--cluster", cluster.address)
-    finished = start_main("audit", "--test", "TEST06", *words).wait(TIMEOUT_S)
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    folder = out / "audit" / "TEST06"
-    assert json.loads(audit_record(folder, "TEST06").read_bytes())["passed"] is True
-    on_both_nodes(folder / "performance")
-    assert cluster.left() == []
 
 
 class Small:
@@ -108,29 +74,5 @@ def test_a_campaign_finds_its_legs_done(
     assert again.code == ExitCode.OK, again.stdout + again.stderr
     assert "2 of 2 legs are done" in again.stdout
     assert on_both_nodes(small.result.performance.root).start_time_ns == legs[0].start_time_ns
-    check_sign_off(small.result)
-    assert cluster.left() == []
-
-
-# Two legs of two engines. One is in tests/vllm/test_cluster.py; what is found done is in the test before; interrupted
-# campaigns are in tests/scenarios/campaign.
-@pytest.mark.long
-def test_an_interrupted_campaign_finds_its_leg_of_vllm_done(
-    cluster: TwoNodes, start_main: StartMain, tiny_model: Path, tmp_path: Path
-) -> None:
-    small = Small("vllm", cluster, tiny_model, tmp_path)
-    campaign, accuracy = start_main(*small.words), small.result.accuracy.manifest
-    until(lambda: accuracy.exists() or campaign.process.poll() is not None, "the second leg", TIMEOUT_S)
-    campaign.process.send_signal(signal.SIGINT)
-    finished = campaign.wait()
-    assert finished.code == ExitCode.INTERRUPTED, finished.stdout + finished.stderr
-    leg = on_both_nodes(small.result.performance.root)
-    plan = start_main(*small.words, "--dry-run").wait()
-    assert plan.code == ExitCode.OK, plan.stdout + plan.stderr
-    assert "1 of 2 legs are done" in plan.stdout
-    cores = sorted(os.sched_getaffinity(0))
-    assert leg.replicas[0].weights_sha256 == leg.replicas[1].weights_sha256
-    assert any(name.endswith(".safetensors") for name in leg.replicas[0].weights_sha256)
-    assert [replica.cores for replica in leg.replicas] == [cores[:1], cores[1:2] or cores[:1]]
     check_sign_off(small.result)
     assert cluster.left() == []

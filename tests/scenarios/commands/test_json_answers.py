@@ -13,6 +13,7 @@ from runs.record.layout import RunDir
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, Finished, run_here
 from tests.support.legs import arguments
+from tests.support.verify_legs import DummyLegs
 
 RunMain = Callable[..., Finished]
 
@@ -27,9 +28,7 @@ def answer_of(finished: Finished) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "leg"
-    assert main.main([str(word) for word in arguments("Offline", out)]) == 0
-    return out
+    return DummyLegs().copy(tmp_path_factory.mktemp("runs") / "leg", "Offline").root
 
 
 def test_a_leg(tmp_path: Path, run_main: RunMain) -> None:

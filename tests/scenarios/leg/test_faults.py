@@ -160,37 +160,6 @@ def test_exception_inside_a_callback(callback: str, scenario: str, run_main: Run
     check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["Offline", "Server"])
-@pytest.mark.parametrize(
-    ("callback", "module", "owner"),
-    [
-        ("issue_queries", "sut.loadgen_sut", "LoadgenSut"),
-        ("flush_queries", "sut.loadgen_sut", "LoadgenSut"),
-        ("load", "qsl.dataset", "SampleLibrary"),
-        ("unload", "qsl.dataset", "SampleLibrary"),
-    ],
-)
-def test_exception_that_reaches_loadgen(
-    callback: str, module: str, owner: str, scenario: str, run_main: RunMain, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    environment = patched(
-        tmp_path,
-        in_leg=f"""
-        from {module} import {owner}
-        def raising(self, *arguments):
-            raise ValueError("raised in {callback}")
-        {owner}.{callback} = raising
-        """,
-    )
-    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
-    # An exception leaves LoadGen half open, and it may crash before the leg can say why.
-    crashed = "killed by SIG" in finished.stderr
-    cause = "killed by SIG" if crashed else f"raised in {callback}"
-    check_failed(finished, out, ExitCode.FAILED, cause, loadgen_finished=callback == "unload")
-
-
 # Full disk ----------------------------------------------------------------------------------------------------------
 
 

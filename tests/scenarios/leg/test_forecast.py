@@ -88,19 +88,3 @@ def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     few = run_here(*arguments("Server", out, "--dry-run", conf="*.Server.min_duration = 60000\n"))
     assert few.code == ExitCode.NEGATIVE
     assert "will be INVALID: early stopping" in few.stdout
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("audit", "--test", "TEST06", "--scenario", "Server", "--engine", "dummy"),
-        ("audit", "--test", "output_caching", "--scenario", "Offline", "--engine", "dummy"),
-        ("tune", "--scenario", "Server", "--engine", "dummy"),
-    ],
-)
-def test_a_dry_run_of_many_legs(words: tuple[str, ...], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    finished = run_here(*words, "--output-log-dir", out, "--dry-run")
-    assert finished.code == ExitCode.OK, finished.stderr
-    assert finished.stdout.endswith("dry run: nothing was started or written\n")
-    assert not out.exists()

@@ -4,8 +4,7 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -25,9 +24,7 @@ from sut.dummy.engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import OFFICIAL_LIMITS_CONF, USER_CONF, arguments, progress
 from tests.support.official import SAMPLING
-
-RunMain = Callable[..., Finished]
-StartMain = Callable[..., StartedMain]
+from tests.support.once import kept
 
 OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
 ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}
@@ -71,23 +68,23 @@ class Leg:
         return [engine.answer(prompt) for prompt in self.dataset.prompts]
 
 
-@pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Leg]:
-    """Legs by scenario and mode, each run when it is first asked for."""
-    root = tmp_path_factory.mktemp("legs")
+@cache
+def leg_of(scenario: str, mode: str) -> Leg:
+    """The leg, as long as nothing that it is made of changes."""
+    # A busy machine may miss the limits of Interactive; in its accuracy leg they hold no verdict up.
+    conf = USER_CONF if (scenario, mode) == ("Interactive", "performance") else OFFICIAL_LIMITS_CONF
 
-    @cache
-    def leg(scenario: str, mode: str) -> Leg:
-        folder = root / f"{scenario}-{mode}"
-        folder.mkdir()
-        out = root / f"{scenario}-{mode}-run"
+    def make(home: Path) -> None:
+        (home / "here").mkdir()
         flags = ["--accuracy"] if mode == "accuracy" else []
-        # A busy machine may miss the limits of Interactive; in its accuracy leg they hold no verdict up.
-        conf = USER_CONF if (scenario, mode) == ("Interactive", "performance") else OFFICIAL_LIMITS_CONF
-        words = tuple(arguments(scenario, out, *flags, conf=conf))
-        return Leg(scenario, mode, conf, StartedMain(words, folder, {}, anew=True).wait(), RunDir(out), folder)
+        words = tuple(arguments(scenario, home / "run", *flags, conf=conf))
+        finished = StartedMain(words, home / "here", {}, anew=True).wait()
+        assert finished.code == 0, finished.stdout + finished.stderr
+        (home / "said.json").write_text(json.dumps(asdict(finished)))
 
-    return leg
+    home = kept(f"whole-{scenario}-{mode}", make)
+    finished = Finished(**json.loads((home / "said.json").read_bytes()))
+    return Leg(scenario, mode, conf, finished, RunDir(home / "run"), home / "here")
 
 
 def _marks(scenario: str, mode: str) -> list[pytest.MarkDecorator]:
@@ -101,13 +98,12 @@ def _marks(scenario: str, mode: str) -> list[pytest.MarkDecorator]:
         for mode in ("performance", "accuracy")
     ]
 )
-def leg(request: pytest.FixtureRequest, legs: Callable[[str, str], Leg]) -> Leg:
-    return legs(*request.param)
+def leg(request: pytest.FixtureRequest) -> Leg:
+    return leg_of(*request.param)
 
 
 def test_what_is_said_and_left_behind(leg: Leg) -> None:
     assert leg.finished.stderr == ""
-    assert leg.finished.code == 0, leg.finished.stdout
     outcome = "performance: VALID" if leg.mode == "performance" else "accuracy: no target applies"
     assert f"{leg.scenario} {outcome}" in leg.finished.stdout
     assert "official: no" in leg.finished.stdout
@@ -189,8 +185,8 @@ def test_result_and_requests(leg: Leg) -> None:
 
 
 @pytest.mark.parametrize("scenario", ACCURACY)
-def test_answers_and_scores_as_the_official_checker_finds_them(scenario: str, legs: Callable[[str, str], Leg]) -> None:
-    leg = legs(scenario, "accuracy")
+def test_answers_and_scores_as_the_official_checker_finds_them(scenario: str) -> None:
+    leg = leg_of(scenario, "accuracy")
     entries = read_accuracy_log(leg.run.accuracy_log)
     assert sorted(entry.qsl_idx for entry in entries) == list(range(64))
     for entry in entries:
@@ -206,4 +202,4 @@ def test_answers_and_scores_as_the_official_checker_finds_them(scenario: str, le
         assert float(found) == pytest.approx(scores[name])
         assert float(found) > 0
     assert scores["gen_num"] == 64
-    assert text == legs("Offline", "accuracy").run.accuracy_text.read_text()  # the same in all scenarios
+    assert text == leg_of("Offline", "accuracy").run.accuracy_text.read_text()  # the same in all scenarios

@@ -34,20 +34,6 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 # Defaults -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scenario", "key", "loadgen_scenario"),
-    [
-        ("Offline", "llama3_1-8b", "Offline"),
-        ("Server", "llama3_1-8b", "Server"),
-        ("Interactive", "llama3_1-8b-interactive", "Server"),
-        ("SingleStream", "llama3_1-8b-edge", "SingleStream"),
-    ],
-)
-def test_scenario_selects_the_loadgen_key(scenario: str, key: str, loadgen_scenario: str) -> None:
-    plan = prepared(scenario=scenario).plan
-    assert (plan.scenario, plan.loadgen_key, plan.loadgen_scenario) == (scenario, key, loadgen_scenario)
-
-
 def test_the_embedded_data_set_has_settings_of_its_own() -> None:
     leg = prepared()
     assert leg.bundled
@@ -184,16 +170,6 @@ def test_index_outside_the_loaded_samples(option: str, write: Callable[[str, str
         assert leg.plan.audit == (option == "audit_conf")
         with pytest.raises(SetupError, match=r"performance_issue_same_index 64 is outside the 64 loaded samples"):
             prepared(scenario=scenario, **{option: write("a", "*.*.performance_issue_same_index = 64")})
-
-
-def test_index_outside_starts_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audit = tmp_path / "audit.config"
-    audit.write_text("*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 99999\n")
-    out = tmp_path / "run"
-    arguments = ["--scenario", "Offline", "--engine", "dummy", "--audit-conf", str(audit), "--output-log-dir", str(out)]
-    assert main.main(arguments) == 3
-    assert not out.exists()
-    assert "99999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["audit_conf", "user_conf"])

@@ -16,7 +16,6 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import ROOT, Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress, until
-from tests.support.small_tokenizer import make_tokenizer
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -139,28 +138,6 @@ def test_a_replica_that_is_another_engine_is_refused(
     code = OTHER_IN_ONE.format(marker=str(tmp_path / "marker"), change=change)
     finished = run_main(*arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, code))
     check_failed(finished, out, ExitCode.REFUSED, cause)
-
-
-OTHER_FILES_IN_ONE = """
-    import os
-    import runs.files
-    try:
-        os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
-        runs.files.sha256_of = lambda *_, **__: "0" * 64
-    except FileExistsError:
-        pass
-"""
-
-
-def test_a_replica_with_another_model_is_refused(run_main: RunMain, tmp_path: Path) -> None:
-    out, model = tmp_path / "run", make_tokenizer(tmp_path / "model")
-    (model / "model.safetensors").write_bytes(b"weights")
-    (model / "config.json").write_text('{"vocab_size": 258, "max_position_embeddings": 100000}')
-    code = OTHER_FILES_IN_ONE.format(marker=str(tmp_path / "marker"))
-    finished = run_main(
-        *arguments("Server", out, "--replicas", 2, "--model-path", model), environment=in_replicas(tmp_path, code)
-    )
-    check_failed(finished, out, ExitCode.REFUSED, "the replicas differ: weights.config.json: ")
 
 
 def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from runs.files import sha256_of
-from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
 from runs.record.layout import LOADGEN_LOGS, RunDir
@@ -102,20 +101,6 @@ def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Pat
     assert any("audit" in reason for reason in manifest.unofficial_reasons)
     assert manifest.plan.audit
     assert read_result(run.result).disagreements == []
-
-
-def test_stale_audit_config_changes_nothing(run_main: RunMain, tmp_path: Path) -> None:
-    stale = tmp_path / "working-directory" / "audit.config"
-    stale.write_text(AUDIT_OF_ONE_SAMPLE)
-    out = tmp_path / "run"
-    finished = run_main(*arguments("Offline", out, "--accuracy"))
-    assert finished.code == 0, finished.stderr
-    assert any("./audit.config is not used" in note for note in read_manifest(RunDir(out).manifest).notes)
-    detail = read_detail(RunDir(out).detail)
-    assert detail.get("effective_test_mode") == "AccuracyOnly"
-    assert detail.get("effective_performance_issue_same") is False
-    assert len(read_accuracy_log(RunDir(out).accuracy_log)) == 64
-    assert not RunDir(out).audit_config.exists()
 
 
 def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:

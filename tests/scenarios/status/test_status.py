@@ -22,6 +22,7 @@ from scenarios.status.state import GroupStatus, leg_status
 from tests.conftest import Finished, StartedMain, run_here
 from tests.support import warm
 from tests.support.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until
+from tests.support.verify_legs import DummyLegs
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -35,10 +36,9 @@ def said(finished: Finished) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A valid Server leg and an accuracy leg, in one directory."""
-    folder = tmp_path_factory.mktemp("measured")
-    for name, more in (("valid", ()), ("scores", ("--accuracy",))):
-        started = StartedMain(tuple(arguments("Server", folder / name, *more)), folder, {})
-        assert started.wait().code == ExitCode.OK
+    folder, legs = tmp_path_factory.mktemp("measured"), DummyLegs()
+    legs.copy(folder / "valid", "Server")
+    legs.copy(folder / "scores", "Server", "accuracy")
     return folder
 
 

@@ -4,8 +4,6 @@ The dummy engine with slots is a queue of known capacity: four slots of about 39
 """
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.held_directory import held
 from scenarios.tune.journal import TuneDir
-from tests.conftest import Finished, StartedMain, run_here
-from tests.support.legs import alive, leg_pid, progress, until
+from tests.conftest import Finished, run_here
 from tests.support.virtual_legs import VirtualLegs
 
 USER_CONF = """
@@ -113,34 +110,6 @@ def check_found(small: Small, finished: Finished) -> None:
     best = yaml.safe_load(small.place.best.read_text())
     assert best["dummy_ttft_ms"] == 35
     assert best["user_conf"] == str(small.place.user_conf.resolve())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGINT], ids=["killed", "interrupted"]
-)
-def test_an_interrupted_tune_goes_on(
-    small: Small, number: signal.Signals, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
-) -> None:
-    small.conf.write_text(ROOMY.replace("5000", "2000"))
-    arguments = small.arguments("--offline-qps", 300, "--max-probes", 2, *WIDE)
-    tune = start_main(*arguments)
-    second = small.place.leg("probe", 2)
-    until(lambda: progress(second).get("completed", 0) > 5, "the second probe")
-    group = leg_pid(second)
-    first = small.starts()["probe-1"]
-    os.kill(tune.process.pid, number)
-    finished = tune.wait()
-    assert finished.code == (-signal.SIGKILL if number == signal.SIGKILL else ExitCode.INTERRUPTED)
-    until(lambda: not alive(group), "the leg's processes to end")
-    assert len(small.place.journal.read_text().splitlines()) == 3  # configuration, estimate, one probe
-    assert not small.place.user_conf.exists()
-
-    again = run_main(*arguments)
-    assert again.code == ExitCode.OK, again.stdout + again.stderr
-    assert small.starts()["probe-1"] == first
-    assert (small.place.discarded / "1" / "probe-2" / "manifest.json").exists()
-    assert [probe["target_qps"] for probe in small.record()["probes"]] == [270.6, 303.1]
 
 
 def test_a_changed_configuration_is_named_and_never_mixed(small: Small, legs: VirtualLegs) -> None:

@@ -110,17 +110,6 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_legs_of_other_options_are_kept_apart(tmp_path: Path) -> None:
-    """A search that goes on may find better options; the probes of those before are not theirs."""
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.add(record(1, 18))
-    journal.add(record(2, 20, options={"max_num_seqs": 64}))
-    again = Journal(tmp_path / "journal.jsonl")
-    assert [leg.number for leg in again.legs("probe")] == [1, 2]
-    assert [leg.number for leg in again.legs("probe", {})] == [1]
-    assert [leg.number for leg in again.legs("probe", {"max_num_seqs": 64})] == [2]
-
-
 def test_the_probes_of_a_search(tmp_path: Path) -> None:
     facts = record(1, 18).model_dump(exclude={"step"})
     seqs = {"max_num_seqs": 64}
@@ -155,14 +144,6 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
     path.write_text(path.read_text() + damage + "\n")
     with pytest.raises(InputError, match=r"journal\.jsonl:2: not a line"):
         Journal(path)
-
-
-def test_a_changed_configuration_names_each_key(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    now = Configuration(scenario="Server", identity={"engine": "vllm", "admission": "fcfs"})
-    assert journal.changed(now) == []
-    journal.add(Configuration(scenario="Server", identity={"engine": "dummy", "admission": "fcfs"}))
-    assert [str(one) for one in journal.changed(now)] == ["engine: dummy then, vllm now"]
 
 
 # What ends a leg early ------------------------------------------------------------------------------------------------

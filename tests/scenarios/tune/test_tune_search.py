@@ -1,24 +1,16 @@
 """The search for a rate, on systems whose best rate an exhaustive search can tell."""
 
-import heapq
 import math
 from collections.abc import Callable
-from functools import cache
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.counts import count_leg, settings_of
-from runs.loadgen.early_stopping import judge_latencies
-from runs.loadgen.schedule import poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
-from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate, rounded
-
-SEED = CURRENT_ROUND.seeds.schedule_rng_seed
+from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate
 
 
 def search(
@@ -29,52 +21,6 @@ def search(
     while (rate := next_rate(scenario, offline_qps, tried, resolution=RESOLUTION, most_probes=most)) is not None:
         tried.append(Tried(rate, valid(rate)))
     return tried
-
-
-class Queue:
-    """An engine with slots: each computes a query for so long, of which the first part ends with the first token."""
-
-    def __init__(self, slots: int, prefill_s: float, decode_s: float, ttft_limit_s: float, min_duration_s: int) -> None:
-        self.slots, self.prefill_ns, self.decode_ns = slots, int(prefill_s * 1e9), int(decode_s * 1e9)
-        self.limit_ns = int(ttft_limit_s * 1e9)
-        self.min_duration_ms = min_duration_s * 1_000
-        self.offline_qps = slots / (prefill_s + decode_s)
-
-    def queries(self, qps: float) -> int:
-        values = {"target_qps": str(qps), "min_duration": str(self.min_duration_ms)}
-        benchmark = BENCHMARKS["llama3_1-8b"]
-        return count_leg(settings_of("Server", benchmark, CURRENT_ROUND, 500, values.get), "performance").samples
-
-    @cache  # noqa: B019
-    def valid(self, qps: float) -> bool:
-        """LoadGen's verdict over its own schedule."""
-        free_ns = [0] * self.slots
-        ttft_ns = []
-        for due_ns in poisson_offsets_ns(SEED, qps, self.queries(qps)).tolist():
-            start_ns = max(due_ns, heapq.heappop(free_ns))
-            heapq.heappush(free_ns, start_ns + self.prefill_ns + self.decode_ns)
-            ttft_ns.append(start_ns + self.prefill_ns - due_ns)
-        return judge_latencies(np.array(ttft_ns), self.limit_ns, 0.99).met
-
-
-@pytest.mark.parametrize(
-    "queue",
-    [
-        Queue(64, 0.05, 1.3, 0.5, 60),
-        Queue(8, 0.02, 0.1, 0.2, 60),
-        Queue(1, 0.012, 0, 0.05, 60),
-        Queue(16, 0.1, 0.5, 2.0, 120),
-    ],
-    ids=["wide", "middling", "one-slot", "patient"],
-)
-def test_at_most_three_percent_below_an_exhaustive_search(queue: Queue) -> None:
-    tried = search(queue.valid, queue.offline_qps)
-    found = Bracket.of(tried).valid
-    assert found is not None
-    assert len(tried) <= MOST_PROBES
-    grid = [rounded(queue.offline_qps * float(share)) for share in np.arange(0.3, 1.3, 0.005)]
-    best = max(rate for rate in grid if queue.valid(rate))
-    assert found >= 0.97 * best
 
 
 @given(threshold=st.floats(0.34, 1.1), offline_qps=st.floats(0.01, 10_000))

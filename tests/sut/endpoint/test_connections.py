@@ -1,14 +1,13 @@
 """What changes no id of an answer changes nothing, and connections come and go."""
 
 import asyncio
-import json
 
 import pytest
 
 from runs.errors import ExecutionError
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
-from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, event
+from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step
 from tests.sut.endpoint.faults import Change, HonestUntilTimed, cut, in_events
 from tests.sut.endpoint.legs import ANSWER_TIMEOUT_S, PROMPTS, answers, engine_for
 
@@ -60,29 +59,6 @@ def test_what_changes_no_id_changes_nothing(name: str) -> None:
     asyncio.run(leg())
 
 
-def test_several_ids_with_the_first_token_are_counted() -> None:
-    def change(steps: list[Step]) -> list[Step]:
-        first = json.loads(bytes(steps[0]).removeprefix(b"data: "))  # type: ignore[arg-type]  # an event
-        rest = json.loads(bytes(steps[2]).removeprefix(b"data: "))  # type: ignore[arg-type]
-        ids = [*first["choices"][0]["token_ids"], *rest["choices"][0]["token_ids"]]
-        first["choices"][0]["token_ids"], rest["choices"][0]["token_ids"] = ids[:3], ids[3:]
-        return [event(first), PAUSE_S, event(rest), *steps[3:]]
-
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url)
-            await engine.start()
-            await answers(engine, PROMPTS)
-            facts = (await engine.observed()).engines[0]["client"]
-            assert facts["first_tokens_with_others"] == len(PROMPTS)
-            assert facts["chunks"] == 2 * len(PROMPTS)
-            assert facts["issue_to_wire"]["count"] == len(PROMPTS)
-            assert facts["read_to_loadgen"]["count"] == 2 * len(PROMPTS)
-            await engine.stop()
-
-    asyncio.run(leg())
-
-
 def _alive(engine: EndpointEngine) -> bool:
     try:
         engine.check_alive()
@@ -117,23 +93,6 @@ def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
             told = await answers(engine, PROMPTS)
             assert all(events[-1][0] == "done" for events in told)
             assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
-            await engine.stop()
-
-    asyncio.run(leg())
-
-
-def test_a_connection_that_is_closed_between_requests_is_opened_again() -> None:
-    async def leg() -> None:
-        change: Change = lambda steps: in_events(steps, closes=True)  # noqa: E731
-        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url, connections=1)
-            await engine.start()
-            for prompt in PROMPTS:
-                (told,) = await answers(engine, [prompt])
-                assert told[-1][0] == "done"
-                await asyncio.sleep(0.1)
-            assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= len(PROMPTS)
-            engine.check_alive()
             await engine.stop()
 
     asyncio.run(leg())
