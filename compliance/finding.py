@@ -8,11 +8,14 @@ Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or her
 """
 
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import orjson
 
@@ -90,12 +93,63 @@ def declare(kind: Kind, rows: Iterable[Row], decide: Callable[..., Any] | None =
         RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, decide)
 
 
+# What breaks rules of these kinds is told, and nothing of what keeps them: where the decider came to its end, they were
+# asked. Of every other kind whoever compares says so (`applied`, `asked`).
+_SILENT: frozenset[Kind] = frozenset({"contradiction", "tree"})
+
+
+@dataclass
+class Noted:
+    """Ids of rules."""
+
+    asked: set[str] = field(default_factory=set)
+    passed_over: set[str] = field(default_factory=set)
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """Those that were asked, whether kept or broken."""
+        return frozenset(self.asked - self.passed_over)
+
+
+_NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting_what_is_asked() -> Iterator[Noted]:
+    """What is asked within the block."""
+    noted = Noted()
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
+
+
+def asked(*rules: str) -> None:
+    """These are asked here, whatever comes of it."""
+    if (noted := _NOTED.get()) is not None:
+        noted.asked.update(rules)
+
+
+def passed_over(*rules: str) -> None:
+    """These are not asked here, though their decider comes to its end."""
+    if (noted := _NOTED.get()) is not None:
+        noted.passed_over.update(rules)
+
+
 def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
     """Declare the rules that a function decides."""
+    silent = [row[0] for row in rows] if kind in _SILENT else []
 
     def declared(function: Decider) -> Decider:
-        declare(kind, rows, function)
-        return function
+        @wraps(function)
+        def noted(*args: Any, **options: Any) -> Any:
+            outcome = function(*args, **options)
+            asked(*silent)
+            return outcome
+
+        declare(kind, rows, noted)
+        return cast("Decider", noted)
 
     return declared
 
@@ -201,6 +255,7 @@ class Finding:
 def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
     """A rule that was applied: kept, or broken with its own severity. Without a text it is told in the rule's words."""
     known = find_rule(rule)
+    asked(rule)
     severity: Severity = "pass" if passed else known.severity
     return Finding(rule, severity, text or known.summary, files, numbers, found, required)
 

@@ -88,8 +88,7 @@ def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
     for name in ("max_duration_ms", "max_query_count"):
         value = detail.effective(name, 0)
-        if value:
-            yield applied("perf-cut-short", name, False, f"{value}", "0: a run is not cut short", detail.path)
+        yield applied("perf-cut-short", name, not value, f"{value}", "0: a run is not cut short", detail.path)
 
 
 def _score(part: LegVerdict, detail: DetailLog, result: Result, summary: SummaryLog) -> None:

@@ -11,7 +11,7 @@ from compliance.audits.test06 import (
     judge_entries,
     text_not_of,
 )
-from compliance.finding import OURS, decides
+from compliance.finding import OURS, asked, decides, passed_over
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.legs import (
     ComparedLeg,
@@ -45,7 +45,9 @@ def check_audit(result: Result) -> ComparedLeg | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
     findings, benchmark, scenario = result.findings, result.benchmark, result.scenario
     if benchmark is None or scenario is None:
+        passed_over("audit-settings", "audit-errors", "audit-text-differs")
         return None
+    asked("audit-missing")
     folder = result.tree.audit(result.place, TEST)
     required = not result.is_open and TEST in benchmark.submission.audits
     if not is_folder(folder):

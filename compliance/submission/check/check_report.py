@@ -13,6 +13,7 @@ from compliance.finding import Finding, Severity
 from compliance.submission.check.causes import SELECTION, WEIGHTS, Cause
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.findings import in_order, place_of, shortened
+from compliance.submission.check.judged import catalogue
 from compliance.submission.check.official_checker import OfficialResult
 from runs.errors import ExitCode
 from runs.wording import counted
@@ -21,6 +22,7 @@ SHOWN_MESSAGES = 30
 MOST_PRINTED = 2000  # findings, errors first; to print takes longer than to find
 MOST_HEAD = 30  # lines before the details
 MOST_EXAMPLE = 240  # characters of a place, and of a sentence
+MOST_REASONS = 12  # why something was not judged
 MOST_LISTED = 12  # further causes of one weight, by name
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
@@ -39,12 +41,8 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
             _print_finding(console, finding, where)
     if unshown := len(checked.findings) - folded - len(shown):
         _line(console, f"{counted(unshown, 'more finding')}: --json has all")
-    if checked.not_judged:
-        text = f"{counted(len(checked.not_judged), 'scenario')} not judged by every rule"
-        _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
-        reasons = Counter(reason for several in checked.not_judged.values() for reason in several)
-        for reason, count in reasons.most_common():
-            _line(console, f"  {counted(count, 'scenario')}: {shortened(reason)}")
+    for text in not_judged_lines(checked):
+        _line(console, text)
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)
     for text in (*_sign_off_lines(checked), *_official_lines(checked.official, checked.tree.root)):
@@ -78,6 +76,23 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             listed = [f"{cause.name} ({len(cause.results or cause.told)})" for cause in rest[:MOST_LISTED]]
             more = f", {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
             yield f"  also {', '.join(listed)}{more}", ""
+
+
+def not_judged_lines(checked: Checked) -> Iterator[str]:
+    """To how many rules results were held, and what the others lack: the most frequent."""
+    if not checked.judged:
+        return
+    lacking = [sum(len(one.rules) for one in several) for several in checked.judged.values()]
+    rules = len(catalogue())
+    yield f"of {rules} rules each result was held to {rules - max(lacking)} to {rules - min(lacking)}; not judged are:"
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for several in checked.judged.values():
+        for one in several:
+            reasons.setdefault((one.what, one.why), []).append(len(one.rules))
+    for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MOST_REASONS]:
+        of = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
+        yield f"  {of} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
+    yield "  no finding does not mean clean; --json names the rules of each result"
 
 
 def _room(by_weight: list[list[Cause]]) -> list[int]:

@@ -2,17 +2,18 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import OURS, decides
+from compliance.finding import OURS, Noted, decides, noting_what_is_asked
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, Told, causes, tell
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.findings import Findings, in_order
+from compliance.submission.check.judged import NotJudged, alike, catalogue, not_judged
 from compliance.submission.check.layout import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.check.legs import INFERRED
 from compliance.submission.check.lines import located
@@ -75,6 +76,7 @@ class Checked(Verdict):
 
     tree: Tree
     places: list[Place]
+    asked: dict[Place, frozenset[str]] = field(default_factory=dict)  # rules, of each result
     official: OfficialResult | None = None
     signed: list[SignedOff] | None = None
 
@@ -93,6 +95,23 @@ class Checked(Verdict):
     def causes(self) -> list[Cause]:
         """What is behind the findings, the gravest first."""
         return causes(self.told)
+
+    @cached_property
+    def judged(self) -> dict[str, tuple[NotJudged, ...]]:
+        """What each result was not held to; to every other rule of the catalogue it was."""
+        broken: dict[tuple[str, ...], set[str]] = {}
+        for one in self.told:
+            broken.setdefault(one.subject, set()).add(one.finding.rule)
+        return {
+            str(place): not_judged(
+                self.tree,
+                place,
+                asked,
+                frozenset(broken.get(astuple(place), ())),
+                with_runs=self.signed is not None,
+            )
+            for place, asked in self.asked.items()
+        }
 
     @cached_property
     def weights(self) -> dict[str, int]:
@@ -123,6 +142,8 @@ class Checked(Verdict):
                 }
                 for one in self.causes
             ],
+            "rules": [rule.id for rule in catalogue()],
+            "not_judged": [{**asdict(one), "results": results} for one, results in alike(self.judged).items()],
             "tree": str(self.tree.root),
             "round": self.tree.round.name,
             "strict": strict,
@@ -149,6 +170,12 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     root = root.resolve()
     tree = Tree(root, in_round)
     findings = Findings(root)
+    with noting_what_is_asked() as noted:
+        return _check_tree(tree, findings, parallel_from, noted)
+
+
+def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted) -> Checked:
+    root = tree.root
     contents = walk(root, findings)
     if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
         raise InputError(
@@ -165,8 +192,8 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
-    not_judged = {str(outcome.place): outcome.not_judged for outcome in outcomes if outcome.not_judged}
-    return Checked(tree, found, findings=in_order(every), not_judged=not_judged)
+    asked = {outcome.place: outcome.asked | noted.rules for outcome in outcomes}
+    return Checked(tree, found, findings=in_order(every), asked=asked)
 
 
 def _places(tree: Tree) -> list[Place]:

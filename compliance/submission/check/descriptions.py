@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from compliance.finding import OURS, decides
+from compliance.finding import OURS, asked, decides
 from compliance.submission.check.findings import (
     SHOWN,
     Findings,
@@ -95,6 +95,7 @@ def _check_system(tree: Tree, division: str, organisation: str, results: Path, f
         official = SUBMISSIONS.get(DIRECTORIES.get(folder.name, ""))
         if official is None:
             continue
+        asked("scenario-set", "suite-benchmark")
         there = {scenario.name.lower() for scenario in subfolders(folder)}
         if missing := official.missing([scenario for scenario in SCENARIOS if scenario.lower() in there]):
             findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)

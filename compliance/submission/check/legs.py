@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, fail
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, fail
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
@@ -54,7 +54,6 @@ class Result:
     findings: Findings
     benchmark: Benchmark | None  # None: its rules are not known here
     scenario: Scenario | None  # None: it is none of a benchmark whose rules are known here
-    not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
 
     @property
     def loadgen_scenario(self) -> str | None:
@@ -103,6 +102,7 @@ class ComparedLeg:
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     """A leg's detail log; None with findings where it cannot be judged."""
+    asked("log-damaged")
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
         findings.add("log-missing", path, "there is no such file")
@@ -161,8 +161,7 @@ def is_asked(rule_id: str, division: str) -> bool:
 def note_contradictions(result: Result, name: str, run: RunDir, detail: DetailLog) -> None:
     """Numbers of both logs of a leg that do not stand together."""
     if detail.scenario == "MultiStream":
-        result.not_judged.append(f"{name}: log-arithmetic: the numbers of MultiStream are not known here")
-        return
+        return  # its numbers are not known here
 
     def found() -> Iterable[Finding]:
         differ = cross_check(read_summary(run.summary), detail)
@@ -199,6 +198,7 @@ def _in_force(detail: DetailLog, name: str) -> object:
 
 def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
     """The three seeds in force, each against the round's."""
+    asked(rule_id)
     in_round = result.tree.round
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
         found, wanted = detail.effective(name), getattr(in_round.seeds, name)
@@ -226,6 +226,7 @@ def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool
 
 def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
     """LoadGen logged an error."""
+    asked(rule_id)
     if detail.error_count:
         first = detail.errors[0]
         said = f"{detail.error_count} error records, the first: {first}"

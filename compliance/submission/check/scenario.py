@@ -5,18 +5,26 @@ What cannot be said without a benchmark's own rules is told as not judged: no fi
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.performance import AUDIT_SETTINGS, verify_performance
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
-from compliance.finding import RERUN, Finding, Severity, UnknownRuleError, decides
+from compliance.finding import (
+    RERUN,
+    Finding,
+    Severity,
+    UnknownRuleError,
+    asked,
+    decides,
+    noting_what_is_asked,
+    passed_over,
+)
 from compliance.submission.check.audit import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
 from compliance.submission.check.findings import Findings, is_regular, read_bytes, read_text
-from compliance.submission.check.layout import AUDIT_FOLDERS, OF_POWER, POWER_LOG
 from compliance.submission.check.legs import (
     ComparedLeg,
     Result,
@@ -35,18 +43,6 @@ from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
-
-# What is not judged, and why.
-_OF_ANY_BENCHMARK = (
-    "accuracy-target: the benchmark's metric and targets are not known here",
-    "perf-limits: its latency limits are not known here",
-    "perf-data-set: the size of its data set is not known here",
-    "perf-output-tokens: its longest output is not known here",
-    "audit-missing: the audits that it has to pass are not known here",
-    "accuracy-size: what else its accuracy leg leaves, as pictures, is not known here",
-)
-_OPEN = "test06-length, test06-special-ids: the model's own lengths and special ids are not known here"
-_POWER = "power: what was measured of power is not judged here"
 
 # One pass over a fixed number of samples. [checker] performance_check.min_duration_check
 _NOT_TIME_BOUND = frozenset({"e2e-rag-qna", "e2e-rag-db"})
@@ -70,18 +66,22 @@ class ScenarioOutcome:
     findings: list[Finding]
     legs: list[ComparedLeg] = field(default_factory=list)
     scenario: Scenario | None = None  # None where the directory names none of the benchmark's
-    not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
+    asked: frozenset[str] = frozenset()  # rules that were, kept or broken
 
 
 def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
+    with noting_what_is_asked() as noted:
+        outcome = _check_scenario(tree, place)
+    return replace(outcome, asked=noted.rules)
+
+
+def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     findings = Findings(tree.root)
     check_measurements(tree, place, findings)
     result = _claimed(tree, place, findings)
     legs: list[ComparedLeg] = []
-    not_judged: list[str] = [] if result is None else result.not_judged
     if result is not None:
-        not_judged += _OF_ANY_BENCHMARK if result.benchmark is None else [_OPEN] if result.is_open else []
         for name, check in (("performance", _check_performance), ("accuracy", _check_accuracy), (TEST, check_audit)):
             try:
                 leg = check(result)
@@ -93,14 +93,8 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 continue
             if leg is not None:
                 legs.append(leg)
-            elif result.benchmark is None and name != TEST:
-                not_judged.append(f"{name}: no log that can be read")
         check_one_configuration([leg for leg in legs if leg.identity], findings)
-    if _tells_of_power(tree, place):
-        not_judged.append(_POWER)
-    return ScenarioOutcome(
-        place, located(tree.root, findings.items), legs, result.scenario if result else None, not_judged
-    )
+    return ScenarioOutcome(place, located(tree.root, findings.items), legs, result.scenario if result else None)
 
 
 @decides(
@@ -129,12 +123,6 @@ def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
     return Result(tree, place, findings, submitted_benchmark(name, scenario), scenario)
 
 
-def _tells_of_power(tree: Tree, place: Place) -> bool:
-    audits = (tree.audit(place, test) / "performance" / "run_1" for test in AUDIT_FOLDERS)
-    runs = (tree.performance(place).root, *audits)
-    return any((run / POWER_LOG).exists() or any((run.parent / name).exists() for name in OF_POWER) for run in runs)
-
-
 @decides(
     "tree",
     ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
@@ -152,8 +140,10 @@ def _check_performance(result: Result) -> ComparedLeg | None:
     known = ComparedLeg.of("performance", run, detail)
     check_user_conf(result, detail)
     if not check_kind(result, "performance", detail):
+        passed_over("perf-errors", "perf-early-stopping", "perf-metric")
         return known
     note_errors(result, "perf-errors", detail)
+    asked("perf-validity")
     if detail.validity != "VALID":
         reason = " ".join(str(detail.get("result_invalid_reason") or "").split())
         findings.add("perf-validity", run.detail, f"result_validity is {detail.validity} {reason}".strip(), "VALID")
@@ -163,10 +153,12 @@ def _check_performance(result: Result) -> ComparedLeg | None:
     if benchmark is None:
         least_ms, wanted_ms = detail.get("effective_min_duration_ms"), result.tree.round.table.min_duration_ms
         bound = not result.is_open and place.benchmark not in _NOT_TIME_BOUND
+        asked(*["perf-min-duration"] * bound)
         if bound and isinstance(least_ms, int | float) and least_ms < wanted_ms:
             said = f"effective_min_duration_ms is {least_ms:,}"
             findings.add("perf-min-duration", run.detail, said, f"at least {wanted_ms:,} ms")
         note_contradictions(result, "performance", run, detail)
+        passed_over("perf-metric")
         return known
     metric = _METRIC[detail.scenario]
     value = detail.get(metric)
@@ -187,6 +179,7 @@ def _leg(result: Result, run: RunDir, detail: DetailLog, benchmark: Benchmark) -
 
 def _check_name(result: Result, detail: DetailLog) -> None:
     """The open division has both kinds: what its description says of itself has to be so."""
+    asked("perf-network")
     network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
@@ -215,10 +208,12 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
     known = ComparedLeg.of("accuracy", run, detail)
     known.answers, known.answers_file = digest, run.accuracy_text
     if not check_kind(result, "accuracy", detail):
+        passed_over("accuracy-audit-settings")
         return known
     note_errors(result, "accuracy-errors", detail)
     if benchmark is None:
         note_contradictions(result, "accuracy", run, detail)
+        passed_over("accuracy-audit-settings")
         return known
     # Logs of LoadGen 5 have no such record; there the size of the data set tells.
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))

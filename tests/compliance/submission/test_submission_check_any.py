@@ -8,6 +8,7 @@ import pytest
 
 from compliance.submission.check.check_tree import Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
+from compliance.submission.check.judged import WITHOUT_INPUT
 from compliance.submission.tree import Place, Tree
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
@@ -42,12 +43,11 @@ def rules(checked: Checked) -> set[str]:
 def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == set()
-    assert {place.rpartition("/")[2] for place in checked.not_judged} == {"Offline", "Server"}
-    assert all(any("metric" in reason for reason in reasons) for reasons in checked.not_judged.values())
+    assert {place.rpartition("/")[2] for place in checked.judged} == {"Offline", "Server"}
     for place in checked.places:
         (tree.performance(place).root.with_name("power")).mkdir()
-    for reasons in check_tree(tree.root, CURRENT_ROUND).not_judged.values():
-        assert any(reason.startswith("power: ") for reason in reasons)
+    for several in check_tree(tree.root, CURRENT_ROUND).judged.values():
+        assert any("power" in one.why for one in several)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,8 @@ def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
     tree.accuracy(offline).detail.unlink()
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
-    assert any("no log" in reason for reason in checked.not_judged[str(offline)])
+    lacking = {one.why: one.rules for one in checked.judged[str(offline)] if one.what == WITHOUT_INPUT}
+    assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
 
 
 @pytest.mark.parametrize(("name", "known"), [("yolo-95", True), ("resnet", True), ("yolo95", False), ("llama3", False)])
@@ -146,4 +147,4 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tre
     alone = check_tree(tree.root, CURRENT_ROUND)
     beside = check_tree(tree.root, CURRENT_ROUND, parallel_from=1)
     assert beside.findings == alone.findings
-    assert beside.not_judged == alone.not_judged
+    assert beside.judged == alone.judged

@@ -6,13 +6,25 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compliance.finding import RULES, SOURCES, Finding, all_rules, fail, find_rule
+from compliance.finding import (
+    RULES,
+    SOURCES,
+    Finding,
+    all_rules,
+    asked,
+    fail,
+    find_rule,
+    noting_what_is_asked,
+    passed_over,
+)
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MOST_HEAD, head, print_report
-from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.check_tree import Checked, check_tree
+from compliance.submission.check.judged import catalogue
 from compliance.submission.check.lines import located, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
+from tests.support import trees
 
 ONE, TWO, OTHER = (
     Place("closed", who, system, "llama3.1-8b", "Offline") for who, system in (("Org", "a"), ("Org", "b"), ("Us", "c"))
@@ -133,3 +145,34 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
     assert next(text for *_, text in shown_lines(tmp_path, told, 30)) == "min_duration (ms): 0\\x1b"
     absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="there is no such file")
     assert located(tmp_path, [absent]) == [absent]
+
+
+def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.shorten_rules(monkeypatch)
+    tree, _ = trees.short_tree()
+    checked = check_tree(tree.root, tree.round)
+    known = {rule.id for rule in catalogue()}
+    for place in checked.places:
+        silent = [(one.what, one.why, rule) for one in checked.judged[str(place)] for rule in one.rules]
+        rules = {rule for *_, rule in silent}
+        assert len(rules) == len(silent)
+        assert rules < known
+        kept = known - rules
+        assert kept <= checked.asked[place]
+        assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
+                "log-duplicate", "scenario-set"} <= kept  # fmt: skip
+        whys = {rule: (what, why) for what, why, rule in silent}
+        assert whys["runs-differ"] == ("without input", "the runs that the tree was made of (--runs)")
+        assert whys["plausible-padding"][0] == "without input"
+        assert ("perf-tpot" in rules) is (place.scenario == "Offline")
+
+
+def test_what_is_passed_over_is_not_asked() -> None:
+    with noting_what_is_asked() as noted:
+        asked("perf-ttft", "perf-tpot")
+        passed_over("perf-tpot")
+        with noting_what_is_asked() as inner:
+            asked("perf-mode")
+    assert (noted.rules, inner.rules) == ({"perf-ttft"}, {"perf-mode"})
+    asked("perf-limits")
+    assert "perf-limits" not in noted.rules

@@ -1,0 +1,123 @@
+"""What was judged of each result: each rule of the catalogue is kept, broken, not applicable, or without input.
+
+Broken ones have findings; what was asked and has none is kept; of the rest it is said why. The lists are made of the
+catalogue and of what the deciders noted, so that a rule that nobody asks shows.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from compliance.finding import ON_LEGS, Rule, all_rules
+from compliance.submission.check.layout import AUDIT_FOLDERS, OF_POWER, POWER_LOG
+from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
+from runs.record.layout import LOADGEN_LOGS
+
+SUMMARY, DETAIL, ANSWERS, _ = LOADGEN_LOGS
+_RUN = f"performance/run_1/{DETAIL}"
+_WHOLE = f"the whole accuracy/{ANSWERS}, which a tree has cut"
+_RECORD = "requests.jsonl and manifest.json of a leg of ours, which no tree has"
+_ENDPOINTS = "a run folder of the MLPerf Endpoints client, which no tree has"
+_RUNS = "the runs that the tree was made of (--runs)"
+# What the rules on one subject are asked of, by the longest beginning of their ids; several where one of them is enough
+# to ask. What begins with "TEST" lies with the audits, what is no path is never in a tree.
+_INPUTS: dict[str, tuple[str, ...]] = {
+    "": (),
+    "perf-": (_RUN,),
+    "log-": (_RUN, f"accuracy/{DETAIL}"), "log-missing": (), "log-records": (_RECORD,), "log-not-in-runs": (_RUNS,),
+    "user-conf-": ("user.conf",),
+    "accuracy-": (f"accuracy/{DETAIL}",),
+    "accuracy-text": ("accuracy/accuracy.txt",), "accuracy-hash": ("accuracy/accuracy.txt",),
+    "accuracy-target": ("accuracy/accuracy.txt",), "accuracy-size": (), "accuracy-shape": (f"accuracy/{ANSWERS}",),
+    "accuracy-text-differs": (_WHOLE,), "accuracy-answers": (_WHOLE,), "accuracy-longest": (_WHOLE,),
+    "accuracy-count": (_WHOLE,), "accuracy-token-counts": (_WHOLE,), "accuracy-scored-again": (_WHOLE,),
+    "accuracy-no-target": (_WHOLE,),
+    "audit-": ("TEST",), "audit-missing": (), "audit-settings": (f"TEST/performance/run_1/{DETAIL}",),
+    "audit-errors": (f"TEST/performance/run_1/{DETAIL}",), "audit-order": (f"TEST/performance/run_1/{DETAIL}",),
+    "endpoints-": (_ENDPOINTS,),
+    "test0": (f"TEST/accuracy/{ANSWERS}",),
+    "plausible-": (_RECORD,), "record-": (_RECORD,), "attested": (_RECORD,), "one-system": (_RECORD,),
+    "runs-": (_RUNS,),
+}  # fmt: skip
+NOT_APPLICABLE, WITHOUT_INPUT = "not applicable", "without input"
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """Rules that one result, or several alike, were not held to."""
+
+    what: str  # NOT_APPLICABLE or WITHOUT_INPUT
+    why: str  # for which reason, or without which file
+    rules: tuple[str, ...]
+
+
+@cache
+def catalogue() -> tuple[Rule, ...]:
+    """The rules that are asked of a tree and its results, in order of their ids."""
+    rules = all_rules().values()
+    asked = (one for one in rules if one.kind in ON_LEGS or one.kind == "tree" or one.id.startswith("test06-"))
+    return tuple(sorted(asked, key=lambda rule: rule.id))
+
+
+def not_judged(
+    tree: Tree, place: Place, asked: frozenset[str], broken: frozenset[str], *, with_runs: bool
+) -> tuple[NotJudged, ...]:
+    """What a result was not held to, and why."""
+    silent: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    missing = _missing(tree, place, with_runs)
+    for rule in catalogue():
+        if rule.id in broken:
+            continue
+        if place.division == "open" and rule.id in NOT_IN_OPEN:
+            silent[NOT_APPLICABLE, "the open division is free there"].append(rule.id)
+        elif why := missing[_subject(rule.id)]:
+            silent[WITHOUT_INPUT, why].append(rule.id)
+        elif rule.id not in asked and not (with_runs and _INPUTS[_subject(rule.id)] == (_RUNS,)):
+            why = f"nothing of the kind in {place.scenario}"
+            why = "a log of it is damaged" if "log-damaged" in broken else why
+            silent[NOT_APPLICABLE, why].append(rule.id)
+    found = [NotJudged(*key, tuple(rules)) for key, rules in silent.items()]
+    if _tells_of_power(tree, place):
+        found.append(NotJudged(NOT_APPLICABLE, "there is no rule here on what was measured of power", ()))
+    return tuple(found)
+
+
+@cache
+def _subject(rule_id: str) -> str:
+    return max((start for start in _INPUTS if rule_id.startswith(start)), key=len)
+
+
+def _missing(tree: Tree, place: Place, with_runs: bool) -> dict[str, str]:
+    """Of each subject what it lacks; empty where it has what it is asked of."""
+    audits = [folder for test in sorted(AUDIT_FOLDERS) if (folder := tree.audit(place, test)).is_dir()]
+
+    @cache
+    def there(name: str) -> bool:
+        if name == _RUNS:
+            return with_runs
+        if name == "user.conf":
+            return tree.user_conf(place).is_file()
+        if name.startswith("TEST"):
+            return any((folder / name.removeprefix("TEST").lstrip("/")).exists() for folder in audits)
+        return (tree.scenario(place) / name).is_file()
+
+    return {
+        subject: "" if not names or any(map(there, names)) else " or ".join(names) for subject, names in _INPUTS.items()
+    }
+
+
+def _tells_of_power(tree: Tree, place: Place) -> bool:
+    audits = (tree.audit(place, test) / "performance" / "run_1" for test in AUDIT_FOLDERS)
+    runs: Iterable[Path] = (tree.performance(place).root, *audits)
+    return any((run / POWER_LOG).exists() or any((run.parent / name).exists() for name in OF_POWER) for run in runs)
+
+
+def alike(judged: Mapping[str, Iterable[NotJudged]]) -> dict[NotJudged, list[str]]:
+    """The results that lack the same, the most frequent first."""
+    results: defaultdict[NotJudged, list[str]] = defaultdict(list)
+    for place, several in judged.items():
+        for one in several:
+            results[one].append(place)
+    return dict(sorted(results.items(), key=lambda item: (-len(item[1]), item[0].what, item[0].why)))
