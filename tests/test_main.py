@@ -109,15 +109,6 @@ def test_mistakes_in_yaml(content: str, words: str, tmp_path: Path, capsys: Capt
     assert words in capsys.readouterr().err
 
 
-def test_doctor(run_main: Callable[..., Finished], make_dataset: Callable[..., Path]) -> None:
-    finished = run_main("doctor", "--dataset-path", make_dataset([1, 2, 3]))
-    assert finished.stderr == ""
-    lines = {line.split()[1]: line for line in finished.stdout.splitlines()}
-    assert lines["LoadGen"].startswith("ok ")
-    assert "1 row, longest prompt 3 tokens" in finished.stdout
-    assert finished.code == (3 if "MISSING" in finished.stdout else 0)
-
-
 def test_the_front_door_imports_nothing_heavy() -> None:
     code = "import sys, main; sys.exit(bool({'vllm', 'torch', 'transformers', 'mlperf_loadgen'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)

@@ -1,12 +1,10 @@
 """Violent ends of a leg with the real vLLM: the right exit code, no claim, and no process left behind."""
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from runs.errors import ExitCode
@@ -74,18 +72,6 @@ def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
     assert (leg.manifest["status"], leg.claims()) == ("failed", [])
 
 
-# Of the dummy engine's processes tests/scenarios/leg/test_interruptions.py holds it; that vLLM's core is one of the
-# group is in the next test.
-@pytest.mark.long
-def test_a_killed_leg_process_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
-    with long_leg(tiny_model, tmp_path) as running:
-        running.leg_process.send_signal(signal.SIGKILL)
-        leg = running.finished(END_TIMEOUT_S)
-        assert running.survivors(GONE_TIMEOUT_S) == []
-    assert_failed(leg, ExitCode.FAILED, "failed")
-    assert "SIGKILL" in leg.stderr
-
-
 def test_an_interrupt_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
     with long_leg(tiny_model, tmp_path) as running:
         running.parent.send_signal(signal.SIGINT)
@@ -93,27 +79,3 @@ def test_an_interrupt_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
         assert running.survivors(GONE_TIMEOUT_S) == []
     assert_failed(leg, ExitCode.INTERRUPTED, "interrupted")
     assert "SIGINT" in leg.stderr
-
-
-@pytest.mark.long  # as the one before the last
-def test_a_killed_parent_takes_everything_with_it(tiny_model: Path, tmp_path: Path) -> None:
-    with long_leg(tiny_model, tmp_path) as running:
-        group = os.getpgid(running.leg_process.pid)
-        assert group != os.getpgid(running.parent.pid)
-        running.parent.send_signal(signal.SIGKILL)
-        leg = running.finished(END_TIMEOUT_S)
-        assert leg.exit_code == -signal.SIGKILL
-        assert running.survivors(GONE_TIMEOUT_S) == []
-        assert [process.pid for process in psutil.process_iter() if in_group(process.pid, group)] == []
-    # Nobody was left to write that it failed; but nobody says that it did not.
-    assert leg.manifest["status"] == "running"
-    assert leg.manifest["exit_code"] is None
-    assert leg.claims() == []
-    assert not leg.run.result.exists()
-
-
-def in_group(pid: int, group: int) -> bool:
-    try:
-        return os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except (ProcessLookupError, psutil.Error):
-        return False

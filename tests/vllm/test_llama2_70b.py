@@ -2,21 +2,17 @@
 
 import ast
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import orjson
 import pytest
-from rouge_score import rouge_scorer
 
 from qsl.dataset import load_dataset
-from qsl.tokenizers import load_tokenizer
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.manifest import read_manifest
 from tests.support import orca
 from tests.support.nltk_data import nltk_sentences
 from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
+from tests.vllm.test_accuracy import reference_scores
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -48,21 +44,9 @@ def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
 def test_scores_are_those_of_the_reference_evaluation(leg: FinishedLeg, tmp_path: Path) -> None:
     """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
     plan = read_manifest(leg.run.manifest).plan
-    references = load_dataset(plan.dataset_path).targets
-    entries: dict[int, Any] = {}
-    for entry in orjson.loads(leg.run.accuracy_log.read_bytes()):
-        entries.setdefault(entry["qsl_idx"], np.frombuffer(bytes.fromhex(entry["data"]), np.int32))
-    texts = load_tokenizer(plan.model_path).batch_decode(entries.values())
     with nltk_sentences(tmp_path) as split:
-        pairs = [
-            ("\n".join(split(references[index].strip())), "\n".join(split(text.strip())))
-            for index, text in zip(entries, texts, strict=True)
-        ]
-    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
-    scored = [scorer.score(*pair) for pair in pairs]
-    tokens = sum(map(len, entries.values()))
-    expected = {name: round(float(np.mean([one[name].fmeasure for one in scored])) * 100, 4) for name in scored[0]}
-    expected |= {"gen_len": sum(len(text) for _, text in pairs), "gen_num": SAMPLES, "gen_tok_len": tokens}
-    expected["tokens_per_sample"] = round(tokens / SAMPLES, 1)
+        expected = reference_scores(leg, load_dataset(plan.dataset_path).targets, split, Path(plan.model_path))
+    tokens = sum(len(entry.data) // 4 for entry in read_accuracy_log(leg.run.accuracy_log))
+    expected |= {"gen_tok_len": tokens, "tokens_per_sample": round(tokens / SAMPLES, 1)}
     written = ast.literal_eval(leg.run.accuracy_text.read_text().split("\n\n")[1])
     assert written == pytest.approx(expected, abs=1e-4)

@@ -1,7 +1,6 @@
 """Two real vLLM engines behind one LoadGen, each in a process of its own on cores of its own."""
 
 import os
-import signal
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,14 +8,12 @@ import numpy as np
 import pytest
 
 from runs.errors import ExitCode
-from tests.conftest import PATIENCE_S
 from tests.support.greedy import TIE, Answer
-from tests.support.vllm_legs import RunningLeg, is_engine_core, leg_command, run_leg
+from tests.support.vllm_legs import leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 128\n"
-LONG = "*.Server.min_duration = 120000\n*.Server.target_qps = 20\n"
 TWO = ["--scenario", "Server", "--replicas", "2"]
 
 
@@ -41,26 +38,3 @@ def test_answers_are_those_of_one_engine(tiny_model: Path, answers: list[Answer]
     assert [replica["cores"] for replica in replicas] == [cores[:share], cores[share : 2 * share]]
     assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
     assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
-
-
-# Of one engine tests/vllm/test_faults.py holds it; that an engine's death ends its replica's leg, and leaves nothing,
-# tests/scenarios/leg/test_replica_legs.py does.
-@pytest.mark.long
-def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
-    leg = RunningLeg(leg_command(tiny_model, tmp_path / "run", LONG, TWO), tmp_path / "run")
-    try:
-        leg.wait_until_answering()
-        replica = next(
-            process
-            for process in leg.leg_process.children(recursive=True)
-            if "sut.replicas.replica" in process.cmdline()
-        )
-        core = next(child for child in replica.children(recursive=True) if is_engine_core(child))
-        os.kill(core.pid, signal.SIGKILL)
-        finished = leg.finished(PATIENCE_S)
-        assert finished.exit_code == ExitCode.FAILED
-        assert "replica " in finished.stderr
-        assert "the vLLM engine died" in finished.stderr
-        assert leg.survivors(PATIENCE_S) == []
-    finally:
-        leg.end()

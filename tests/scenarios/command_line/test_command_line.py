@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,12 +40,6 @@ def test_each_field_has_one_option_with_help() -> None:
         assert option.help == RunConfig.model_fields[name].description
     flags = {flag for option in options.values() for flag in option.opts}
     assert set(REFERENCE_FLAGS) <= flags
-
-
-def test_help_shows_each_option() -> None:
-    text = CliRunner().invoke(made(lambda **_: 0), ["--help-all"]).output
-    for name in RunConfig.model_fields:
-        assert "--" + name.replace("_", "-") in text
 
 
 def test_nothing_given_leaves_everything_to_the_schema() -> None:
@@ -88,11 +81,6 @@ def test_underscores_in_values_stay() -> None:
         "output_log_dir": Path("a_b/c_d"),
         "user_conf": Path("my_user.conf"),
     }
-
-
-def test_unknown_option_is_an_error() -> None:
-    with pytest.raises(click.UsageError, match="--scenaro"):
-        parse("--scenaro", "Server")
 
 
 @pytest.mark.parametrize(
@@ -138,12 +126,6 @@ def test_parse_value(text: str, value: object) -> None:
 @given(st.text())
 def test_parse_value_takes_any_text(text: str) -> None:
     parse_value(text)  # never raises
-
-
-@pytest.mark.parametrize("text", ["max_num_seqs", "=64", " =64", ""])
-def test_pair_without_key_or_value(text: str) -> None:
-    with pytest.raises(InputError, match="not of the form KEY=VALUE"):
-        parse("--engine-arg", text)
 
 
 def test_pair_given_twice() -> None:

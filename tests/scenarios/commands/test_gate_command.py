@@ -27,23 +27,6 @@ def test_a_leg_that_declares_nothing_is_an_open_baseline(call: Any, legs: DummyL
     assert "closed division: eligible" in text
 
 
-def test_an_fp8_cache_declared_as_baseline_closes_the_gate(call: Any, result: ResultDir) -> None:
-    say_in_manifest(result.performance, kv_cache_dtype="fp8")
-    code, text = call("gate", result.performance.root)
-    assert code == 1
-    assert "mechanism_misdeclared: declared baseline, but kv_quantization was in force" in text
-    assert "engine.configuration: kv_cache_dtype fp8" in text
-
-
-def test_a_draft_model_in_the_accuracy_leg_alone_closes_it_too(call: Any, result: ResultDir) -> None:
-    say_in_manifest(result.accuracy, speculative=True)
-    code, text = call("gate", result.root, "--format", "json")
-    (failing,) = json.loads(text)["gates"][0]["failing_rows"]
-    assert code == 1
-    assert failing["refuted"] is True
-    assert "speculative_decoding was in force" in failing["failed_criteria"][0]
-
-
 def test_a_technique_that_the_engine_did_not_run_closes_the_gate(
     call: Any, legs: DummyLegs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,13 +53,6 @@ def test_another_data_set_takes_the_user_conf(make_dataset: MakeDataset) -> None
     assert leg.plan.engine_options["lead_tokens"] == 2
 
 
-def test_first_rows_only(make_dataset: MakeDataset) -> None:
-    path = make_dataset([1], [2, 2], [3, 3, 3])
-    assert prepared(dataset_path=path, total_sample_count=2).plan.longest_prompt_tokens == 2
-    with pytest.raises(InputError, match="4 is more than the 3 rows"):
-        prepared(dataset_path=path, total_sample_count=4)
-
-
 def test_default_output_directory_tells_what_it_holds() -> None:
     root = prepared(scenario="server", accuracy=True).run_dir.root
     assert root.parent == Path("output")
