@@ -9,17 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runs.errors import ExecutionError, ExitCode
+from runs.errors import ExecutionError
 from runs.record.layout import RunDir
-from runs.record.manifest import read_manifest
-from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
 from scripts.bench import null_path, real_size, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.report import BenchPart, at_least, at_most
-from scripts.bench.tools.legs import run_leg, started_leg
 from scripts.bench.tools.llm_server import llm_server
-from scripts.bench.tools.models import TINY, make_llama, make_texts, write_rows
+from scripts.bench.tools.models import TINY, make_llama, write_rows
 from scripts.bench.tools.programs import measure
 from tests.conftest import PATIENCE_S
 
@@ -111,35 +108,6 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     assert caught.value.code == 2
     assert "'z' is no part; choose from a, b, c, d, e, i, l, m" in capsys.readouterr().err
     assert list(PARTS) == list("abcdeilm")
-
-
-def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:
-    assert make_texts(5) == make_texts(5)
-    assert len(set(make_texts(100).predictions)) == 100
-    one, other = write_rows(tmp_path / "1.json", 20, 1024), write_rows(tmp_path / "2.json", 20, 1024)
-    assert one.read_bytes() == other.read_bytes()
-    assert all(10 <= token < 1024 for row in json.loads(one.read_text()) for token in row["tok_input"])
-
-
-@pytest.mark.long  # two legs
-def test_a_leg_is_run_as_a_user_runs_it_and_one_under_way_is_stopped(tmp_path: Path) -> None:
-    options = {"scenario": "Server", "engine": "dummy", "dummy_fault": ["swallow@100000"]}
-    conf: dict[str, object] = {"min_duration": 300, "target_qps": 500}
-    leg = run_leg(RunDir(tmp_path / "whole"), options, conf)
-    assert leg.result.scenario == "Server"
-    assert leg.result.in_force.target_qps == 500
-    assert len(leg.requests) == leg.result.counts.samples
-    assert read_manifest(leg.run.manifest).asked["dummy_fault"] == ["swallow@100000"]
-
-    run = RunDir(tmp_path / "stopped")
-    with started_leg(run, options, {**conf, "min_duration": 600_000}) as started:
-        while (progress := read_progress(run.progress)) is None or progress.phase != "running":
-            assert started.process.poll() is None, started.log.read_text()
-            time.sleep(0.05)
-    assert started.process.returncode == ExitCode.INTERRUPTED
-
-    with pytest.raises(ExecutionError, match="ended with code 3"):
-        run_leg(leg.run, options, conf)
 
 
 @pytest.mark.long

@@ -245,12 +245,6 @@ def test_pickles_are_refused_and_never_run(
     assert not (tmp_path / "exploded").exists()
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
-    assert "does not exist" in refusal(tmp_path / "none.json").message
-    assert "directory" in refusal(tmp_path).message
-    assert "null byte" in refusal(Path("a\0b")).message
-
-
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObject) -> None:

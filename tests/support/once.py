@@ -21,12 +21,11 @@ from qsl.embedded.articles import bundled_dataset
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / ".pytest_cache" / "legs"  # `make clean` removes it
 KEPT_S = 2 * 24 * 3600.0
-# What a leg imports, and what judges an audit's legs besides.
+# What a leg imports.
 LEG = (
     *("main.py", "runs", "qsl", "sut", "scenarios/leg", "scenarios/command_line", "compliance/accuracy"),
     *("tests/support/cheats.py", "tests/support/warm.py", "tests/support/null_sut.py"),
 )
-AUDITED_LEG = (*LEG, "compliance", "scenarios/audit", "scenarios/campaign")
 
 Make = Callable[[Path], object]
 

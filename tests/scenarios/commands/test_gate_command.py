@@ -145,18 +145,6 @@ def test_exit_codes_of_row_files(call: Any, tmp_path: Path, rows: Any, advisory:
     assert json.loads(text) == json.loads((tmp_path / "report.json").read_text())
 
 
-TWICE = '{"mechanism": "kv_quantization", "mechanism": "baseline"}'
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", '"row"', "null", TWICE, '{"mechanism": "baseline", "tp": 1e999}'])
-def test_a_file_that_holds_no_rows(call: Any, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "rows.json"
-    path.write_text(text)
-    code, said = call("gate", path)
-    assert code == 2
-    assert str(path) in said
-
-
 def test_bad_arguments(call: Any, legs: DummyLegs, tmp_path: Path) -> None:
     assert call("gate", tmp_path / "nothing")[0] == 2
     assert call("gate", tmp_path)[0] == 2  # holds no run

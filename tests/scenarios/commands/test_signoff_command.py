@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from compliance.finding import fail, note, warn
-from compliance.signoff.baseline import MOST_ROUNDS
 from compliance.signoff.signoff_verdict import SignOff, feedback
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
@@ -92,12 +91,6 @@ def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finishe
     assert str(data) in refused.stdout
     named = run_here(*command, "--dataset-path", moved)
     assert named.code == ExitCode.OK, named.stdout
-
-
-@pytest.mark.parametrize("number", [-1, MOST_ROUNDS + 1])
-def test_rounds_have_a_bound(number: int) -> None:
-    with pytest.raises(InputError, match=f"--remeasure {number} is not 0 to {MOST_ROUNDS}"):
-        remeasured(lambda ref, cand: noisy(), [], [], number, Console(), print)
 
 
 def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:

@@ -77,16 +77,3 @@ def test_command_line_wins_pair_by_pair() -> None:
 def test_empty_yaml_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     assert load_yaml(tmp_path / "empty.yaml") == {}
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"- a\n- b\n", "found list"), (b"a: [", "is not YAML"), (b"\xff\xfe", "is not YAML"), (None, "No such file")],
-)
-def test_unusable_yaml(content: bytes | None, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError, match=words) as refused:
-        load_yaml(path)
-    assert str(path) in refused.value.message

@@ -131,7 +131,7 @@ def test_words_of_a_server_steer_no_terminal_and_no_page(
     assert finished[0].code in (ExitCode.OK, ExitCode.NEGATIVE), finished[0].stderr
     assert r"calls its model model\x1b]0;owned\x07\x9b2J, and" in finished[0].stdout
     leg = tmp_path / "leg"
-    finished += [run_main(command, leg) for command in ("verify", "report", "status", "results")]
+    finished += [run_here(command, leg) for command in ("verify", "report", "status", "results")]
     texts = [text for one in finished for text in (one.stdout, one.stderr)]
     texts += [path.read_text() for path in (leg / "report.html", leg / "verify_performance.txt")]
     assert not [text for text in texts if any(sign in text for sign in "\x1b\x07\x9b")]

@@ -153,19 +153,6 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     assert told_s(finished, "wrote no heartbeat for") >= 8
 
 
-@pytest.mark.slow
-def test_engine_processes_end_with_a_good_leg(run_main: RunMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    engine = tmp_path / "engine-pid"
-    finished = run_main(
-        *arguments("Offline", out, "--dummy-ttft-ms", 2, "--accuracy"),
-        environment=patched(tmp_path, in_leg=ENGINE_PROCESS.format(path=str(engine))),
-    )
-    assert finished.code == 0, finished.stderr
-    assert engine.exists()
-    assert alive(leg_pid(out)) == []
-
-
 def test_a_signal_waits_while_a_process_is_started() -> None:
     done = []
     before = signal.getsignal(signal.SIGTERM)  # Ray, where it was connected in this process, leaves its own

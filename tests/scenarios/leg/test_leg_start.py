@@ -13,7 +13,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.leg.supervisor import EarlyLeg, signals_raise
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, told_s, until
+from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, until
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -98,21 +98,6 @@ def test_the_last_words_of_a_process_that_ends_while_it_imports_are_kept(run_mai
     finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=end))
     check_failed(finished, out, ExitCode.FAILED, "ended with code 9 without naming a cause")
     assert RunDir(out).engine_log.read_text() == "no library\n"
-
-
-@pytest.mark.slow
-def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    environment = patched(
-        tmp_path,
-        in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(3600)',
-        in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_STARTING_S = 10.0",
-    )
-    finished = start_main(*arguments("Offline", out), environment=environment).wait()
-    check_failed(finished, out, ExitCode.FAILED, "wrote no heartbeat for ")
-    assert "(phase starting)" in finished.stderr
-    assert told_s(finished, "wrote no heartbeat for") >= 10
-    assert RunDir(out).engine_log.read_text() == "waiting for a lock\n"
 
 
 def test_the_process_lives_in_the_run_directory(start_main: StartMain, tmp_path: Path) -> None:

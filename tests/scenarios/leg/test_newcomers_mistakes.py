@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runs.errors import SetupError
 from runs.record.layout import RunDir, free_directory
-from tests.conftest import Finished
+from tests.conftest import Finished, run_here
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
@@ -21,7 +21,7 @@ def test_a_leg_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_ma
     finished = run_main(*arguments("Offline", out))
     assert finished.code == 0, finished.stderr
     assert run_main(*arguments("Offline", out)).code == 3  # now it holds a run
-    assert run_main(*arguments("Offline", out, "--dry-run")).code == 3
+    assert run_here(*arguments("Offline", out, "--dry-run")).code == 3
 
 
 def test_two_legs_of_the_same_second_have_a_directory_each(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import OFFICIAL_LIMITS_CONF, USER_CONF, arguments, patched
+from tests.support.legs import USER_CONF, arguments, patched
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -60,23 +60,6 @@ def test_too_short_a_leg_is_invalid(run_main: RunMain, tmp_path: Path) -> None:
     assert RunDir(out).trace.stat().st_size > 0
     manifest = read_manifest(RunDir(out).manifest)
     assert (manifest.status, manifest.exit_code, manifest.error) == ("finished", 1, None)
-
-
-# A busy machine must not miss the other limit as well.
-ROOMY_TPOT_CONF = OFFICIAL_LIMITS_CONF + "*.Server.tpot_latency = 10000\n"
-
-
-@SLOW
-def test_overload_is_invalid_for_its_first_tokens(run_main: RunMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    finished = run_main(*arguments("Interactive", out, "--dummy-ttft-ms", 600, conf=ROOMY_TPOT_CONF))
-    assert finished.code == 1
-    result = read_result(RunDir(out).result)
-    assert result.verdict == result.loadgen_verdict == "INVALID"
-    assert any("TTFT" in reason for reason in result.reasons)
-    assert not any("TPOT" in reason for reason in result.reasons)
-    assert "TTFT" in finished.stdout.partition("why:")[2]
-    assert result.disagreements == []
 
 
 AUDIT_OF_ONE_SAMPLE = """# one sample again and again

@@ -138,17 +138,6 @@ def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, mea
     assert leg_status(run.root).state == "running"
 
 
-def test_damaged_and_missing(tmp_path: Path) -> None:
-    (tmp_path / "leg").mkdir()
-    (tmp_path / "leg" / "manifest.json").write_text("{")
-    finished = run_here("status", tmp_path / "leg")
-    assert finished.code == ExitCode.BAD_INPUT
-    assert "is not JSON" in finished.stdout
-    finished = run_here("status", tmp_path / "nowhere")
-    assert finished.code == ExitCode.BAD_INPUT
-    assert finished.stderr.startswith(f"error: {tmp_path / 'nowhere'}: No such file")
-
-
 def test_a_tune(tmp_path: Path, run_main: RunMain) -> None:
     conf = tmp_path / "user.conf"
     conf.write_text(USER_CONF)

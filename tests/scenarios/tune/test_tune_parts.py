@@ -291,34 +291,6 @@ def rates_svg(*legs: LegRecord, found_qps: float | None = None) -> ElementTree.E
     return ElementTree.fromstring(rates_file("Server <&> more", rate_panels({**tried, "target_qps": found_qps})))
 
 
-def marks(root: ElementTree.Element) -> dict[str, tuple[float, float]]:
-    """Where each leg stands, in points from the upper left, by measure and number."""
-    found = {}
-    for group in root.iter(f"{SVG}g"):
-        name = group.get("id", "")
-        if name.startswith(("TTFT-", "TPOT-")):
-            (use,) = group.iter(f"{SVG}use")
-            found[name] = float(use.attrib["x"]), float(use.attrib["y"])
-    return found
-
-
-def test_the_picture_has_a_mark_for_each_leg_in_each_panel() -> None:
-    root = rates_svg(
-        record(1, 18),
-        record(2, 20, verdict="INVALID", ttft_p99_ms=2400.0),
-        record(3, 25, verdict="INVALID", stopped=True, ttft_p99_ms=9000.0, tpot_p99_ms=None),
-        record(1, 18, step="confirm"),
-        found_qps=18,
-    )
-    assert set(marks(root)) == {"TTFT-1", "TTFT-2", "TTFT-3", "TTFT-4", "TPOT-1", "TPOT-2", "TPOT-3"}
-    texts = {one.text for one in root.iter(f"{SVG}text")}
-    assert {
-        "Server <&> more",
-        "p99 TTFT against target_qps, limit 2,000 ms",
-        "p99 TPOT against target_qps, limit 100 ms",
-    } <= texts
-
-
 def test_the_picture_of_one_leg_or_of_none_is_still_a_picture() -> None:
     for legs in ([record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]):
         assert rates_svg(*legs).tag == f"{SVG}svg"

@@ -33,23 +33,6 @@ def test_a_sharp_threshold_is_found_within_the_resolution(threshold: float, offl
         assert bracket.width <= RESOLUTION or len(tried) == MOST_PROBES
 
 
-@given(threshold=st.floats(0.9, 1.3))
-def test_a_start_near_the_best_rate_needs_fewer_probes(threshold: float) -> None:
-    def valid(qps: float) -> bool:
-        return qps <= threshold * 50
-
-    tried: list[Tried] = []
-    while (rate := next_rate("Server", 100, tried, resolution=RESOLUTION, most_probes=8, start=50)) is not None:
-        tried.append(Tried(rate, valid(rate)))
-    assert tried[0].target_qps == 50
-    bracket = Bracket.of(tried)
-    assert bracket.valid is not None
-    assert bracket.width <= RESOLUTION
-    assert len(tried) <= MOST_PROBES
-    if 1 <= threshold < 1.04:
-        assert len(tried) <= 4
-
-
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
     left = iter(verdicts)
@@ -57,13 +40,6 @@ def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
     assert len(tried) <= MOST_PROBES
     assert len({one.target_qps for one in tried}) == len(tried)
     assert all(0 < one.target_qps < math.inf for one in tried)
-
-
-def test_nothing_valid_ends_without_a_rate() -> None:
-    tried = search(lambda _: False, 100)
-    assert len(tried) == MOST_PROBES
-    assert Bracket.of(tried).valid is None
-    assert tried[-1].target_qps < 1
 
 
 def test_a_failure_below_a_success_does_not_count() -> None:

@@ -202,26 +202,6 @@ def test_a_small_space_is_searched_whole() -> None:
     assert best.options == {"dummy_slots": 8}
 
 
-# Scores and the sampler -----------------------------------------------------------------------------------------------
-
-
-def test_scores_put_better_settings_higher() -> None:
-    """A rate that was VALID above all; of those that failed at one rate the one that held longer; what did not run
-    last."""
-    study = open_study(None)
-    held = {16: 0.9, 32: 0.1, 64: None}
-
-    def answer(ask: Probe, _: Capacity) -> Probe:
-        share = held.get(ask.options.get("max_num_seqs", 0), 1.0)
-        valid = None if share is None else share == 1.0 and ask.target_qps < 120
-        return replace(ask, valid=valid, held=share or 0.0)
-
-    search(capacity, Space({"max_num_seqs": (16, 32, 64)}), Limits("Server", 100.0, 3, 1e6), answer=answer, study=study)
-    scored = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
-    order = sorted(scored, key=lambda trial: trial.value or 0.0, reverse=True)
-    assert [trial.params["max_num_seqs"] for trial in order] == [None, 16, 32, 64]
-
-
 def test_first_each_option_alone_then_the_sampler() -> None:
     worse = search(lambda options: 80.0 - len(options))
     assert settings_tried(worse)[1:6] == [

@@ -23,13 +23,6 @@ def test_an_address_has_one_name(text: str, url: str) -> None:
     assert ServerAddress.parse(text).url == url
 
 
-@pytest.mark.parametrize("text", ["localhost:8000", "ftp://host", "http://", "http://host:port", "http://host/?a=b"])
-def test_what_is_no_address_is_bad_input(text: str) -> None:
-    with pytest.raises(InputError, match="--api-server") as refused:
-        ServerAddress.parse(text)
-    assert "HOST:PORT" in refused.value.fix
-
-
 def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(InputError) as refused:
         ServerAddress.parse("http://me:secret@host:8000")

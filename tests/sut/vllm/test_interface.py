@@ -16,40 +16,25 @@ from tests.support.official import SAMPLING
 INTERVAL = SAMPLING.max_tokens + 1
 
 
+@dataclass
 class Parameters24:
     """SamplingParams of 0.24, as far as it is asked for: no stream_interval."""
 
-    def __init__(
-        self,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        seed: int | None = None,
-        max_tokens: int | None = 16,
-        min_tokens: int = 0,
-        detokenize: bool = True,
-        output_kind: str = "cumulative",
-    ) -> None:
-        self.max_tokens, self.detokenize, self.output_kind = max_tokens, detokenize, output_kind
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    detokenize: bool = True
+    output_kind: str = "cumulative"
 
 
+@dataclass
 class Parameters28(Parameters24):
     """Of 0.28 and later."""
 
-    def __init__(
-        self,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        seed: int | None = None,
-        max_tokens: int | None = 16,
-        min_tokens: int = 0,
-        detokenize: bool = True,
-        output_kind: str = "cumulative",
-        stream_interval: int | None = None,
-    ) -> None:
-        super().__init__(temperature, top_p, top_k, seed, max_tokens, min_tokens, detokenize, output_kind)
-        self.stream_interval = stream_interval
+    stream_interval: int | None = None
 
 
 @dataclass
