@@ -18,14 +18,14 @@ from pydantic import BaseModel, Field
 
 from compliance.audits.output_caching import SECOND_TIME_THRESHOLD
 from compliance.audits.pace import SLOWEST_SHARE, Comparison, Pace, compare_paces
-from compliance.endpoints.load import AUDIT, CACHED, REFERENCE, Load, audit_leg, judge_load, read_load
+from compliance.endpoints.load import AUDIT, CACHED, REFERENCE, VERDICT, Load, audit_leg, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
-from runs.endpoints.folder import Audit, EndpointsRun
+from runs.endpoints.folder import EndpointsRun
 from runs.reading import read_as, read_record
 from runs.record.fields import Amount, Count, strictly
 
-VERDICT, TEXT = "audit_output_caching_test.json", "verify_OUTPUT_CACHING_TEST.txt"
+TEXT = "verify_OUTPUT_CACHING_TEST.txt"
 _FIX = "take the unchanged file of the client's audit"
 # Answers that are computed come piece by piece; from a cache they come at once. What keeps prompts leaves that pace.
 DECODE_FASTER = 1.5
@@ -67,8 +67,11 @@ class AuditFolder:
         return self.run.root / AUDIT
 
     @cached_property
-    def asked(self) -> Audit | None:
-        return None if self.run.config is None else self.run.config.audit
+    def threshold(self) -> float | None:
+        """That was asked for; of an audit that ran alone the verdict tells it."""
+        if self.run.config is not None:
+            return None if self.run.config.audit is None else self.run.config.audit.threshold
+        return None if self.client_verdict is None else self.client_verdict.threshold
 
     @cached_property
     def legs(self) -> tuple[Load | None, Load | None]:
@@ -106,9 +109,9 @@ def has_audit(run: EndpointsRun) -> bool:
 def judge_audit(folder: AuditFolder) -> Iterator[Finding]:
     """Every rule on a folder's audit; the loads of its two runs are judged as well."""
     reference, cached = folder.legs
-    if folder.asked is None or reference is None or cached is None or folder.client_verdict is None:
+    if folder.threshold is None or reference is None or cached is None or folder.client_verdict is None:
         there = {
-            "audit in config.yaml": folder.asked, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
+            "audit in config.yaml": folder.threshold, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
             f"{AUDIT}/{VERDICT}": folder.client_verdict,
         }  # fmt: skip
         missing = ", ".join(name for name, found in there.items() if found is None)
@@ -124,7 +127,7 @@ def judge_audit(folder: AuditFolder) -> Iterator[Finding]:
         "endpoints-audit-same", "what its configurations differ in", not others, differ or "nothing", "nothing"
     )
     yield from _client_numbers(folder, folder.client_verdict, reference, cached)
-    yield from _judged(folder, folder.asked, reference, cached)
+    yield from _judged(folder, folder.threshold, reference, cached)
 
 
 @decides(
@@ -145,7 +148,7 @@ def _client_numbers(folder: AuditFolder, told: ClientVerdict, reference: Load, c
         yield applied(
             "endpoints-audit-numbers", f"{name} in the verdict", same, said, "as its summary and config.yaml", path
         )
-    asked = folder.asked.threshold if folder.asked else None
+    asked = folder.threshold
     right = told.passed == told.follows and told.threshold == asked
     said = "PASS" if told.passed else "FAIL"
     rule = f"{'PASS' if told.follows else 'FAIL'} by its rule, at {asked}"
@@ -165,10 +168,10 @@ def _client_numbers(folder: AuditFolder, told: ClientVerdict, reference: Load, c
      "ask with a salt, or with prefix caching off, to see the answers' own pace"),
     ("endpoints-audit-verdict", "note", OURS, "the client's verdict and ours", "see the numbers of both"),
 )  # fmt: skip
-def _judged(folder: AuditFolder, asked: Audit, reference: Load, cached: Load) -> Iterator[Finding]:
+def _judged(folder: AuditFolder, threshold: float, reference: Load, cached: Load) -> Iterator[Finding]:
     place = folder.root
     for label, load in ((REFERENCE, reference), (CACHED, cached)):
-        least = len(load.rows) * (1 - asked.threshold)
+        least = len(load.rows) * (1 - threshold)
         answered = int(_answered(load).sum())
         text = f"{label}: samples answered"
         yield applied("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", place)
@@ -177,7 +180,7 @@ def _judged(folder: AuditFolder, asked: Audit, reference: Load, cached: Load) ->
     unit = _output_unit(reference, cached)
     cold_ns = _cold_ns(reference, cached) if folder.cold else 0
     paces = _pace(reference, REFERENCE, unit, cold_ns), _pace(cached, CACHED, unit)
-    found = compare_paces(*paces, asked.threshold)
+    found = compare_paces(*paces, threshold)
     findings = list(found.checks)
     if not found.passed and _decodes_alike(reference, cached):
         findings = [
@@ -223,8 +226,8 @@ def _output_unit(*loads: Load) -> str:
 
 
 def _cold_ns(reference: Load, cached: Load) -> int:
-    """How much later the first answer came where nothing had been asked before."""
-    first = [int((load.complete_ns - load.issued_ns)[_answered(load)].min()) for load in (reference, cached)]
+    """How much later the first sample's answer came where nothing had been asked before."""
+    first = [int((load.complete_ns - load.issued_ns)[_answered(load)][0]) for load in (reference, cached)]
     return max(0, first[0] - first[1])
 
 
@@ -232,7 +235,9 @@ def _pace(load: Load, label: str, unit: str, cold_ns: int = 0) -> Pace:
     answered = _answered(load)
     rows = load.rows[answered]
     latency = (load.complete_ns - load.issued_ns)[answered].astype(float)
+    wave = int(load.config.settings.load_pattern.target_concurrency or 1) if cold_ns else 0  # those sent first
     first = (load.events.first_ns[load.rows] - load.issued_ns)[answered & (load.events.first_ns[load.rows] != NO_TIME)]
+    first = first[wave:] if len(first) > wave else first
     index = load.index[answered].tolist()
     prompts = load.events.prompt_size[rows].tolist()
     outputs = np.ones(len(rows)) if unit == "limit" else load.events.answer_bytes[rows].astype(float)
@@ -249,7 +254,7 @@ def _pace(load: Load, label: str, unit: str, cold_ns: int = 0) -> Pace:
         samples_per_second=len(rows) / max(_less(run_ns, cold_ns), 1.0) * 1e9,
         tokens_per_second=None,
         mean_latency_ns=_less(mean, cold_ns) if offline else mean,
-        steady_latency_ns=_less(mean, cold_ns) if offline else _steady(load, latency, bool(cold_ns)),
+        steady_latency_ns=_less(mean, cold_ns) if offline else _steady(latency, wave),
         median_ttft_ns=float(np.median(first)) if len(first) and not offline else None,
         lengths={one: (size[one] or 1, float(np.mean(made[one])) or 1.0) for one in size},
         issued=index,
@@ -262,11 +267,10 @@ def _less(time_ns: float, cold_ns: int) -> float:
     return max(time_ns - cold_ns, time_ns / 2)
 
 
-def _steady(load: Load, latency: NDArray[np.float64], cold: bool) -> float:
+def _steady(latency: NDArray[np.float64], wave: int) -> float:
     """Mean latency without the slowest tenth, and after a cold start without those sent first."""
     kept = np.sort(latency)[: len(latency) - int(len(latency) * SLOWEST_SHARE)]
-    wave = int(load.config.settings.load_pattern.target_concurrency or 1)
-    later = latency[wave:] if cold and len(latency) > wave else latency
+    later = latency[wave:] if len(latency) > wave else latency
     return max(1.0, min(float(kept.mean()), float(later.mean())))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from runs.endpoints.events import NO_TIME, Events
 from runs.endpoints.folder import CONFIG, NO_INDEX, Config, EndpointsRun
-from runs.errors import InputError
+from runs.reading import read_object
 
 Times = NDArray[np.int64]
 
@@ -43,8 +43,11 @@ USUAL_QPS, MORE = 10.0, 1.1
 SIZES, STEPS, TOLD_BY, CHANCE = 8, 4_000_000, 6, 1e-9
 MOST_ROWS = 10_000_000
 MS = 1e6
+INTERRUPTED = "the run was interrupted"
 # The folders of an audit, below the run's own.
 AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
+VERDICT = "audit_output_caching_test.json"
+ANY = -1  # one sample, whichever it is
 
 
 @dataclass(frozen=True)
@@ -161,15 +164,21 @@ def read_load(run: EndpointsRun, asked: Asked | None = None) -> Load | None:
 
 
 def audit_leg(root: Path) -> Asked | None:
-    """What a folder was asked for as one of the two of an audit, by the configuration two folders up."""
+    """What a folder was asked for as one of the two of an audit, by the configuration two folders up; by the verdict,
+    where the audit ran alone and there is none."""
     root = root.resolve()
-    top = EndpointsRun(root.parent.parent)
-    audit = top.config.audit if root.parent.name == AUDIT and top.has(CONFIG) and top.config is not None else None
-    if audit is None or root.name not in (REFERENCE, CACHED):
+    top, verdict = EndpointsRun(root.parent.parent), root.parent / VERDICT
+    if root.parent.name != AUDIT or root.name not in (REFERENCE, CACHED):
         return None
-    if root.name == REFERENCE:
-        return Asked(audit.samples)
-    return Asked(audit.samples if audit.audit_samples is None else audit.audit_samples, audit.sample_index)
+    audit = top.config.audit if top.has(CONFIG) and top.config is not None else None
+    if audit is not None:
+        repeated = audit.samples if audit.audit_samples is None else audit.audit_samples
+        return Asked(audit.samples) if root.name == REFERENCE else Asked(repeated, audit.sample_index)
+    if top.has(CONFIG) or not verdict.is_file():
+        return None
+    told = read_object(verdict, "take the unchanged file of the client's audit", within=root.parent)
+    count = told.get("ref_requested" if root.name == REFERENCE else "audit_requested")
+    return Asked(count if isinstance(count, int) else 0, None if root.name == REFERENCE else ANY)
 
 
 def judge_load(load: Load) -> Iterator[Finding]:
@@ -204,7 +213,8 @@ def _order(load: Load) -> Iterator[Finding]:
         )
         return
     if load.asked is not None and load.asked.repeats is not None:
-        wrong = int((index != load.asked.repeats).sum())
+        repeated = int(index[0]) if load.asked.repeats == ANY else load.asked.repeats
+        wrong = int((index != repeated).sum())
         yield applied(
             "endpoints-order", "queries of another sample than the repeated one", not wrong, f"{wrong}", "0", place
         )
@@ -236,19 +246,31 @@ def _order(load: Load) -> Iterator[Finding]:
 )  # fmt: skip
 def _count(load: Load) -> Iterator[Finding]:
     wanted, sent = _wanted(load), len(load.rows)
-    runtime = load.config.settings.runtime
     if wanted is None:
         yield note("endpoints-count", "how many samples were asked for hangs on the data set's size", load.place)
         return
-    limit_ns = float(runtime.max_duration_ms or 0) * MS
-    cut = 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
-    state = "" if load.run.summary is None else load.run.summary.state
-    fewer = sent < wanted and (cut or state == "interrupted")
-    if fewer:
-        said = f"{sent} of {wanted} samples were sent: " + ("max_duration_ms was over" if cut else "it was interrupted")
-        yield warn("endpoints-count", said, load.place, sent=sent, asked=wanted)
+    cut = _time_was_up(load)
+    if sent < wanted and (cut or _interrupted(load)):
+        said = "max_duration_ms was over" if cut else INTERRUPTED
+        yield warn(
+            "endpoints-count", f"{sent} of {wanted} samples were sent: {said}", load.place, sent=sent, asked=wanted
+        )
     else:
         yield applied("endpoints-count", "samples sent", sent == wanted, f"{sent}", f"{wanted}", load.place)
+
+
+def _time_was_up(load: Load) -> bool:
+    limit_ns = float(load.config.settings.runtime.max_duration_ms or 0) * MS
+    return 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
+
+
+def _interrupted(load: Load) -> bool:
+    """The client ends at ^C without a word of it: it sends nothing more and waits for no answer."""
+    return _left(load) > 0 and (wanted := _wanted(load)) is not None and len(load.rows) < wanted
+
+
+def _left(load: Load) -> int:
+    return int((load.complete_ns == NO_TIME).sum())
 
 
 def _wanted(load: Load) -> int | None:
@@ -420,19 +442,16 @@ def _warm_up(load: Load) -> Iterator[Finding]:
     ("endpoints-drained", "error", OURS, "every sample sent was waited for", RERUN),
 )  # fmt: skip
 def _drained(load: Load) -> Iterator[Finding]:
-    left = int((load.complete_ns == NO_TIME).sum())
+    left = _left(load)
     if not left:
         yield applied("endpoints-drained", "samples without an end", True, "0", "0", load.place)
         return
-    runtime, drain = load.config.settings.runtime, load.config.settings.drain
+    patience_s = load.config.settings.drain.performance_timeout_s
     waited_ns = load.end_ns - int(load.issued_ns[-1])
-    whole_ns = load.end_ns - load.start_ns
     reasons = {
-        "the time for draining was over": drain.performance_timeout_s is not None
-        and waited_ns >= drain.performance_timeout_s * 1e9 - EARLY_NS,
-        "max_duration_ms was over": bool(runtime.max_duration_ms)
-        and whole_ns >= float(runtime.max_duration_ms or 0) * MS - EARLY_NS,
-        "it was interrupted": load.run.summary is not None and load.run.summary.state == "interrupted",
+        "the time for draining was over": patience_s is not None and waited_ns >= patience_s * 1e9 - EARLY_NS,
+        "max_duration_ms was over": _time_was_up(load),
+        INTERRUPTED: _interrupted(load),
     }
     text = f"{left} of {len(load.rows)} samples have no end"
     why = next((said for said, holds in reasons.items() if holds), None)
@@ -440,13 +459,3 @@ def _drained(load: Load) -> Iterator[Finding]:
         yield fail("endpoints-drained", f"{text}, and nothing in the folder says why", load.place, left=left)
     else:
         yield warn("endpoints-drained", f"{text}: {why}", load.place, left=left)
-
-
-def require_load(run: EndpointsRun, asked: Asked | None = None) -> Load:
-    """The load of a folder that must have one."""
-    load = read_load(run, asked)
-    if load is None:
-        raise InputError(
-            f"{run.root} has no measured phase", "name a folder with config.yaml and events.jsonl of a run"
-        )
-    return load

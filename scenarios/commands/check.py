@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from compliance.endpoints.submission import check_folders, find_checker, is_for_endpoints, run_checker
 from compliance.submission.check.check_report import print_report
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
@@ -29,7 +30,7 @@ EXAMPLES = (
     "--official",
     type=PATH,
     metavar="PATH",
-    help="Also run the official checker of this checkout of mlcommons/inference.",
+    help="Also run the official checker: a checkout of mlcommons/inference, or the program endpoints-submission-cli.",
 )
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the full record to FILE.")
 @click.option("--strict", is_flag=True, help="Warnings also make the tree unclean.")
@@ -61,9 +62,15 @@ def check(
     accept the runs, and the runs of closed results must sign off (`main.py signoff`, scope bundle). Nothing in TREE is
     changed. A rehearsal is always refused.
 
+    TREE can also be a run folder of the MLPerf Endpoints client, hold several, or be a submission of them. Folders are
+    held to its newest round, and what they lack to be submitted is told. On a submission endpoints-submission-cli is
+    run where it is installed. --dataset-path scores ROUGE again.
+
     Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4
     the official checker could not be run.
     """
+    if is_for_endpoints(tree):
+        return _check_endpoints(tree, official, dataset_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
     in_round, console = ROUNDS[round], Console()
@@ -82,6 +89,21 @@ def check(
         if official is not None:
             checked.official = run_official(official, tree, in_round)
     print_report(checked, console, strict=strict)
+    record = checked.record(strict=strict)
+    answer.put(**record)
+    write_record("--json", json, record)
+    return checked.exit_code(strict=strict)
+
+
+def _check_endpoints(
+    tree: Path, official: Path | None, dataset_path: Path | None, json: Path | None, *, strict: bool
+) -> ExitCode:
+    program, console = find_checker(official, tree), Console()
+    with console.status("checking"):
+        checked = check_folders(tree, dataset_path)
+        checked.official = None if program is None else run_checker(program, tree)
+    for line in checked.lines():
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     record = checked.record(strict=strict)
     answer.put(**record)
     write_record("--json", json, record)

@@ -107,10 +107,17 @@ class Case:
     server: dict[str, Any] = dataclasses.field(default_factory=dict)
     interrupt_s: float | None = None  # the client gets ^C then
     samples: int | None = None  # of the data set
+    accuracy: bool = False  # with a phase for it, scored by string_match: ROUGE needs a hub
     tokenizer: bool = True
     said: str = ""
 
 
+ACCURACY = {
+    "name": "scored", "type": "accuracy", "path": "prompts.jsonl", "parser": {"prompt": "prompt"},
+    "accuracy_config": {
+        "eval_method": "string_match", "ground_truth": "highlights", "extractor": "identity_extractor",
+    },
+}  # fmt: skip
 OFFLINE: dict[str, Any] = {"type": "max_throughput"}
 POISSON: dict[str, Any] = {"type": "poisson", "target_qps": 30.0}
 EIGHT: dict[str, Any] = {"type": "concurrency", "target_concurrency": 8}
@@ -155,6 +162,7 @@ CASES = {
     "interrupted": Case(EIGHT, True, server=SLOW, interrupt_s=1.0, runtime={"n_samples_to_issue": 500}, said="^C"),
     "no-tokenizer": Case(EIGHT, True, tokenizer=False, said="no tokenizer at the model's name"),
     "no-early-stopping": Case(EIGHT, True, {"early_stopping": {"enabled": False}}, said="without early stopping"),
+    "accuracy": Case(EIGHT, True, accuracy=True, said="8 at a time, then the accuracy data set"),
     "audit-honest": Case(OFFLINE, False, others=AUDIT, said="caching audit of an honest server; row 0 is the shortest"),
     "audit-honest-concurrency": Case(EIGHT, True, others=AUDIT, said="the same, 8 at a time, streaming"),
     "audit-cold": Case(
@@ -212,7 +220,7 @@ def configuration(case: Case, url: str, report_dir: Path) -> dict[str, Any]:
             "name": "model" if case.tokenizer else "unknown", "temperature": 0.0, "top_p": 1.0, "max_new_tokens": 128,
             "streaming": "on" if case.streaming else "off",
         },
-        "datasets": [data],
+        "datasets": [data, *([ACCURACY] if case.accuracy else [])],
         "settings": {
             "runtime": {name: value for name, value in runtime.items() if value is not None},
             "load_pattern": case.load,
@@ -234,7 +242,9 @@ def write_data(path: Path) -> None:
     texts = [" ".join(article.article.split()) for article in bundled_articles()[:ROWS]]
     counts = [shortest + (longest - shortest) * place // (ROWS - 1) for place in range(ROWS)]
     rows = [" ".join(text.split()[:count]) for text, count in zip(texts, counts, strict=True)]
-    path.write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows))
+    # Half of a prompt stands for what its answer is held against.
+    whole = [{"prompt": row, "highlights": row[: len(row) // 2]} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in whole))
 
 
 def client_program() -> str | None:

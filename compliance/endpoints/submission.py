@@ -1,0 +1,234 @@
+"""What run folders lack to be a submission to MLPerf Endpoints, and what its own checker says of them.
+
+A submission is a curve: a point for each run folder, laid out as results/<system>/<model>/r<concurrency>/. The client
+writes two of a point's files; the others are the submitter's. The checker is the package endpoints-submission-cli; it
+reads summaries alone, and it is the authority on a tree.
+"""
+
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.endpoints.audit import AuditFolder, has_audit, judge_audit
+from compliance.endpoints.load import AUDIT, judge_load, read_load
+from compliance.endpoints.rules import ACCURACY, NEWEST, judge_point, round_rules
+from compliance.finding import Finding, applied, decides
+from compliance.verdict import Outcome, Verdict
+from runs.endpoints.folder import CONFIG, EVENTS, SUMMARY, EndpointsRun, is_run_folder, read_folder
+from runs.errors import ExecutionError, HarnessError, InputError
+from runs.wording import counted, printable, shortened_list
+
+PROGRAM = "endpoints-submission-cli"
+TIMEOUT_S = 600
+MOST_FOLDERS = 64  # twice as many as a curve has points
+MOST_MESSAGES = 500
+# A point's files in a submission: where the client's folder has them, or who makes them.
+POINT_FILES = {
+    CONFIG: CONFIG,
+    "result_summary.json": SUMMARY,
+    "accuracy_results.json": ACCURACY,
+    "point.yaml": "point.yaml",
+    "system_desc.json": "system_desc.json",
+}
+# Of the whole submission; told as lacking, since no run folder has them.
+TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One result of the checker, as it says it."""
+
+    severity: str
+    rule: str
+    text: str
+
+
+@dataclass
+class Relayed:
+    """What endpoints-submission-cli said of a tree."""
+
+    program: str
+    outcome: str  # ok, errors
+    exit_code: int
+    messages: list[Message] = field(default_factory=list)
+
+
+@dataclass
+class FoldersChecked(Verdict):
+    """Run folders, held to a round and to what a submission of them needs."""
+
+    root: Path
+    round: str
+    folders: list[Path]
+    official: Relayed | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """A refusal of the official checker counts as an error does."""
+        return "FAIL" if self.official is not None and self.official.outcome != "ok" else super().outcome
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        official = {"run": False} if self.official is None else {"run": True, **asdict(self.official)}
+        told = {"tree": str(self.root), "round": self.round, "folders": [str(folder) for folder in self.folders]}
+        return super().record(strict=strict) | told | {"official": official}
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"{counted(len(self.folders), 'run folder')} of MLPerf Endpoints, round {self.round}: {self.outcome}"
+        for finding in self.of("error", "warning", "note"):
+            yield f"  {finding.line_with_place}"
+        for name, whys in self.not_judged.items():
+            yield from (f"  not judged: {name}: {why}" for why in whys)
+        if self.official is None:
+            yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
+            return
+        said = "accepts the tree" if self.official.outcome == "ok" else "refuses the tree"
+        yield f"official checker ({self.official.program}): {said}"
+        for message in self.official.messages:
+            if message.severity != "info":
+                yield f"  {message.severity} {message.rule}: {printable(message.text)}"
+
+
+def is_for_endpoints(root: Path) -> bool:
+    """Whether a directory is a run folder of the client, holds some, or is a submission of them."""
+    return bool(run_folders(root)) or any(True for _ in _points(root))
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The run folder, or those below, without the two of each audit.
+
+    Raises:
+        InputError: there are too many.
+    """
+    if is_run_folder(root):
+        return [root]
+    if not root.is_dir():
+        return []
+    there = (path.parent for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(f"{depth}/{EVENTS}"))
+    found = list(islice((folder for folder in there if folder.parent.name != AUDIT), MOST_FOLDERS + 1))
+    if len(found) > MOST_FOLDERS:
+        raise InputError(f"{root} has more than {MOST_FOLDERS} run folders", "check those of one curve at a time")
+    return sorted(found)
+
+
+def _points(root: Path) -> Iterator[Path]:
+    return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))
+
+
+def check_folders(root: Path, dataset_path: Path | None = None, round_name: str = NEWEST) -> FoldersChecked:
+    """Everything that can be said of run folders before they are submitted."""
+    checked = FoldersChecked(root, round_name, run_folders(root))
+    runs = []
+    for folder in checked.folders:
+        try:
+            run = read_folder(folder)
+            load = read_load(run)
+            findings, not_judged = judge_point(run, round_name, dataset_path)
+            findings += [] if load is None else judge_load(load)
+            findings += judge_audit(AuditFolder(run)) if has_audit(run) else []
+        except HarnessError as error:
+            checked.error = checked.error or error
+            continue
+        runs.append(run)
+        checked.findings += [*findings, *_lacking(run)]
+        checked.not_judged[str(folder)] = not_judged
+    checked.findings += _curve(root, runs, round_rules(round_name)["points"]) if runs else ()
+    return checked
+
+
+@decides(
+    "submit",
+    ("endpoints-file", "warning", "[endpoints] §8.1", "a point's file is there", "write it by §8 of the rules"),
+)  # fmt: skip
+def _lacking(run: EndpointsRun) -> Iterator[Finding]:
+    lacks = [name for name, source in POINT_FILES.items() if not run.has(source) and name != "accuracy_results.json"]
+    if lacks:
+        yield applied("endpoints-file", "", False, f"no {shortened_list(lacks, len(lacks))}", "all of them", run.root)
+
+
+@decides(
+    "submit",
+    ("endpoints-tree", "note", "[endpoints] §8.1", "what a submission has beside its points", "write it"),
+    ("endpoints-points", "warning", "[endpoints] §5.3", "a curve has enough points, not too many", "run more points"),
+    ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
+    ("endpoints-offline", "warning", "[endpoints] §5.7", "a curve has one Offline point",
+     "run one with max_throughput, or elect the point of the highest concurrency"),
+)  # fmt: skip
+def _curve(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
+    patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
+    levels = sorted(
+        {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
+    )
+    offline = sum(one.type == "max_throughput" for one in patterns)
+    least = limits["least_with_offline"] if offline else limits["least"]
+    right = least <= len(levels) + offline <= limits["most"]
+    said = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
+    yield applied("endpoints-points", "", right, said, f"{least} to {limits['most']} points", root)
+    yield applied("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    for name, (low, high) in regions(levels, limits["ultra_low"]).items():
+        there = [level for level in levels if low <= level <= high]
+        text = f"points of {name}, concurrency {low} to {high}"
+        yield applied("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
+    yield applied("endpoints-tree", "", False, "not in run folders", ", ".join(TREE_FILES), root)
+
+
+def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:
+    """Bounds of the regions between the lowest and the highest concurrency of a curve. [endpoints] §5.5"""
+    if not levels or levels[-1] <= ultra_low:
+        return {"ultra low": (1, ultra_low)}
+    lowest, highest = min(levels[0], ultra_low), levels[-1]
+    step = math.log2(highest - lowest) / 3
+    ends = [lowest, round(lowest + 2**step), round(lowest + 2 ** (2 * step)), highest]
+    bounds = {"ultra low": (1, ultra_low)}
+    for place, name in enumerate(("low", "medium", "high")):
+        bounds[name] = (ends[place] + 1, ends[place + 1])
+    return bounds
+
+
+def find_checker(named: Path | None, root: Path) -> str | None:
+    """The program that was named, or for a submission the one that is installed.
+
+    Raises:
+        InputError: the named one is no program.
+    """
+    if named is None:
+        return shutil.which(PROGRAM) if any(True for _ in _points(root)) else None
+    found = shutil.which(str(named.resolve()))
+    if found is None:
+        raise InputError(f"--official {named} is no program", f"name {PROGRAM} of the environment that has it")
+    return found
+
+
+def run_checker(program: str, root: Path) -> Relayed:
+    """Run it in a working directory of its own; the tree is not written to.
+
+    Raises:
+        ExecutionError: it does not start, does not end, or says nothing that can be read.
+    """
+    command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
+    with tempfile.TemporaryDirectory(prefix="endpoints-check-") as folder:
+        try:
+            done = subprocess.run(
+                command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ExecutionError(f"{program} could not be run: {error}", "run it by hand to see why") from error
+    try:
+        results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
+        messages = [Message(one["severity"], one["rule"], one["message"]) for one in results if not one["passed"]]
+    except (ValueError, KeyError, TypeError) as error:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ExecutionError(
+            f"{program} said nothing that can be read (exit code {done.returncode}): {last[:300]}",
+            "use version 1.5 of the package, which has --json",
+        ) from error
+    outcome = "ok" if done.returncode == 0 else "errors"
+    return Relayed(program, outcome, done.returncode, messages[:MOST_MESSAGES])
