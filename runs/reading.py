@@ -9,7 +9,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,22 +108,22 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
     return json_object(read_whole(path, fix, within=within), path, fix)
 
 
-def json_object(content: bytes, path: Path, fix: str) -> dict[str, Any]:
-    """The same of what was read of `path`."""
-    value = json_value(content, path, fix)
+def json_object(content: bytes, path: Path, fix: str, *, twice: bool = False) -> dict[str, Any]:
+    """The same of what was read of `path`; with `twice` a key may stand twice, and the last counts."""
+    value = json_value(content, path, fix, twice=twice)
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
     return value
 
 
-def json_value(content: bytes, path: Path, fix: str) -> Any:
+def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> Any:
     """Any JSON value of what was read of `path`.
 
     Raises:
         InputError: not JSON, a key twice, or a number that is none or too large.
     """
     try:
-        return _parse(content.decode())
+        return _parse(content.decode(), dict if twice else _object)
     except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, AmbiguousError) else f"it is not JSON ({error})"
         raise InputError(f"{path} cannot be read: {why}", fix) from error
@@ -158,8 +158,12 @@ class AmbiguousError(ValueError):
     """JSON that two readers may understand in two ways."""
 
 
-def _parse(text: str) -> Any:
-    value = json.loads(text, object_pairs_hook=_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+class KeyTwiceError(AmbiguousError):
+    """An object with one key twice."""
+
+
+def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> Any:
+    value = json.loads(text, object_pairs_hook=as_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
     return value
@@ -170,7 +174,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise AmbiguousError(f"it has {twice[:40]!r} twice")
+        raise KeyTwiceError(f"it has {twice[:40]!r} twice")
     return found
 
 

@@ -21,6 +21,14 @@ _ANY = "any"
 _ONE_OF = frozenset({"Server", "Interactive"})
 
 
+_TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
+
+
+def model_of(benchmark: str) -> str:
+    """The model of a benchmark: several ask for shares of one reference's accuracy, and have them in their names."""
+    return _TARGETS_OF_ONE.sub("", benchmark)
+
+
 class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,6 +38,9 @@ class ScoreLimits(_Data):
 
     low: float | None
     high: float | None
+
+
+NO_LIMITS = ScoreLimits(low=None, high=None)
 
 
 class TokenLimits(_Data):
@@ -46,7 +57,7 @@ class RoundBenchmark(_Data):
     log, by LoadGen's scenario; `data_set` is what a performance leg's library has at most.
     """
 
-    model: str  # benchmarks of one model differ in the accuracy that they ask for alone
+    model: str  # `model_of` its name: benchmarks of one differ in the accuracy that they ask for alone
     aliases: tuple[str, ...] = ()
     required: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     optional: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -116,6 +127,14 @@ class RoundTable(_Data):
     def directories(self) -> dict[str, str]:
         """Every name that a benchmark's directory may have, and the benchmark."""
         return {one: name for name, entry in self.benchmarks.items() for one in (name, *entry.aliases)}
+
+    def entry(self, directory: str) -> RoundBenchmark | None:
+        """The benchmark of a directory of that name."""
+        return self.benchmarks.get(self.directories.get(directory, ""))
+
+    def names_of(self, entry: RoundBenchmark) -> tuple[str, ...]:
+        """Every name of a benchmark's directory."""
+        return tuple(name for name, of in self.directories.items() if self.benchmarks[of] is entry)
 
 
 class _Score(_Data):

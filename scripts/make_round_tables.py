@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TABLES = Path(__file__).parent.parent / "configs" / "rounds"
+from runs.round_table import TABLES, model_of
+
 _CHECKER = "tools/submission/submission_checker"
 CONSTANTS, CONFIGURATION = f"{_CHECKER}/constants.py", f"{_CHECKER}/configuration/configuration.py"
 PERFORMANCE, CONF, RULES = f"{_CHECKER}/checks/performance_check.py", "loadgen/mlperf.conf", "inference_rules.adoc"
@@ -39,7 +40,6 @@ _IN_RULES = {
     "llama2-70b-interactive": "Llama2-70b", "llama3.1-405b": "Llama3.1-405B", "mixtral-8x7b": "Mixtral-8x7B",
     "deepseek-r1": "DeepSeek", "gpt-oss-120b": "GPT-OSS-120B",
 }  # fmt: skip
-_TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
 _ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv}
 
 
@@ -160,7 +160,7 @@ class Table:
 
     def _fields(self, model: str) -> Iterator[tuple[str, Any, str]]:
         """(field, value, source) of all that the sources say of a benchmark."""
-        constants, name = self._constants, _TARGETS_OF_ONE.sub("", model)
+        constants, name = self._constants, model_of(model)
         yield "model", name, _at(constants.line_in(model, "MODEL_CONFIG", self.round, "models"))
         aliases, _ = self._of("model_mapping") or ({}, 0)
         if own := [alias for alias, of in aliases.items() if of == model]:
@@ -177,7 +177,7 @@ class Table:
         yield from self._metrics(model)
         yield from self._targets(model)
         for field, key in (("performance_samples", "performance-sample-count"), ("data_set", "dataset-size"),
-                           ("min_queries", "min-queries"), ("latency_ns", "latency-constraint")):  # fmt: skip
+                           ("min_queries", "min-queries")):  # fmt: skip
             if one := self._of(key, model):
                 yield field, one[0], _at(one[1])
         accuracy = self._of("accuracy-sample-count", model) or self._of("dataset-size", model)
@@ -198,6 +198,7 @@ class Table:
             yield "audits", list(tests), _at(*tests.values())
         if extra := constants.find("REQUIRED_ACC_BENCHMARK", model, self.round):
             yield "accuracy_folders", extra[0], _at(extra[1])
+        yield from self._latencies(model, name)
         yield from self._settings(name)
         yield from self._max_tokens(model, name)
 
@@ -222,9 +223,21 @@ class Table:
             targets[scenario] = {score: {"low": low.get(score), "high": high.get(score)} for score in {**low, **high}}
         yield "targets", targets, _at(found[1], *([above[1]] if above else []))
 
+    def _latencies(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
+        """The limit of a whole query: the checker's, or LoadGen's own where that is the tighter one."""
+        found = self._of("latency-constraint", model)
+        if found is None:
+            return
+        limits, sources = dict(found[0]), [_at(found[1])]
+        settings = self._conf.lines.get((_loadgen_key(name), "Server", "target_latency"))
+        if settings and 0 < settings[0] * 1e6 < limits.get("Server", 0):
+            limits["Server"] = int(settings[0] * 1e6)
+            sources.append(_conf_at(settings[1]))
+        yield "latency_ns", limits, " ".join(sources)
+
     def _settings(self, name: str) -> Iterator[tuple[str, Any, str]]:
         """LoadGen's names of the model, and what its settings say of them."""
-        key = {"resnet": "resnet50"}.get(name, name.replace("3.1", "3_1"))
+        key = _loadgen_key(name)
         keys = {"any": key, "Interactive": f"{key}-interactive"}
         lines = self._conf.lines
         known = {scenario: one for scenario, one in keys.items() if one in self._conf.models}
@@ -260,6 +273,10 @@ class Table:
                 lines.append(number)
         if values:
             yield "max_tokens", values, "inference_rules.adoc:" + ",".join(map(str, lines))
+
+
+def _loadgen_key(name: str) -> str:
+    return {"resnet": "resnet50"}.get(name, name.replace("3.1", "3_1"))
 
 
 def _at(*lines: int | None) -> str:

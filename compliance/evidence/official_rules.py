@@ -10,33 +10,95 @@ from typing import Any
 
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
 from compliance.finding import RERUN, Finding, applied, declare
-from runs.benchmark import Benchmark
+from runs.benchmark import Benchmark, Mode
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
-from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.record.leg import FinishedLeg
+from runs.round_table import NO_LIMITS, RoundBenchmark, RoundTable, ScoreLimits
 from runs.rounds import ROUNDS, round_of
 
 
 @dataclass(frozen=True)
+class Required:
+    """What a benchmark asks of a leg of one scenario and mode; None where it asks for nothing."""
+
+    scenarios: tuple[str, ...] | None
+    performance_samples: int
+    data_sets: tuple[int, ...]  # sizes that the library may have
+    offline_samples: int | None
+    min_duration_ms: int | None
+    min_queries: int
+    percentile: float
+    max_tokens: int | None
+    tokens_per_sample: ScoreLimits
+    ttft_ms: float | None
+    tpot_ms: float | None
+    latency_ms: float | None  # of the whole query
+    equal_issue: bool = True
+    token_latencies: bool = True
+
+    @property
+    def min_duration_s(self) -> float | None:
+        return None if self.min_duration_ms is None else self.min_duration_ms / 1000
+
+    @staticmethod
+    def of_ours(benchmark: Benchmark, scenario: str, mode: Mode) -> "Required":
+        """Of a benchmark that runs here."""
+        tokens, limits = benchmark.targets.get("tokens_per_sample"), benchmark.limits
+        percentile = PERCENTILE.get(scenario, 0.99)
+        return Required(
+            scenarios=benchmark.scenarios,
+            performance_samples=benchmark.performance_samples,
+            data_sets=(benchmark.samples(mode),),
+            offline_samples=benchmark.performance_samples,
+            min_duration_ms=benchmark.min_duration_ms,
+            min_queries=_early_stopping(scenario, percentile),
+            percentile=percentile,
+            max_tokens=benchmark.sampling["performance"].max_tokens,
+            tokens_per_sample=ScoreLimits(low=tokens.low, high=tokens.high) if tokens else NO_LIMITS,
+            ttft_ms=limits.ttft_ms if limits else None,
+            tpot_ms=limits.tpot_ms if limits else None,
+            latency_ms=None,
+        )
+
+    @staticmethod
+    def of_table(table: RoundTable, entry: RoundBenchmark, scenario: str, loadgen_scenario: str) -> "Required":
+        """Of a performance leg of any benchmark of a round, whose directory names the scenario."""
+        limits, latency_ns = entry.token_limits.get(scenario), entry.latency_ns.get(scenario)
+        percentile = entry.percentiles.get(loadgen_scenario, PERCENTILE.get(loadgen_scenario, 0.99))
+        queries = _early_stopping(loadgen_scenario, percentile)
+        return Required(
+            scenarios=None,  # the tree's own rules
+            performance_samples=entry.performance_samples,
+            data_sets=(entry.data_set, entry.performance_samples, entry.accuracy_samples_of(scenario)),
+            offline_samples=entry.offline_min_samples,
+            min_duration_ms=table.min_duration_ms if entry.time_bound else None,
+            # What a round asks as a setting where nothing stops early is more, and less where it is the whole data set.
+            min_queries=min(queries, entry.min_queries.get(loadgen_scenario, queries)),
+            percentile=percentile,
+            max_tokens=entry.max_tokens.get("performance"),
+            tokens_per_sample=entry.targets_of(scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS),
+            ttft_ms=limits.ttft_ns / 1e6 if limits else None,
+            tpot_ms=limits.tpot_ns / 1e6 if limits else None,
+            latency_ms=None if latency_ns is None or entry.token_latencies else latency_ns / 1e6,
+            equal_issue=entry.equal_issue,
+            token_latencies=entry.token_latencies,
+        )
+
+
+def _early_stopping(scenario: str, percentile: float) -> int:
+    return min_queries(0 if scenario == "Server" else 1, percentile)
+
+
+@dataclass(frozen=True)
 class Asked:
-    """The leg that rows are asked of; an accuracy leg has no numbers."""
+    """The log that rows are asked of; that of an accuracy leg has no numbers."""
 
-    leg: FinishedLeg
+    detail: DetailLog
+    scenario: str
+    required: Required
     numbers: Numbers | None = None
-
-    @property
-    def detail(self) -> DetailLog:
-        return self.leg.detail
-
-    @property
-    def benchmark(self) -> Benchmark:
-        return self.leg.benchmark
-
-    @property
-    def loaded(self) -> int:
-        """Samples that the benchmark has in this mode."""
-        return self.benchmark.samples("accuracy" if self.numbers is None else "performance")
 
     @property
     def token_latencies(self) -> bool:
@@ -45,11 +107,7 @@ class Asked:
     @property
     def limited(self) -> bool:
         """Are the latencies of tokens limited, and measured?"""
-        return self.detail.scenario == "Server" and self.token_latencies and self.benchmark.limits is not None
-
-    @property
-    def percentile(self) -> float:
-        return PERCENTILE.get(self.detail.scenario, 0.99)
+        return self.detail.scenario == "Server" and self.token_latencies and self.required.ttft_ms is not None
 
 
 _CHECK = "[checker] performance_check."
@@ -82,8 +140,10 @@ class Row:
     keys: tuple[str, ...] = ()  # records of the log that decide, where `found` is no key itself
 
     def judged(self, asked: Asked) -> Iterator[Finding]:
-        found = asked.detail.integer(self.found) if isinstance(self.found, str) else self.found(asked)
         wanted = self.wanted(asked)
+        if wanted is None:
+            return
+        found = asked.detail.integer(self.found) if isinstance(self.found, str) else self.found(asked)
         if found is None:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
@@ -109,13 +169,21 @@ def _mean_tokens(asked: Asked) -> float | None:
     return mean_output_tokens(asked.detail, asked.numbers) if asked.numbers and asked.token_latencies else None
 
 
-def _tokens_per_sample(asked: Asked) -> float | None:
-    """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
-    return _mean_tokens(asked) if "tokens_per_sample" in asked.benchmark.targets else None
-
-
 def _tokens_target(bound: str) -> Value:
-    return lambda asked: getattr(asked.benchmark.targets.get("tokens_per_sample"), bound, None) or 0.0
+    """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
+    return lambda asked: getattr(asked.required.tokens_per_sample, bound)
+
+
+def _size_asked(asked: Asked) -> int:
+    sizes, found = asked.required.data_sets, asked.detail.integer("qsl_reported_total_count")
+    return found if found in sizes else sizes[0]
+
+
+def _latency_ms(asked: Asked) -> float | None:
+    """What queries were judged by. Interactive has no such setting of its own: there what they took."""
+    key = "result_99.00_percentile_latency_ns" if asked.scenario == "Interactive" else "effective_target_latency_ns"
+    found = asked.detail.get(key)
+    return found / 1e6 if isinstance(found, int) and asked.detail.scenario == "Server" else None
 
 
 def _of_queries(key: str) -> Value:
@@ -128,7 +196,7 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     more than it."""
 
     def limit_ms(asked: Asked) -> float:
-        return float(getattr(asked.benchmark.limits, f"{name}_ms", 0))
+        return float(getattr(asked.required, f"{name}_ms") or 0)
 
     def p99_ms(asked: Asked) -> float | None:
         values: LatencyNumbers | None = getattr(asked.numbers, f"{name}_ns")
@@ -151,21 +219,21 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
 PERFORMANCE_ROWS = (
     Row("perf-benchmark-scenario", "[rules] scenarios", "the benchmark has this scenario",
         "run a scenario of the benchmark", "scenario",
-        lambda a: a.leg.scenario, "one of", lambda a: a.benchmark.scenarios, "{}"),
+        lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
     Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
         "set min_duration = 600000 and run the leg again", "min_duration",
-        "effective_min_duration_ms", "at least", lambda a: a.benchmark.min_duration_ms,
+        "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms,
         "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
         "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
-        _took_s, "at least", lambda a: a.benchmark.min_duration_ms / 1000, "{:g} s", "{:.2f} s", slack=PRINTED,
+        _took_s, "at least", lambda a: a.required.min_duration_s, "{:g} s", "{:.2f} s", slack=PRINTED,
         keys=("result_min_duration_met",)),
     Row("perf-data-set", "[rules] data set", "the whole data set was in use", RERUN, "data set",
-        "qsl_reported_total_count", "", lambda a: a.loaded, "{:,}", "{:,} samples"),
+        "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
         "performance_sample_count",
-        "effective_performance_sample_count", "at least", lambda a: a.loaded),
+        "effective_performance_sample_count", "at least", lambda a: a.required.performance_samples),
     Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
         "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
         lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}",
@@ -173,41 +241,47 @@ PERFORMANCE_ROWS = (
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
         lambda a: a.detail.integer("generated_samples_per_query") if a.detail.scenario == "Offline" else None,
-        "at least", lambda a: a.benchmark.performance_samples, keys=("generated_samples_per_query",)),
+        "at least", lambda a: a.required.offline_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
         "leave target_latency_percentile alone", "percentile",
-        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}",
+        _of_queries("effective_target_latency_percentile"), "", lambda a: a.required.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
     Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
         "queries", _of_queries("result_query_count"), "at least",
-        lambda a: min_queries(0 if a.detail.scenario == "Server" else 1, a.percentile), "{:,.0f}",
+        lambda a: a.required.min_queries, "{:,.0f}",
         why=" (early stopping)", keys=("result_query_count",)),
     Row("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
         "each sample is issued equally often",
         "leave sample_concatenate_permutation alone", "sample_concatenate_permutation",
-        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "", lambda a: "true", "{}",
+        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "",
+        lambda a: "true" if a.required.equal_issue else None, "{}",
         keys=("effective_sample_concatenate_permutation",)),
     Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
-        "token latencies", lambda a: "on" if a.token_latencies else "off", "", lambda a: "on", "{}",
+        "token latencies", lambda a: "on" if a.token_latencies else "off", "",
+        lambda a: "on" if a.required.token_latencies else None, "{}",
         why=" (use_token_latencies)",
         keys=("requested_use_token_latencies", "effective_use_token_latencies")),
     Row("perf-output-tokens", "[rules] generation settings",
         "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
-        "output tokens", _mean_tokens, "at most", lambda a: a.benchmark.sampling["performance"].max_tokens,
+        "output tokens", _mean_tokens, "at most", lambda a: a.required.max_tokens,
         "{}", "{:.2f} a sample on average", slack=4 * PRINTED),
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens a sample are those that the accuracy target has",
             "compare tokens/s with samples/s in the logs; generate as in the accuracy leg", "output tokens",
-            _tokens_per_sample, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
+            _mean_tokens, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
+    Row("perf-limits", f"{_CHECK}latency_check", "LoadGen judged by the scenario's limits",
+        "leave target_latency alone", "target latency",
+        _latency_ms, "at most", lambda a: a.required.latency_ms, "{:g} ms",
+        keys=("effective_target_latency_ns", "result_99.00_percentile_latency_ns")),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
     Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN,
-        "data set", "qsl_reported_total_count", "", lambda a: a.loaded, "{:,}",
+        "data set", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
     Row("accuracy-seeds", "[rules] seeds of the round", "the seeds are the round's",
         "run with the LoadGen of the round", "round of the seeds",
@@ -226,6 +300,19 @@ for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.value
 
 def official_rules(leg: FinishedLeg, numbers: Numbers | None) -> Iterator[Finding]:
     """Hold a leg to the rows of its mode."""
-    asked = Asked(leg, numbers)
-    for row in ACCURACY_ROWS if numbers is None else PERFORMANCE_ROWS:
+    mode: Mode = "accuracy" if numbers is None else "performance"
+    required = Required.of_ours(leg.benchmark, leg.detail.scenario, mode)
+    yield from _judged(Asked(leg.detail, leg.scenario, required, numbers))
+
+
+def official_rules_of_table(
+    table: RoundTable, entry: RoundBenchmark, scenario: str, detail: DetailLog
+) -> Iterator[Finding]:
+    """Hold the log of a performance leg of any benchmark of a round to the same rows."""
+    required = Required.of_table(table, entry, scenario, detail.scenario)
+    yield from _judged(Asked(detail, scenario, required, reported_numbers(detail)))
+
+
+def _judged(asked: Asked) -> Iterator[Finding]:
+    for row in ACCURACY_ROWS if asked.numbers is None else PERFORMANCE_ROWS:
         yield from row.judged(asked)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from compliance.finding import RERUN, declare
+from compliance.finding import OURS, RERUN, declare
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, Round
 
@@ -38,8 +38,10 @@ declare(
          "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
         ("audit-missing", "error", "[checker] compliance_check.dir_exists_check",
          "the audits of the benchmark are there", "run the audit"),
-        ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
+        ("perf-network", "error", "[checker] performance_check.network_check", "a SUT over a network is named so",
          "use the division's own SUT"),
+        ("perf-network-name", "warning", OURS, "no other SUT is named as one over a network",
+         "say why LoadGen names it so, or correct the name"),
         ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
     ),
 )  # fmt: skip

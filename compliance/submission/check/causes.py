@@ -31,6 +31,7 @@ _WEIGHT_OF = {
     "user-conf-": SETTINGS, "log-config": SETTINGS, "log-dates": SETTINGS,
     "log-missing": FILES, "log-damaged": FILES,
     "accuracy-text": FILES, "accuracy-hash": FILES, "accuracy-size": FILES, "accuracy-shape": FILES,
+    "accuracy-files": FILES,
 }  # fmt: skip
 
 
@@ -60,7 +61,7 @@ _JOINT = (
     ),
 )  # fmt: skip
 SELECTION = "selection"  # the cause of what follows from a tree's being a selection
-_OF_A_SELECTION = frozenset({"tree-source", "tree-no-results", "system-unused", "scenario-set"})
+_OF_A_SELECTION = frozenset({"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files"})
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
+from runs.round_table import model_of
 from runs.rounds import Round
 from runs.wording import counted
 from runs.workers import end_workers, leave_signals, signals_later
@@ -285,8 +286,7 @@ def _may_share(first: Place, other: Place) -> bool:
         return False
     scenarios = {first.scenario.lower(), other.scenario.lower()}
     if first.benchmark != other.benchmark:
-        models = {place.benchmark.removesuffix("-99.9").removesuffix("-99") for place in (first, other)}
-        return len(models) == 1 and len(scenarios) == 1
+        return model_of(first.benchmark) == model_of(other.benchmark) and len(scenarios) == 1
     return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
 
 
@@ -298,4 +298,4 @@ def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
     """
     place = outcome.place
     scenario = LOADGEN_SCENARIO[outcome.scenario] if outcome.scenario else place.scenario
-    return place.division, place.organisation, place.system, place.benchmark, scenario
+    return place.division, place.organisation, place.system, model_of(place.benchmark), scenario

@@ -21,8 +21,7 @@ from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from compliance.submission.weights import FIELDS as MEASUREMENT_FIELDS
-from runs.benchmark import SCENARIOS
-from runs.benchmarks import DIRECTORIES, SUBMISSIONS
+from runs.round_table import RoundBenchmark
 from runs.rounds import Round
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
@@ -92,15 +91,27 @@ def _check_system(tree: Tree, division: str, organisation: str, results: Path, f
         _check_identity(path, value, division, organisation, findings)
     system_type = (value or {}).get("system_type")
     for folder in subfolders(results) if division != "open" else ():
-        official = SUBMISSIONS.get(DIRECTORIES.get(folder.name, ""))
-        if official is None:
-            continue
-        asked("scenario-set", "suite-benchmark")
-        there = {scenario.name.lower() for scenario in subfolders(folder)}
-        if missing := official.missing([scenario for scenario in SCENARIOS if scenario.lower() in there]):
-            findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)
-        if system_type in SYSTEM_TYPES and official.suite not in system_type.split(","):
-            findings.add("suite-benchmark", folder, f"the system's type is {system_type}", official.suite)
+        entry = tree.round.table.entry(folder.name)
+        if entry is not None:
+            _check_set(folder, entry, system_type if system_type in SYSTEM_TYPES else None, findings)
+
+
+def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
+    """The scenarios of one closed benchmark, by what its system is; of an unknown kind by what the benchmark is for."""
+    asked("scenario-set", "suite-benchmark")
+    kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
+    if kind not in entry.required:
+        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", " or ".join(entry.required))
+        kind = next(iter(entry.required))
+    names = {scenario.name.lower() for scenario in subfolders(folder)}
+    there = [scenario for scenario in entry.scenarios if scenario.lower() in names]
+    all_of, one_of = entry.set_of(kind)
+    if missing := entry.missing(there, kind):
+        required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
+        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", required)
+    if others := sorted(set(there) - {*all_of, *entry.optional.get(kind, ())}):
+        said = f"{', '.join(others)} in a system of type {kind}"
+        findings.add("suite-benchmark", folder, said, ", ".join((*all_of, *entry.optional.get(kind, ()))))
 
 
 def _is_network(value: dict[str, Any]) -> bool:
@@ -311,10 +322,9 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
-    """The benchmark behind a directory's name: one of the round's, or one of model_mapping.json in open; not all of
-    them have rules of their own here (`SUBMISSIONS`)."""
+    """The benchmark behind a directory's name: one of the round's, or one of model_mapping.json in open."""
     if place.benchmark in tree.round.benchmarks:
-        return DIRECTORIES.get(place.benchmark, place.benchmark)
+        return tree.round.table.directories[place.benchmark]
     if place.division != "open":
         return None
     mapping = object_or_empty(tree.organisation(place.division, place.organisation) / "model_mapping.json")
@@ -325,4 +335,4 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
 
 
 def _may_be_mapped_to(name: object, in_round: Round) -> TypeGuard[str]:
-    return isinstance(name, str) and name in in_round.benchmarks and DIRECTORIES.get(name, name) == name
+    return isinstance(name, str) and name in in_round.table.benchmarks

@@ -4,6 +4,7 @@ more than is sensible, never an exception."""
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from compliance.finding import OURS, Finding, Severity, decides, find_rule
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.errors import InputError
-from runs.reading import json_object
+from runs.reading import KeyTwiceError, json_object
 from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
@@ -155,11 +156,19 @@ def read_text(path: Path, findings: Findings, rule_id: str) -> str | None:
 def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule: str) -> dict[str, Any] | None:
     """A JSON object; None with a finding where there is none."""
     content = read_bytes(path, findings, missing_rule)
-    try:
-        return None if content is None else json_object(content, Path(path.name), "")
-    except InputError as error:
-        findings.add(damaged_rule, path, error.message, "a JSON object")
+    if content is None:
         return None
+    try:
+        return json_object(content, Path(path.name), "")
+    except InputError as error:
+        twice = error.__cause__ if isinstance(error.__cause__, KeyTwiceError) else None
+        if twice is None:
+            findings.add(damaged_rule, path, error.message, "a JSON object")
+            return None
+    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once")
+    with suppress(InputError):  # told: what else stands there is checked all the same
+        return json_object(content, Path(path.name), "", twice=True)
+    return None
 
 
 def object_or_empty(path: Path) -> dict[str, Any]:

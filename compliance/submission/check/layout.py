@@ -11,7 +11,6 @@ from compliance.finding import OURS, decides
 from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
 from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
-from runs.benchmarks import DIRECTORIES
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 
@@ -33,6 +32,7 @@ _IN_LEG: dict[tuple[str, ...], tuple[set[str], set[str]]] = {
     ("performance", "run_1"): (set(), {*LOADGEN_LOGS, POWER_LOG}),
     ("accuracy",): (set(), {*LOADGEN_LOGS, "accuracy.txt"}),
 }
+_IN_AUDIT = {"verify_output_len.txt", "baseline_accuracy.txt", "compliance_accuracy.txt"}
 _IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"} | _BESIDE_MEASUREMENTS
 
 
@@ -193,10 +193,12 @@ def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
             return None, none
         case (division, _, "results" | "measurements" | "compliance", _):
             return None if division == "open" else tree.round.benchmarks, none
-        case (_, _, "results" | "measurements" | "compliance", _, benchmark, *_) if benchmark not in DIRECTORIES:
-            return None, None  # what else belongs to another benchmark is not known
+        case (_, _, "results" | "measurements" | "compliance", _, benchmark, *_) if (
+            benchmark not in tree.round.benchmarks
+        ):
+            return None, None  # of a model that is the submitter's own
         case (_, _, "results" | "measurements" | "compliance", _, _):
-            return set(SCENARIOS), none
+            return {*SCENARIOS, "MultiStream"}, none
         case (_, _, "measurements", system, _, _):
             return (names := {f"{system}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS}), names
         case (_, _, "compliance", _, _, _):
@@ -204,7 +206,11 @@ def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
         case (_, _, "results", _, _, _):
             return (names := {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS), names
         case (_, _, "results" | "compliance", _, _, _, audit, *inside) if audit in AUDIT_FOLDERS:
-            return _IN_LEG.get(tuple(inside), (None, None))
+            folders, files = _IN_LEG.get(tuple(inside), (None, None))
+            return folders, None if files is None else files | _IN_AUDIT
+        case (_, _, "results", _, benchmark, _, "accuracy"):
+            entry = tree.round.table.entry(benchmark)
+            return set(entry.accuracy_folders) if entry else none, _IN_LEG["accuracy",][1]
         case (_, _, "results" | "compliance", _, _, _, *inside):
             return _IN_LEG.get(tuple(inside), (None, None))
     return None, None

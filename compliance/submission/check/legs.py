@@ -23,6 +23,7 @@ from runs.loadgen.user_conf import lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.round_table import RoundBenchmark
 from runs.rounds import ROUNDS
 
 # Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
@@ -30,7 +31,8 @@ _LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS}
 # (of the run, of the result), on the edge. [checker] performance_check.inferred_check
 INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
 # What one configuration has in common. [loadgen] detail log
-_IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
+_SIZE = "qsl_reported_total_count"
+_IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
 # What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
@@ -52,16 +54,33 @@ class Result:
     tree: Tree
     place: Place
     findings: Findings
-    benchmark: Benchmark | None  # None: its rules are not known here
-    scenario: Scenario | None  # None: it is none of a benchmark whose rules are known here
+    entry: RoundBenchmark  # what the round asks of it
+    benchmark: Benchmark | None  # None: it is none that runs here, and nothing more is known of it
+    scenario: Scenario | None  # None: it is none of those that run here
 
     @property
     def loadgen_scenario(self) -> str | None:
         return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
 
     @property
+    def scenario_name(self) -> str:
+        """The scenario's own name, however the directory spells it."""
+        name = self.place.scenario
+        return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
+
+    @property
     def is_open(self) -> bool:
         return self.place.division == "open"
+
+    @property
+    def accuracy_samples(self) -> int:
+        """Samples of the accuracy leg."""
+        return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
+
+    @property
+    def one_size(self) -> bool:
+        """Are both legs of one data set?"""
+        return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
 @dataclass
@@ -253,8 +272,9 @@ def check_user_conf(result: Result, detail: DetailLog) -> None:
     if text is None:
         return
     lines = [replace(line, value=number[0]) for line in lines_taken(text) if (number := _NUMBER.match(line.value))]
-    models = (benchmark.loadgen_key, benchmark.submission_name, result.place.benchmark) if benchmark else ()
-    named = set() if benchmark else {line.key for line in lines if line.model != "*"}
+    models = (*result.entry.keys_of(result.scenario_name), *result.tree.round.table.names_of(result.entry))
+    models += (result.place.benchmark,)
+    named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}
     for found in mismatches(lines, models, detail, named):
         wanted = f"{found.logged:.10g}, as {found.record} of the log has it"
         if found.line is None:
@@ -271,9 +291,15 @@ def check_user_conf(result: Result, detail: DetailLog) -> None:
      "run the legs with one LoadGen, SUT and data set"),
     ("log-dates", "warning", OURS, "the legs of a scenario were made close in time", "run the legs again"),
 )  # fmt: skip
-def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None:
-    """Do the legs of a scenario come from one configuration, at about one time?"""
+def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_size: bool = True) -> None:
+    """Do the legs of a scenario come from one configuration, at about one time?
+
+    Args:
+        one_size: by the rules both are of one data set.
+    """
     for key in _IDENTITY if legs else ():
+        if key == _SIZE and not one_size:
+            continue
         texts = [str(leg.identity.get(key)) for leg in legs]
         counts = Counter(texts).most_common()
         # The odd one is named; where nothing tells which that is, as of two, the later one.

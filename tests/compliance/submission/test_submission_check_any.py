@@ -1,4 +1,4 @@
-"""Results of benchmarks whose own rules are not known: judged by the rules of any, and said to be no more."""
+"""Results of benchmarks that do not run here: judged by the table of the round, and said to be no more."""
 
 import shutil
 from dataclasses import replace
@@ -10,14 +10,28 @@ from compliance.submission.check.check_tree import Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
 from compliance.submission.check.judged import WITHOUT_INPUT
 from compliance.submission.tree import Place, Tree
-from runs.rounds import CURRENT_ROUND, ROUNDS
+from runs.round_table import RoundTable
+from runs.rounds import CURRENT_ROUND, ROUNDS, Round
 from tests.support import tree_mutations, trees
 
 OTHER = "gpt-oss-120b"
 
-SHORT = replace(
-    CURRENT_ROUND, other_table=CURRENT_ROUND.table.model_copy(update={"min_duration_ms": trees.MIN_DURATION_MS})
-)
+
+def short_round(**changes: object) -> Round:
+    """The round, with a benchmark that asks of short runs what can be asked of them, and what is given."""
+    table = CURRENT_ROUND.table.model_dump()
+    benchmarks = table["benchmarks"]
+    benchmarks[OTHER] |= {
+        "performance_samples": trees.SAMPLES, "data_set": trees.SAMPLES, "offline_min_samples": trees.SAMPLES,
+        "accuracy_samples": {"any": trees.SAMPLES}, "audits": (),
+        **{field: benchmarks["llama3.1-8b"][field] for field in ("targets", "token_limits")}, **changes,
+    }  # fmt: skip
+    for name in ("3d-unet-99", "3d-unet-99.9"):
+        benchmarks[name] |= {**benchmarks[OTHER], "model": "3d-unet"}
+    return replace(CURRENT_ROUND, other_table=RoundTable.model_validate(table | {"min_duration_ms": 500}))
+
+
+SHORT = short_round()
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +80,67 @@ def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, ru
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), key, value)
     assert rule in rules(check_tree(tree.root, SHORT))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"performance_samples": 101}, "perf-sample-count"),
+        ({"offline_min_samples": 10**6}, "perf-samples"),
+        ({"data_set": 101, "performance_samples": 99, "accuracy_samples": {"any": 98}}, "perf-data-set"),
+        ({"accuracy_samples": {"any": 101}}, "accuracy-samples"),
+        ({"token_limits": {"Server": {"ttft_ns": 10**6, "tpot_ns": 10**8}}}, "perf-limits"),
+        ({"token_limits": {"Server": {"ttft_ns": 1, "tpot_ns": 1}}}, "perf-ttft"),
+        ({"max_tokens": {"performance": 1}}, "perf-output-tokens"),
+        ({"metrics": {"Offline": "result_inferred_tokens_per_second"}}, "perf-metric"),
+        ({"percentiles": {"Server": 0.999}}, "perf-percentile"),
+        ({"targets": {"any": {"ROUGE1": {"low": 99.0, "high": None}}}}, "accuracy-target"),
+        ({"targets": {"any": {"ROUGE1": {"low": None, "high": 1.0}}}}, "accuracy-target"),
+        ({"targets": {"any": {"mAP": {"low": 1.0, "high": None}}}}, "accuracy-text"),
+        ({"audits": ("TEST07",)}, "audit-missing"),
+        ({"accuracy_folders": {"images": ("1", "2")}}, "accuracy-files"),
+        ({"required": {"datacenter": ("Offline", "Server", "SingleStream")}}, "scenario-set"),
+        ({"required": {"edge": ("Offline", "Server")}}, "suite-benchmark"),
+        ({"required": {"datacenter": ("Offline",)}, "optional": {}}, "tree-scenario"),
+    ],
+)
+def test_what_the_table_asks_is_held(tree: Tree, changes: dict[str, object], rule: str) -> None:
+    assert rule in rules(check_tree(tree.root, short_round(**changes)))
+
+
+def test_a_score_that_need_not_be_there(tree: Tree) -> None:
+    optional = {"targets": {"any": {"mAP": {"low": None, "high": 1.0}}}}
+    assert rules(check_tree(tree.root, short_round(**optional))) == set()
+
+
+def test_a_form_of_a_number_that_nobody_reads_is_no_fault(tree: Tree) -> None:
+    text = tree.accuracy(next(tree.places())).accuracy_text
+    text.write_text(f"{{'gen_other': np.int64(7)}}\n{text.read_text()}")
+    assert rules(check_tree(tree.root, SHORT)) == set()
+
+
+def test_the_legs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree) -> None:
+    (place, *_) = tree.places()
+    tree_mutations.edit_detail(tree.accuracy(place), "qsl_reported_total_count", 60)
+    assert "log-config" in rules(check_tree(tree.root, SHORT))
+    assert "log-config" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
+
+
+def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree) -> None:
+    folder = tree.scenario(next(tree.places())).parent
+    folder.rename(folder.with_name("llama2-70b-99"))
+    checked = check_tree(tree.root, ROUNDS["v6.0"])
+    assert not [reason for reasons in checked.not_judged.values() for reason in reasons if "not known" in reason]
+    assert "tree-benchmark" not in rules(checked)
+
+
+def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: Tree) -> None:
+    path = tree.measurements(next(tree.places()))
+    text = path.read_text().strip()
+    path.write_text('{"retraining": "", ' + text[1:].replace('"weight_data_types"', '"weight_data"'))
+    found = [one.found for one in check_tree(tree.root, SHORT).findings if one.rule == "measurements-field"]
+    assert any("'retraining' twice" in said for said in found)
+    assert any("weight_data_types is missing" in said for said in found)
 
 
 def test_an_accuracy_leg_tells_one_story(tree: Tree) -> None:

@@ -56,7 +56,7 @@ performance_value("perf-data-set", key="qsl_reported_total_count", value=50)
 performance_value("perf-sample-count", key="effective_performance_sample_count", value=50)
 performance_value("log-config", key="loadgen_version", value="4.1.0 @ 0123456789")
 performance_value("log-config", key="sut_name", value="Another SUT")
-performance_value("perf-network", key="sut_name", value="Network SUT")
+performance_value("perf-network-name", key="sut_name", value="Network SUT")
 performance_value("log-summary", key="result_tokens_per_second", value=123456.0, scenarios=("Offline",))
 performance_value("log-arithmetic", key="result_samples_per_second", value=123456.0, scenarios=("Offline",))
 performance_value(

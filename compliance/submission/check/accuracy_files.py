@@ -1,0 +1,140 @@
+"""What an accuracy leg leaves beside LoadGen's text logs: accuracy.txt, the truncated log of answers, pictures."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
+from compliance.finding import asked, decides
+from compliance.submission.check.findings import Findings, is_folder, read_bytes, read_text
+from compliance.submission.check.legs import Result
+from runs.record.layout import RunDir
+from runs.round_table import ScoreLimits, score_patterns
+
+_HASH = re.compile(r"^hash=(\w+)$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NUMPY = re.compile(r"np\.(int|float)\d*\(")
+_COUNT = re.compile(r".*'gen_num':\s(\d+)")
+
+
+def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
+    """Whether every score could be read, and the hash in accuracy.txt."""
+    outcome = _check_text(run.accuracy_text, result)
+    _check_size(run, result)
+    _check_folders(run, result)
+    return outcome
+
+
+@decides(
+    "tree",
+    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
+     "accuracy.txt has every score in a form that the checker reads", "write plain numbers, each score once"),
+)  # fmt: skip
+def _check_text(path: Path, result: Result) -> tuple[bool, str]:
+    """accuracy.txt, read as the checker reads it: whether every score could be read, and the hash in it."""
+    findings = result.findings
+    text = read_text(path, findings, "accuracy-text")
+    if text is None:
+        return False, ""
+    lines = text.splitlines()
+    readable = True
+    for score, limits in result.entry.targets_of(result.scenario_name).items():
+        pattern = score_patterns()[score]
+        found = [match[1] for line in lines if (match := pattern.match(line))]
+        if (problem := _unreadable(score, found)) and (found or limits.low is not None):
+            readable = False
+            if result.benchmark is not None or not result.is_open:  # an open model may have a score of its own
+                number = None if found else next((n for n, line in enumerate(lines, 1) if _NUMPY.search(line)), None)
+                form = "; NumPy's form of a number is none that it reads" if number else ""
+                findings.add("accuracy-text", path, problem + form, f"one plain number of {score}", line=number)
+        elif found and not result.is_open:
+            _check_target(path, score, float(found[0]), limits, findings)
+    counts = [match[1] for line in lines if (match := _COUNT.match(line))]
+    if any(int(count) != result.accuracy_samples for count in counts):
+        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{result.accuracy_samples}")
+    return readable, _check_hash(path, lines, findings)
+
+
+def _unreadable(score: str, found: list[str]) -> str:
+    if not found:
+        return f"no {score} that the checker can read"
+    try:
+        return "" if len(set(map(float, found))) == 1 else f"{score} stands there as {', '.join(found)}"
+    except ValueError:
+        return f"{score} stands there as {', '.join(found)}, which is no number"
+
+
+def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, findings: Findings) -> None:
+    asked("accuracy-target")
+    low, high = limits.low, limits.high
+    if (low is None or value >= low) and (high is None or value <= high):
+        return
+    required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+    findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
+
+
+@decides(
+    "tree",
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
+     "truncate the log with the official tool, which appends it"),
+)  # fmt: skip
+def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
+    """The hash that accuracy.txt gives; empty with a finding where it gives none."""
+    found = [match[1] for line in lines if (match := _HASH.match(line))]
+    if not found:
+        findings.add("accuracy-hash", path, "no line `hash=...`", "the SHA-256 of the whole accuracy log")
+    elif len(set(found)) > 1:
+        findings.add("accuracy-hash", path, f"several hash lines: {', '.join(found)}", "one")
+    elif not _SHA256.fullmatch(found[0].lower()):
+        findings.add("accuracy-hash", path, f"hash={found[0]} is no SHA-256", "64 hexadecimal digits")
+    else:
+        return found[0].lower()
+    return ""
+
+
+@decides(
+    "tree",
+    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "the accuracy log is truncated",
+     "truncate it with the official tool"),
+    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py",
+     "the log is cut as the official tool cuts it", "truncate LoadGen's own log with the official tool"),
+)  # fmt: skip
+def _check_size(run: RunDir, result: Result) -> None:
+    path, findings, most = run.accuracy_log, result.findings, result.tree.round.table.max_accuracy_log_bytes
+    content = read_bytes(path, findings, "accuracy-size", 64 * 1024)
+    if content is None:
+        return
+    if len(content) > most:
+        findings.add("accuracy-size", path, f"{len(content):,} bytes", f"at most {most:,} bytes")
+    elif problem := next(_shape_problems(content, is_truncated(run)), None):
+        findings.add("accuracy-shape", path, problem)
+
+
+def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
+    """The official tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n."""
+    if not truncated:
+        yield "the log is not truncated"
+        return
+    plain = content.replace(b"\r\n", b"\n")
+    whole = SHOWN_BYTES * 2 + len(CUT)
+    if len(plain) != whole:
+        yield f"{len(plain):,} bytes, the tool leaves {whole:,}"
+    elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
+        yield f"the cut is not after {SHOWN_BYTES:,} bytes"
+    elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
+        yield "it is not the beginning and the end of a LoadGen accuracy log"
+
+
+@decides(
+    "tree",
+    ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
+     "the pictures or videos that the round asks for are there", "add them from the accuracy run"),
+)  # fmt: skip
+def _check_folders(run: RunDir, result: Result) -> None:
+    """Answers that are pictures or videos: some of them, which the round names."""
+    for name, wanted in result.entry.accuracy_folders.items():
+        folder = run.root / name
+        there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
+        if missing := [one for one in wanted if one not in there]:
+            said = f"{len(missing)} of {len(wanted)} are missing: {', '.join(missing)}"
+            result.findings.add("accuracy-files", folder, said, ", ".join(wanted))
