@@ -253,6 +253,55 @@ def side_by_side(axes: Any, title: str, bars: Sequence[Bar]) -> str:
     return f"{title}: " + ", ".join(f"{bar.label} {_plain_number(bar.value)}" for bar in bars)
 
 
+@dataclass(frozen=True)
+class CurvePoint:
+    """One run on a curve: what it made, and the P90 of how long its users waited."""
+
+    name: str
+    load: str  # the concurrency, or what it was asked for
+    tokens_per_second: float
+    ttft_ms: float | None
+    tpot_ms: float | None
+    limits_ms: tuple[float | None, float | None] = (None, None)  # of TTFT and TPOT, where its benchmark has any
+    holds: bool = True  # what was asked of it; of the client's runs: no sample failed
+    ours: bool = False
+
+    @property
+    def tokens_per_user(self) -> float | None:
+        """MLPerf Endpoints' tps_per_user."""
+        return 1000 / self.tpot_ms if self.tpot_ms else None
+
+
+@_picture
+def curve(
+    axes: Any, label: str, points: Sequence[tuple[CurvePoint, float]], limits: Sequence[float], *, more_is_better: bool
+) -> str:
+    """Tokens/s against a wait; the step line joins the points that no other beats in both. Disc: the client's. Square:
+    ours. Hollow: it does not hold what was asked of it."""
+    holding = [(x, point.tokens_per_second) for point, x in points if point.holds]
+    front: list[tuple[float, float]] = []
+    for x, tokens in sorted(holding, key=lambda one: (-one[0] if more_is_better else one[0], -one[1])):
+        if not front or tokens > front[-1][1]:
+            front.append((x, tokens))
+    if front:
+        axes.step(*zip(*front, strict=True), where="post", color=MUTED, linewidth=1.0)
+    for point, x in points:
+        colour = TWO if point.ours else ONE
+        (drawn,) = axes.plot([x], [point.tokens_per_second], "s" if point.ours else "o", color=colour, markersize=6)
+        drawn.set_markerfacecolor(colour if point.holds else "none")
+        axes.annotate(point.load, (x, point.tokens_per_second), xytext=(5, 4), textcoords="offset points", fontsize=9)
+    for limit in limits:
+        axes.axvline(limit, color=GOOD, linestyle="--", linewidth=1.4)
+    axes.set_xlim(0, 1.15 * max(x for _, x in points))
+    axes.set_ylim(bottom=0, top=1.15 * max(point.tokens_per_second for point, _ in points))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+    axes.set_xlabel(label)
+    axes.set_ylabel("tokens/s")
+    axes.set_title("Tokens/s over concurrency")
+    told = ", ".join(f"{point.load}: {_plain_number(point.tokens_per_second)} at {x:.4g}" for point, x in points)
+    return f"Tokens/s against {label}: {told}"
+
+
 def told_apart(labels: list[str]) -> list[str]:
     """Names of directories without the parents that all have; of a long one both ends."""
     parts = [label.split("/") for label in labels]

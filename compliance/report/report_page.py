@@ -10,8 +10,9 @@ from markupsafe import Markup
 
 from compliance.report import pictures
 from compliance.report.ceiling import Device
+from compliance.report.curve import curves, point_of_folder, point_of_leg
 from compliance.report.leg_section import LegSection, leg_section
-from compliance.report.pictures import Bar, Picture
+from compliance.report.pictures import Bar, CurvePoint, Picture
 from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
 from runs.wording import milliseconds, printable
@@ -28,6 +29,8 @@ class Page:
     legs: list[LegSection] = field(default_factory=list)
     overview: list[Picture] = field(default_factory=list)
     tunes: list[dict[str, Any]] = field(default_factory=list)  # directory, record (tune.json), pictures
+    points: list[CurvePoint] = field(default_factory=list)  # runs of the MLPerf Endpoints client, and legs over HTTP
+    curves: list[Picture] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # a sentence for each leg that could not be read
 
 
@@ -37,6 +40,7 @@ def make_page(
     legs: Sequence[tuple[str, Path]],
     tunes: Sequence[tuple[Path, dict[str, Any]]],
     measured: Device | None,
+    folders: Sequence[tuple[str, Path]] = (),
 ) -> Page:
     """Read and draw everything; a leg that cannot be read is named on the page.
 
@@ -44,6 +48,7 @@ def make_page(
         legs: name and run directory.
         tunes: directory, and the record in its tune.json.
         measured: this machine's processor, for legs that ran on it.
+        folders: name and directory of runs of the MLPerf Endpoints client.
     """
     page = Page(title, made)
     for number, (name, root) in enumerate(legs[:MOST_SECTIONS], start=1):
@@ -56,6 +61,15 @@ def make_page(
         bars = [Bar(leg.name, rate, leg.good) for leg in page.legs if (rate := getattr(leg, tokens_or_samples))]
         if len(bars) > 1:
             page.overview.append(pictures.side_by_side(title, bars[:12]))
+    for name, root in folders:
+        try:
+            page.points += [point] if (point := point_of_folder(root, name)) is not None else []
+        except HarnessError as error:
+            page.left_out.append(f"{name}: {error.message}")
+    over_http = [point_of_leg(leg.manifest, leg.result, leg.name) for leg in page.legs]
+    if page.points:
+        page.points += [point for point in over_http if point is not None]
+        page.curves = list(curves(page.points))
     for directory, record in tunes:
         drawn = [pictures.rates(panel) for panel in pictures.rate_panels(record)]
         page.tunes.append({"directory": directory, "record": record, "pictures": drawn})

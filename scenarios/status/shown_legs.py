@@ -27,6 +27,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         InputError: a directory is missing, or nothing in it is finished.
         SetupError: the page cannot be written.
     """
+    from compliance.endpoints.submission import run_folders
     from compliance.report.ceiling import measure_cpu  # draws with matplotlib, which takes a moment to import
     from compliance.report.report_page import make_page, render
 
@@ -38,8 +39,9 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
                 tunes.append((place.root, read_tune(TuneDir(place.root).record)))
             except HarnessError as error:
                 damaged.append(error.message)
-    legs = _legs(places)
-    if not legs and not tunes and not damaged:
+    runs = {path for folder in folders for path in run_folders(folder.resolve())}
+    legs = [leg for leg in _legs(places) if leg.root not in runs]
+    if not legs and not tunes and not damaged and not runs:
         raise InputError(f"{', '.join(map(str, folders))}: no finished leg found", "name a directory with runs")
     first = folders[0].resolve()
     named = [(_name(leg, first), leg.root) for leg in legs]
@@ -49,9 +51,13 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         named,
         tunes,
         measure_cpu() if measure_machine else None,
+        [
+            (str(run.relative_to(first)) if run.is_relative_to(first) and run != first else run.name, run)
+            for run in sorted(runs)
+        ],
     )
     page.left_out += damaged
-    if not page.legs and not tunes:
+    if not page.legs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], "verify the leg to see what is wrong with its files")
     path = output or first / PAGE_NAME
     try:
