@@ -31,6 +31,13 @@ CONF_COMMITS = {
     "v6.0": "80aaa82a63a8d4a798f8ebb55abc4aefe6cd5fd6",
     "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
 }
+# When they got the round's seeds: who took that LoadGen has no setting that came later.
+FIRST_CONF_COMMITS = {
+    "v5.0": "4fc54b5f",
+    "v5.1": "0910c6e3",
+    "v6.0": "f131a0d2",
+    "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
+}
 POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
 SUITES = ("datacenter", "edge", "datacenter-edge")
 AUDITS = ("TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09")
@@ -119,6 +126,7 @@ class Table:
         self._configuration = read_at(checkout, CHECKER_COMMIT, CONFIGURATION).splitlines()
         self._performance = read_at(checkout, CHECKER_COMMIT, PERFORMANCE).splitlines()
         self._conf = Conf(read_at(checkout, CONF_COMMITS[name], CONF))
+        self._first_conf = Conf(read_at(checkout, FIRST_CONF_COMMITS[name], CONF))
         self._rules = read_at(policies, POLICIES_COMMIT, RULES).splitlines() if policies else None
 
     def make(self) -> dict[str, Any]:
@@ -245,12 +253,13 @@ class Table:
             return
         first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in known.values()]
         yield "loadgen_keys", known, _conf_at(*first)
-        if equal := lines.get((key, "*", "sample_concatenate_permutation")):
+        equal = lines.get((key, "*", "sample_concatenate_permutation"))
+        if equal and (key, "*", "sample_concatenate_permutation") in self._first_conf.lines:
             yield "equal_issue", True, _conf_at(equal[1])
         shares = {scenario: found for (model, scenario, what), found in lines.items()
                   if model == key and what == "target_latency_percentile"}  # fmt: skip
         if shares:
-            yield ("percentiles", {scenario: value / 100 for scenario, (value, _) in shares.items()},
+            yield ("percentiles", {scenario: round(value / 100, 6) for scenario, (value, _) in shares.items()},
                    _conf_at(*(at for _, at in shares.values())))  # fmt: skip
 
     def _max_tokens(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:

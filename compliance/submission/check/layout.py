@@ -151,7 +151,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         same = next((one for one in sorted(allowed) if one.lower() == name.lower()), None)
         if same is not None:
             # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
-            accepted = same in SCENARIOS and twins[path.parent, same.lower()] == 1
+            accepted = same in (*SCENARIOS, "MultiStream") and twins[path.parent, same.lower()] == 1
             fix = f"rename it to {same}"
             findings.add("tree-case", path, name, same, fix, severity="warning" if accepted else None)
         elif not (is_file and len(above) <= 2 and name.lower().startswith(_DOCUMENTS)):

@@ -250,9 +250,9 @@ def _check_audits(result: Result) -> None:
             required = f"{', '.join(result.entry.audits)} in every scenario"
             result.findings.add("audit-missing", folder, "there is no such directory", required)
             continue
-        files = [folder / name for name in _AUDIT_TEXTS[test]]
+        files = [("audit-missing", folder / name) for name in _AUDIT_TEXTS[test]]
         if test in _AUDITS_WITH_RUNS:
-            files.append(RunDir(folder / "performance" / "run_1").detail)
-        for path in files:
+            files.append(("log-missing", RunDir(folder / "performance" / "run_1").detail))
+        for rule, path in files:
             if test != TEST and not is_regular(path):
-                result.findings.add("audit-missing", path, "there is no such file", f"the whole {test}")
+                result.findings.add(rule, path, "there is no such file")

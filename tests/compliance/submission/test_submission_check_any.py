@@ -126,6 +126,14 @@ def test_the_legs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree
     assert "log-config" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
+def test_user_conf_may_have_the_size_of_the_other_leg(tree: Tree) -> None:
+    place = next(place for place in tree.places() if place.scenario == "Server")
+    conf = tree.user_conf(place)
+    conf.write_text(f"{conf.read_text()}\n*.Server.performance_sample_count_override = 60\n")
+    assert "user-conf-differs" in rules(check_tree(tree.root, SHORT))
+    assert "user-conf-differs" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
+
+
 def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree) -> None:
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
