@@ -18,6 +18,7 @@ from runs.record.manifest import read_manifest
 from runs.record.observed import Contention
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 
+from .endpoints_client import TEMPLATE, side_by_side
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
@@ -69,7 +70,9 @@ def _offline(part: BenchPart, work: Path, model: Path, sizes: Sizes) -> None:
     plan = engine_plan(work, {**common, "vllm": True, "engine_arg": BATCH})
     runs: dict[str, list[float]] = {"over HTTP": [], "in the leg's process": [], "vllm bench serve": []}
     cpu_ms: defaultdict[str, list[float]] = defaultdict(list)
-    with vllm_serve(work, model, plan) as server:
+    template = work / "chat.jinja"
+    template.write_text(TEMPLATE)
+    with vllm_serve(work, model, plan, "--chat-template", str(template)) as server:
         for repeat in range(sizes.repeats):
             for side, options in (
                 ("over HTTP", {**common, "engine": "endpoint", "api_server": server.url}),
@@ -89,6 +92,7 @@ def _offline(part: BenchPart, work: Path, model: Path, sizes: Sizes) -> None:
             runs["vllm bench serve"].append(
                 _bench_serve(work / f"bench-serve-{repeat}", server.url, model, data, order)
             )
+        side_by_side(part, work, server.url, common, sizes)
     figures = {
         side: part.add(f"T: {side}, {sizes.offline_samples} samples", "samples/s", rates)
         for side, rates in runs.items()

@@ -75,7 +75,7 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[RunningServer]:
+def vllm_serve(folder: Path, model: Path, plan: LegPlan, *options: str) -> Iterator[RunningServer]:
     """Start `vllm serve` with the options of an engine in a leg's process; its process group ends on leaving.
 
     Raises:
@@ -85,7 +85,7 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[RunningServ
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*_AS_IN_A_LEG]
-    command = [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags]
+    command = [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *options]
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("wb") as stream:
