@@ -31,12 +31,13 @@ CONF_COMMITS = {
     "v6.0": "80aaa82a63a8d4a798f8ebb55abc4aefe6cd5fd6",
     "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
 }
-# When they got the round's seeds: who took that LoadGen has no setting that came later.
-FIRST_CONF_COMMITS = {
+# Whose equal issue mode is asked for: that of the round's seeds, for who took that LoadGen has none that came later; of
+# v5.1 the last, for all published results have it.
+EQUAL_ISSUE_COMMITS = {
     "v5.0": "4fc54b5f",
-    "v5.1": "0910c6e3",
+    "v5.1": CONF_COMMITS["v5.1"],
     "v6.0": "f131a0d2",
-    "v6.1": "b0662794362bc2c22c33c3e4a0c66ef83411ecf0",
+    "v6.1": CONF_COMMITS["v6.1"],
 }
 POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
 SUITES = ("datacenter", "edge", "datacenter-edge")
@@ -126,7 +127,7 @@ class Table:
         self._configuration = read_at(checkout, CHECKER_COMMIT, CONFIGURATION).splitlines()
         self._performance = read_at(checkout, CHECKER_COMMIT, PERFORMANCE).splitlines()
         self._conf = Conf(read_at(checkout, CONF_COMMITS[name], CONF))
-        self._first_conf = Conf(read_at(checkout, FIRST_CONF_COMMITS[name], CONF))
+        self._equal_issue = Conf(read_at(checkout, EQUAL_ISSUE_COMMITS[name], CONF)).lines
         self._rules = read_at(policies, POLICIES_COMMIT, RULES).splitlines() if policies else None
 
     def make(self) -> dict[str, Any]:
@@ -254,7 +255,7 @@ class Table:
         first = [min(at for (model, _, _), (_, at) in lines.items() if model == one) for one in known.values()]
         yield "loadgen_keys", known, _conf_at(*first)
         equal = lines.get((key, "*", "sample_concatenate_permutation"))
-        if equal and (key, "*", "sample_concatenate_permutation") in self._first_conf.lines:
+        if equal and (key, "*", "sample_concatenate_permutation") in self._equal_issue:
             yield "equal_issue", True, _conf_at(equal[1])
         shares = {scenario: found for (model, scenario, what), found in lines.items()
                   if model == key and what == "target_latency_percentile"}  # fmt: skip

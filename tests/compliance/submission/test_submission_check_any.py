@@ -113,6 +113,14 @@ def test_a_score_that_need_not_be_there(tree: Tree) -> None:
     assert rules(check_tree(tree.root, short_round(**optional))) == set()
 
 
+def test_each_number_of_a_score_has_to_reach_the_target(tree: Tree) -> None:
+    text = tree.accuracy(next(tree.places())).accuracy_text
+    whole = text.read_text()
+    for other, broken in (("99.0", set()), ("1.0", {"accuracy-target"}), ("1.0.0", {"accuracy-text"})):
+        text.write_text(f"{{'rouge1': {other}}}\n{whole}")
+        assert rules(check_tree(tree.root, SHORT)) == broken
+
+
 def test_a_form_of_a_number_that_nobody_reads_is_no_fault(tree: Tree) -> None:
     text = tree.accuracy(next(tree.places())).accuracy_text
     text.write_text(f"{{'gen_other': np.int64(7)}}\n{text.read_text()}")
