@@ -20,6 +20,8 @@ PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 10
 
 def test_lengths_run_from_the_shortest_to_the_longest() -> None:
     made = random_prompts(PROMPTS, 16, 256)
+    assert made == random_prompts(PROMPTS, 16, 256)
+    assert len(random_prompts(PROMPTS, 1, 256)) == 1
     lengths = [len(prompt) for prompt in made]
     assert len(made) == 16
     assert (lengths[0], lengths[-1]) == (9, 108)
@@ -37,11 +39,6 @@ def test_never_a_prompt_of_the_data_set_nor_an_unknown_id(prompts: list[list[int
     assert len(made) <= count
     assert all(prompt not in prompts for prompt in made)
     assert all(0 <= token_id < vocab for prompt in made for token_id in prompt)
-
-
-def test_the_same_prompts_each_time() -> None:
-    assert random_prompts(PROMPTS, 4, 256) == random_prompts(PROMPTS, 4, 256)
-    assert len(random_prompts(PROMPTS, 1, 256)) == 1
 
 
 class Watching(DummyEngine):
