@@ -54,7 +54,7 @@ test-engines: setup
 	$(PY) -m pytest -q --durations=25 -m "$(ENGINES) and timed" && exit $$side_by_side
 
 # What takes longer than `make test` may, or fetches packages; last, alone, what compares measured times.
-ALONE := tests/redteam tests/scenarios/test_over_http.py tests/scenarios/tune
+ALONE := tests/redteam tests/scenarios/test_over_http.py tests/scenarios/tune tests/vllm/test_endpoint.py
 test-long: setup
 	$(PY) -m pytest -q --durations=25 -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
 	$(PY) -m pytest -q --durations=25 -m long $(ALONE) && exit $$beside

@@ -110,12 +110,10 @@ class RunningLeg:
 
         def answering() -> bool:
             assert self.parent.poll() is None, f"the leg ended early:\n{self.finished()}"
-            progress = self.progress  # its rates count what is written to requests.jsonl
-            return progress is not None and progress.phase == "running" and progress.samples_per_second > 0
+            now = self.progress  # its rates count what is written to requests.jsonl
+            return now is not None and now.phase == "running" and now.samples_per_second > 0 and now.outstanding > 0
 
         assert wait_for(answering, LEG_TIMEOUT_S), f"no answers:\n{self.finished()}"
-        assert self.progress is not None
-        assert self.progress.outstanding > 0
         self.processes = [self.parent, *self.parent.children(recursive=True)]
 
     @property

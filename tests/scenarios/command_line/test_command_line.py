@@ -107,6 +107,7 @@ def test_unknown_command_suggests_the_nearest() -> None:
     with pytest.raises(InputError) as refused:
         cli.main(["xyz"], standalone_mode=False)
     assert refused.value.fix == f"commands: {', '.join(COMMANDS)}"
+    assert cli.get_command(click.Context(cli), "docter") is None
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,15 @@ def test_a_fault_in_mid_leg_ends_it(arguments: Callable[..., list[object]], run_
     check_failed(finished, tmp_path / "leg", ExitCode.FAILED, 'status 503: {"error": "overloaded"}')
 
 
+def test_a_server_that_breaks_the_rules_is_refused_before_the_start(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    with serving(HttpServer("/v1/completions", speak.text_only, "vllm")) as server:
+        finished = run_main(*arguments(server.url, "Offline"))
+    assert finished.code == ExitCode.REFUSED, finished.stderr
+    assert "no token ids" in finished.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

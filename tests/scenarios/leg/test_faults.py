@@ -160,6 +160,24 @@ def test_exception_inside_a_callback(callback: str, scenario: str, run_main: Run
     check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("callback", "owner"), [("issue_queries", "sut.loadgen_sut LoadgenSut"), ("unload", "qsl.dataset SampleLibrary")]
+)
+def test_exception_that_reaches_loadgen(callback: str, owner: str, run_main: RunMain, tmp_path: Path) -> None:
+    out, (module, name) = tmp_path / "run", owner.split()
+    patch = f"""
+        from {module} import {name}
+        def raising(self, *arguments):
+            raise ValueError("raised in {callback}")
+        {name}.{callback} = raising
+        """
+    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=patch))
+    # An exception leaves LoadGen half open, and it may crash before the leg can say why.
+    cause = "killed by SIG" if "killed by SIG" in finished.stderr else f"raised in {callback}"
+    check_failed(finished, out, ExitCode.FAILED, cause, loadgen_finished=callback == "unload")
+
+
 # Full disk ----------------------------------------------------------------------------------------------------------
 
 

@@ -152,3 +152,10 @@ def test_a_damaged_leg_is_named_and_the_others_are_shown(measured: Path, tmp_pat
     assert text.count("<section id=") == 1
     (tmp_path / "runs" / "valid" / "requests.jsonl").unlink()
     assert run_here("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
+
+
+def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    finished = run_here("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
+    assert finished.code == ExitCode.REFUSED
+    assert "cannot be written" in finished.stderr
