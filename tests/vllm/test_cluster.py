@@ -198,6 +198,17 @@ def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
     return list(until(lambda: len(found := whom()) == 2 and found, "both"))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("whom", ["keepers", "replicas"])
+def test_what_ends_a_replica_that_starts_refuses_the_leg(
+    whom: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
+) -> None:
+    started, out = starting
+    both(getattr(cluster, whom))[1].kill()
+    # Its exit code, or what its actor met when it wrote to it: whichever is told first.
+    names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, " ended").error)
+
+
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
 def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
     when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
