@@ -10,14 +10,24 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.finding import RERUN, Finding, decides, fail
+from runs.loadgen.counts import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
+from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, LatencyNumbers, Numbers
+from runs.numbers.numbers import (
+    LATENCIES,
+    PERCENTILE_NAMES,
+    PERCENTILE_SHARES,
+    LatencyNumbers,
+    Numbers,
+    latency_keys,
+)
 from runs.record.leg import PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
 CLOCK_S = 0.1  # between two readings of one clock
+_TARGET_LATENCY = "effective_target_latency_ns"
 
 # Settings that LoadGen logs twice: as requested_X and as effective_X.
 _SAME_NAME = (
@@ -47,6 +57,13 @@ _SAME_VALUE = {
         ("effective_target_duration_ms", "effective_min_duration_ms"),
         ("effective_min_sample_count", "effective_min_query_count"),
         ("effective_samples_per_query", "generated_samples_per_query"),
+    ),
+    "MultiStream": (
+        ("requested_multi_stream_target_latency_percentile", "effective_target_latency_percentile"),
+        ("requested_multi_stream_samples_per_query", "effective_samples_per_query"),
+        ("effective_target_duration_ms", "effective_min_duration_ms"),
+        ("effective_samples_per_query", "generated_samples_per_query"),
+        ("result_max_latency_ns", "result_max_query_latency_ns"),
     ),
 }
 
@@ -98,8 +115,9 @@ def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
 def _settings(detail: DetailLog) -> Iterator[str]:
     pairs = [(f"requested_{name}", f"effective_{name}") for name in _SAME_NAME]
     pairs += _SAME_VALUE.get(detail.scenario, ())
-    if detail.get("requested_performance_sample_count_override"):
-        pairs.append(("requested_performance_sample_count_override", "effective_performance_sample_count"))
+    override = "requested_performance_sample_count_override"
+    of_set = override if detail.get(override) else "qsl_reported_performance_count"
+    pairs.append((of_set, "effective_performance_sample_count"))
     for first, second in pairs:
         one, other = detail.get(first), detail.get(second)
         if one is not None and other is not None and one != other:
@@ -108,6 +126,9 @@ def _settings(detail: DetailLog) -> Iterator[str]:
 
 def _loaded_set(detail: DetailLog) -> Iterator[str]:
     loaded = detail.loaded_qsl_set
+    more = int(detail.get("effective_samples_per_query") or 1) - 1
+    if detail.scenario == "MultiStream" and 0 < more < len(loaded) and loaded[-more:] == loaded[:more]:
+        loaded = loaded[:-more]  # the last query goes on at the set's start
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
         yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}"
@@ -116,7 +137,9 @@ def _loaded_set(detail: DetailLog) -> Iterator[str]:
 
 
 def _order(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    samples = detail.integer("result_query_count") * detail.integer("generated_samples_per_query")
+    queries = detail.integer("result_query_count")
+    samples = queries * detail.integer("generated_samples_per_query")
+    measured = samples if detail.scenario == "Offline" else queries
     for name in LATENCIES:
         values = getattr(numbers, name)
         if values is None:
@@ -128,6 +151,21 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
         overflows = samples * values.max >= 2**63  # LoadGen adds them up in 64 bits; met in results of dlrm-v2
         if not overflows and not values.min <= values.mean <= values.max:
             yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}"
+        elif not overflows and measured > 0 and not (between := _mean_between(values, measured))[0] <= values.mean:
+            yield f"{name}: the mean is {values.mean}, by the percentiles it is at least {between[0]:.0f}"
+        elif not overflows and measured > 0 and not values.mean <= between[1]:
+            yield f"{name}: the mean is {values.mean}, by the percentiles it is at most {between[1]:.0f}"
+
+
+def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
+    """The least and the greatest mean that values with these percentiles can have; each may be a place further on."""
+    shares = (0.0, *PERCENTILE_SHARES.values(), 1.0)
+    steps = [values.min, *(getattr(values, name) for name in PERCENTILE_SHARES), values.max]
+    weights = [later - earlier for earlier, later in itertools.pairwise(shares)]
+    slack = 1 + 2 * (values.max - values.min) / count
+    least = sum(weight * step for weight, step in zip(weights, steps[:-1], strict=True))
+    most = sum(weight * step for weight, step in zip(weights, steps[1:], strict=True))
+    return least - slack, most + slack
 
 
 def _verdict(detail: DetailLog) -> Iterator[str]:
@@ -135,6 +173,7 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
     met = all(detail.flag(key) is not False for key in keys)
     if (detail.validity == "VALID") != met:
         yield f"result_validity is {detail.validity}, its conditions are {'all met' if met else 'not all met'}"
+    yield from _conditions(detail)
     if detail.scenario == "Server" and detail.uses_token_latencies:
         pairs = [
             ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
@@ -147,16 +186,67 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
             yield f"result_perf_constraints_met is {said}, by the p99 values and limits it is {kept}"
 
 
+def _conditions(detail: DetailLog) -> Iterator[str]:
+    """What LoadGen says that was met, against the numbers that it decides this by."""
+    queries = detail.integer("result_query_count")
+    samples = queries * detail.integer("generated_samples_per_query")
+    enough = queries >= detail.integer("effective_min_query_count")
+    follows = {"result_min_queries_met": enough and samples >= int(detail.get("effective_min_sample_count") or 0)}
+    if detail.scenario == "Server" and not detail.uses_token_latencies:
+        late, share = detail.integer("result_overlatency_query_count"), 0.99
+        if detail.get("effective_target_latency_percentile") == share:
+            p99, limit = (detail.integer(key) for key in ("result_99.00_percentile_latency_ns", _TARGET_LATENCY))
+            follows |= {"result_perf_constraints_met": p99 <= limit}
+            follows |= {"early_stopping_met": 0 <= late <= queries and queries >= min_queries(late, share)}
+    for key, wanted in follows.items():
+        if detail.flag(key) is not None and detail.flag(key) is not wanted:
+            yield f"{key} is {detail.flag(key)}, by the log's other numbers it is {wanted}"
+
+
+def _late(detail: DetailLog, queries: int, late: int) -> Iterator[str]:
+    """Each percentile says on which side of the limit so many queries were."""
+    limit = detail.integer(_TARGET_LATENCY)
+    for name, share in PERCENTILE_SHARES.items():
+        value, beyond = detail.integer(dict(latency_keys("latency_ns"))[name]), queries * (1 - share)
+        if not (late >= beyond - 1 if value > limit else late <= beyond + 1):
+            yield f"{late} of {queries} queries are late, the {100 * share:g}th percentile is {value} of {limit} ns"
+            return
+
+
+def _issued(detail: DetailLog) -> Iterator[str]:
+    """How many samples LoadGen makes of its settings, and of how many whole sets they are."""
+    samples = detail.integer("generated_samples_per_query")
+    if detail.scenario == "Offline":
+        said, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
+        wanted = OFFLINE_SLACK * detail.integer("effective_min_duration_ms") / 1000 * rate
+        least = detail.get("requested_min_query_count")
+        unique = detail.effective("performance_issue_unique")  # then it is the set's size
+        if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
+            yield f"effective_samples_per_query is {said}, target_qps and the minima make it {max(int(wanted), least)}"
+        if samples < said:
+            yield f"generated_samples_per_query is {samples}, effective_samples_per_query {said}"
+    total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
+    whole_sets = detail.effective("sample_concatenate_permutation") is True and not detail.error_count
+    issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
+    if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
+        yield f"{issued} samples were issued, no multiple of {one_set}, with sample_concatenate_permutation"
+
+
 def _counts(detail: DetailLog) -> Iterator[str]:
     counted = detail.counts_errors or "num_errors" in detail.values
     if counted and detail.get("num_errors") != detail.error_count:
         yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
     queries, generated = detail.integer("result_query_count"), detail.integer("generated_query_count")
-    if queries > generated or (queries < generated and detail.scenario != "SingleStream" and not detail.error_count):
+    if queries > generated or (
+        queries < generated and detail.scenario in ("Offline", "Server") and not detail.error_count
+    ):
         yield f"{queries} queries in the result, {generated} were generated"
     late = detail.get("result_overlatency_query_count")
     if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
         yield f"result_overlatency_query_count is {late} of {queries} queries"
+    elif late is not None and not detail.uses_token_latencies:
+        yield from _late(detail, queries, detail.integer("result_overlatency_query_count"))
+    yield from _issued(detail)
 
 
 def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
@@ -172,9 +262,16 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
 def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     took_ns = duration_ns(detail, numbers)
     begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
-    if took_ns is None or numbers.latency_ns is None or begin is None or end is None:
+    if numbers.latency_ns is None or begin is None or end is None:
         return
-    window_s, took_s = (end - begin).total_seconds(), took_ns / 1e9
+    window_s = (end - begin).total_seconds()
+    if detail.scenario in ("SingleStream", "MultiStream"):  # one query after the other
+        busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9
+        if busy_s > window_s + CLOCK_S:
+            yield f"power_begin and power_end are {window_s:.3f} s apart, the queries took {busy_s:.3f} s in all"
+    if took_ns is None:
+        return
+    took_s = took_ns / 1e9
     slack_s = CLOCK_S + PRINTED * took_s
     # LoadGen stamps the begin before the first query and the end when the last one is complete.
     most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
@@ -190,15 +287,36 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
         samples = queries * detail.integer("generated_samples_per_query")
         yield from _differs("samples/s", numbers.samples_per_second, samples * 1e9 / latency.max)
         return
+    if detail.scenario == "MultiStream":
+        return  # its one number is a latency
     single = detail.scenario == "SingleStream"
     if single:
         yield from _differs("1 / mean latency", numbers.samples_per_second_without_overhead, 1e9 / latency.mean)
+        busy_ns, rate = queries * latency.mean - latency.max, numbers.samples_per_second
+        if rate is not None and busy_ns > 0 and rate > (queries - 1) * 1e9 / busy_ns * (1 + 3 * PRINTED):
+            most = (queries - 1) * 1e9 / busy_ns
+            yield f"queries/s are given as {rate:.8g}, one after the other they are at most {most:.8g}"
     else:
         yield from _schedule(detail, queries, numbers)
+        yield from _completed(queries, numbers, latency)
     mean, took_ns = mean_output_tokens(detail, numbers), duration_ns(detail, numbers)
     if mean and took_ns:
         tokens = _single_stream_tokens if single else _server_tokens
         yield from tokens(numbers, latency, mean, mean * queries, took_ns)
+
+
+def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[str]:
+    """Server: both rates are of the same queries, to the schedule of the last one and to its completion."""
+    done, scheduled = numbers.samples_per_second, numbers.scheduled_samples_per_second
+    if not done or not scheduled:
+        return
+    last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
+    slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
+    if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
+        yield (
+            f"completed samples/s are {done:.8g}, scheduled {scheduled:.8g}, which makes the latency of the last query "
+            f"{last_ns / 1e6:.3f} ms"
+        )
 
 
 def _differs(name: str, said: float | None, computed: float) -> Iterator[str]:
@@ -252,12 +370,18 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[str
 
 
 def _estimates(detail: DetailLog) -> Iterator[str]:
-    """SingleStream: the early stopping estimates stand in a text and in numbers of their own."""
+    """The early stopping estimates stand in a text and in numbers of their own; each is above its percentile."""
     text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
-    if detail.scenario != "SingleStream" or not isinstance(text, str):
+    if detail.scenario not in ("SingleStream", "MultiStream") or not isinstance(text, str):
         return
-    words = text.split()
-    for key in ("early_stopping_latency_ss", "early_stopping_latency_ms"):
+    words, highest = text.split(), detail.integer("result_max_latency_ns")
+    keys = dict(latency_keys("latency_ns", detail.scenario))
+    for key, name in (("early_stopping_latency_ss", "p90"), ("early_stopping_latency_ms", "p99")):
         value = detail.get(key)
-        if value and str(value) not in words:
+        if not value:
+            continue
+        if str(value) not in words:
             yield f"{key} is {value}, the early stopping text has another estimate"
+        lowest = detail.integer(keys[name])
+        if not detail.uses_token_latencies and not lowest <= value <= highest:
+            yield f"{key} is {value}, {name} of the latency is {lowest}, its maximum {highest}"

@@ -68,10 +68,22 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
 
 @decides(
     "result",
-    ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
-     "see `main.py verify` for the reason, correct user.conf and run the leg again"),
     ("perf-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
      "no audit settings in a normal run", "remove audit.config and run the leg again"),
+)  # fmt: skip
+def audit_settings(detail: DetailLog) -> Finding:
+    """Is the log one of a normal run, of whichever benchmark?"""
+    audit = [f"{name} = {int(value)}" for name in AUDIT_SETTINGS if (value := detail.effective(name, 0))]
+    if any("audit config" in str(record.value).lower() for record in detail.warnings):
+        audit.append("LoadGen found an audit configuration")
+    said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
+    return applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
+
+
+@decides(
+    "result",
+    ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
+     "see `main.py verify` for the reason, correct user.conf and run the leg again"),
     ("perf-cut-short", "error", OURS, "no max_duration and no max_query_count",
      "remove the setting and run the leg again"),
 )  # fmt: skip
@@ -81,11 +93,7 @@ def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
     valid = result.verdict == "VALID"
     yield applied("perf-validity", "validity", valid, said, "VALID, without error records", detail.path)
-    audit = [f"{name} = {int(value)}" for name in AUDIT_SETTINGS if (value := detail.effective(name, 0))]
-    if any("audit config" in str(record.value).lower() for record in detail.warnings):
-        audit.append("LoadGen found an audit configuration")
-    said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
-    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
+    yield audit_settings(detail)
     for name in ("max_duration_ms", "max_query_count"):
         value = detail.effective(name, 0)
         yield applied("perf-cut-short", name, not value, f"{value}", "0: a run is not cut short", detail.path)

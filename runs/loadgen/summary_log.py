@@ -121,7 +121,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
         raise InputError(text, "give LoadGen's own summary, whole", path=summary.path)
     keys = _comparable(detail)
     for name, said in summary.fields:  # some stand there twice
-        headline = _headline_key(name)
+        headline = _headline_key(name, detail.scenario)
         key = headline or keys.get(name, "")
         known = detail.get(key)
         known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
@@ -129,7 +129,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
         if wrong:
             found.append(f"the summary's {name!r} is {said[:40]}, the detail log's {key} {str(known)[:40]}")
     names = {name for name, _ in summary.fields}
-    statistics = _STATISTICS.items()
+    statistics = _statistics(detail.scenario).items()
     found += [f"the summary has no {name!r}" for name, key in statistics if key in detail.values and name not in names]
     for key in _EARLY_STOPPING:
         text = " ".join(str(detail.get(key, "")).split())
@@ -160,10 +160,13 @@ def _same(said: str, known: object, absolute: float, share: float) -> bool:
     return abs(number - known) <= absolute + share * abs(known)
 
 
-def _headline_key(name: str) -> str:
+def _headline_key(name: str, scenario: str = "") -> str:
     """Of SingleStream: `90.0th percentile latency (ns)`, `90.0th first token percentile latency (ns)`."""
     found = _HEADLINE.fullmatch(name)
-    return f"result_{'first_token_' if found[2] else ''}{float(found[1]):.2f}_percentile_latency_ns" if found else ""
+    if not found:
+        return ""
+    of = "first_token_{}_percentile_" if found[2] else "{}_percentile_" + "per_query_" * (scenario == "MultiStream")
+    return f"result_{of.format(f'{float(found[1]):.2f}')}latency_ns"
 
 
 _NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|nan|inf)")  # as C++ prints one
@@ -180,11 +183,14 @@ _RATES = {
     "tps w/o loadgen overhead": "tokens_per_second_without_overhead",
 }
 _SPOKEN = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns": "time per output token"}
-_STATISTICS = {
-    f"{f'{PERCENTILE_NAMES[statistic]} percentile' if statistic in PERCENTILE_NAMES else statistic} {words} (ns)": key
-    for measure, words in _SPOKEN.items()
-    for statistic, key in latency_keys(measure)
-}
+
+
+def _statistics(scenario: str) -> dict[str, str]:
+    return {
+        f"{f'{PERCENTILE_NAMES[one]} percentile' if one in PERCENTILE_NAMES else one} {words} (ns)": key
+        for measure, words in _SPOKEN.items()
+        for one, key in latency_keys(measure, scenario)
+    }
 
 
 def _comparable(detail: DetailLog) -> dict[str, str]:
@@ -202,5 +208,5 @@ def _comparable(detail: DetailLog) -> dict[str, str]:
         **{name: f"effective_{name}" for name in _AS_IN_DETAIL},
         **(_LIMITS if detail.scenario != "Offline" else {}),
         **{name: rates[rate] for name, rate in _RATES.items() if rate in rates},
-        **_STATISTICS,
+        **_statistics(detail.scenario),
     }

@@ -89,9 +89,13 @@ CONDITIONS = {
 }
 
 
-def latency_keys(name: str) -> Iterator[tuple[str, str]]:
-    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`."""
-    statistic_key, percentile_key = _LATENCY_KEYS[name]
+_PER_QUERY = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_latency_ns")
+
+
+def latency_keys(name: str, scenario: str = "") -> Iterator[tuple[str, str]]:
+    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`; of MultiStream those of whole queries."""
+    per_query = name == "latency_ns" and scenario == "MultiStream"
+    statistic_key, percentile_key = _PER_QUERY if per_query else _LATENCY_KEYS[name]
     yield from ((statistic, statistic_key.format(statistic)) for statistic in ("min", "mean", "max"))
     yield from ((statistic, percentile_key.format(spelling)) for statistic, spelling in PERCENTILE_NAMES.items())
 
@@ -108,7 +112,7 @@ def reported_numbers(detail: DetailLog) -> Numbers:
             continue  # no token keys in a run without token latencies
         rates[name] = detail.number(key) * (1e9 if key in _PER_NANOSECOND else 1)
     latencies = {
-        name: LatencyNumbers(**{statistic: detail.integer(key) for statistic, key in latency_keys(name)})
+        name: LatencyNumbers(**{one: detail.integer(key) for one, key in latency_keys(name, detail.scenario)})
         for name in LATENCIES
         if name == "latency_ns" or "result_first_token_min_latency_ns" in detail.values
     }

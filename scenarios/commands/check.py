@@ -27,6 +27,13 @@ EXAMPLES = (
 @click.argument("tree", metavar="TREE", type=PATH)
 @round_option("Round whose rules, layout and seeds apply.")
 @click.option(
+    "--against",
+    type=PATH,
+    metavar="TREE",
+    multiple=True,
+    help="Also look for copies of the runs in this tree, of any round; repeatable.",
+)
+@click.option(
     "--official",
     type=PATH,
     metavar="PATH",
@@ -45,6 +52,7 @@ EXAMPLES = (
 def check(
     tree: Path,
     round: str,
+    against: tuple[Path, ...],
     official: Path | None,
     json: Path | None,
     strict: bool,
@@ -83,7 +91,7 @@ def check(
             sources=score_sources(dataset_path, model_path),
         )
     with console.status("checking"):
-        checked = check_tree(tree, in_round)
+        checked = check_tree(tree, in_round, against=against)
         if made_of is not None:
             checked = hold_against_runs(checked, made_of)
         if official is not None:

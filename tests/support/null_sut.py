@@ -38,6 +38,7 @@ class Spec:
     latency_s: float = 0.003
     busy_threads: int = 0  # threads that do nothing but hold the interpreter
     tokens: tuple[int, int] = (2, 128)  # fewest and most output tokens, by sample index
+    token_latencies: bool = True  # the benchmark of the key has them
 
 
 def token_count(sample_index: int, tokens: tuple[int, int]) -> int:
@@ -66,7 +67,7 @@ def run(spec: Spec) -> None:
     first_token_ns: dict[int, int] = {}
     issued = 0
     closed = False
-    wants_first_token = spec.scenario != "Offline"
+    wants_first_token = spec.scenario != "Offline" and spec.token_latencies
 
     def issue(samples: list[lg.QuerySample]) -> None:
         nonlocal issued
@@ -75,7 +76,8 @@ def run(spec: Spec) -> None:
         with lock:
             for sample in samples:
                 # Offline: spread the completions, as an engine does.
-                lag = spec.latency_s * (issued + 1) / len(samples) if not wants_first_token else 0.0
+                spread = (issued + 1) / len(samples) if spec.scenario == "Offline" else 1.0
+                lag = 0.0 if wants_first_token else spec.latency_s * spread
                 step = 0 if wants_first_token else 1
                 when = now + (spec.first_token_s if wants_first_token else lag)
                 heapq.heappush(due, (when, issued, step, sample.id, sample.index, issue_ns))

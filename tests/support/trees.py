@@ -76,7 +76,7 @@ def _build_short_tree(root: Path) -> None:
         _write_accuracy_text(legs["accuracy"])
         _add_first_tokens(legs["TEST06"], scenario)
         fill_place(tree, place, legs)
-    _describe(tree, "closed", "Example", "one-node", "datacenter")
+    describe_system(tree, "closed", "Example", "one-node", "datacenter")
 
 
 def fill_place(tree: Tree, place: Place, legs: dict[str, RunDir]) -> None:
@@ -124,7 +124,7 @@ def describe_place(tree: Tree, place: Place) -> None:
     tree.readme(place).write_text("# How it was run\n")
 
 
-def _describe(tree: Tree, division: str, organisation: str, system: str, system_type: str) -> None:
+def describe_system(tree: Tree, division: str, organisation: str, system: str, system_type: str) -> None:
     values = {field.name: field.example for field in FIELDS}
     values |= {"division": division, "submitter": organisation, "system_type": system_type}
     path = tree.system(division, organisation, system)

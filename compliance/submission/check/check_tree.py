@@ -1,5 +1,6 @@
-"""Our checks of a whole tree, in one pass; and the same log in two places: one run counts once."""
+"""Our checks of a whole tree, in one pass."""
 
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, astuple, dataclass, field
@@ -8,24 +9,21 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import OURS, Noted, decides, noting_what_is_asked
+from compliance.finding import Noted, noting_what_is_asked
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, Told, causes, tell
+from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.findings import Findings, in_order
 from compliance.submission.check.judged import NotJudged, alike, catalogue, not_judged
 from compliance.submission.check.layout import check_layout, check_names, check_rehearsal, walk
-from compliance.submission.check.legs import INFERRED
 from compliance.submission.check.lines import located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from compliance.verdict import Outcome, Verdict
-from runs.benchmark import LOADGEN_SCENARIO
-from runs.benchmarks import DIRECTORIES
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
-from runs.round_table import model_of
 from runs.rounds import Round
 from runs.wording import counted
 from runs.workers import end_workers, leave_signals, signals_later
@@ -156,11 +154,14 @@ class Checked(Verdict):
         }
 
 
-def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) -> Checked:
+def check_tree(
+    root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM, against: Sequence[Path] = ()
+) -> Checked:
     """Check everything in a tree against the rules of a round.
 
     Args:
         parallel_from: so many scenarios are worth processes.
+        against: other trees, whose runs no run of this one may be.
 
     Raises:
         InputError: there is no such tree, nothing in it, or more than a round has.
@@ -172,10 +173,10 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     tree = Tree(root, in_round)
     findings = Findings(root)
     with noting_what_is_asked() as noted:
-        return _check_tree(tree, findings, parallel_from, noted)
+        return _check_tree(tree, findings, parallel_from, noted, against)
 
 
-def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted) -> Checked:
+def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted, against: Sequence[Path]) -> Checked:
     root = tree.root
     contents = walk(root, findings)
     if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
@@ -191,7 +192,7 @@ def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted
     check_sources(tree, contents, findings)
     check_models(tree, found, findings)
     outcomes = _check_all(tree, found, parallel_from)
-    check_duplicates(outcomes, findings)
+    check_duplicates(outcomes, findings, against)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
     asked = {outcome.place: outcome.asked | noted.rules for outcome in outcomes}
     return Checked(tree, found, findings=in_order(every), asked=asked)
@@ -243,59 +244,3 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
 
 def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
     return [check_scenario(tree, place) for place in places]
-
-
-@decides(
-    "tree",
-    ("log-duplicate", "error", OURS, "each log is in one place only", "submit the leg's own logs"),
-    ("log-same-answers", "warning", OURS, "the same answers come in the same order of issue only",
-     "submit the leg's own answers"),
-)  # fmt: skip
-def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> None:
-    """Logs of the same bytes, logs of the same run with other figures, and the same answers twice."""
-    first_by_hash: dict[str, tuple[Path, Place]] = {}
-    first_by_window: dict[tuple[str, str], tuple[Path, Place]] = {}
-    first_by_answers: dict[str, tuple[Path, tuple[str, ...]]] = {}
-    for outcome in outcomes:
-        source = _source_of_order(outcome)
-        for leg in outcome.legs:
-            copies = []  # the detail log first; with it the summary is told of
-            for path, digest in leg.hashes.items():
-                first, place = first_by_hash.setdefault(digest, (path, outcome.place))
-                if first != path:
-                    copies.append((path, first, _may_share(place, outcome.place)))
-            for path, first in [(path, first) for path, first, may_share in copies if not may_share][:1]:
-                findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
-            if leg.answers and leg.answers_file:
-                first, first_source = first_by_answers.setdefault(leg.answers, (leg.answers_file, source))
-                if first_source != source:
-                    said = f"the same accuracy log as that of {findings.name(first)}: SHA-256 {leg.answers}"
-                    findings.add("log-same-answers", leg.answers_file, said, "answers in an order of their own")
-            if leg.window is None:
-                continue
-            first, place = first_by_window.setdefault(leg.window, (leg.detail, outcome.place))
-            if first != leg.detail and not copies and not _may_share(place, outcome.place):
-                said = f"began and ended in the same milliseconds as {findings.name(first)}: {' to '.join(leg.window)}"
-                findings.add("log-duplicate", leg.detail, said, "a run of its own")
-
-
-def _may_share(first: Place, other: Place) -> bool:
-    """May two results of one system be one run? Those of one model at 99 and 99.9 % of the reference accuracy, and
-    those that one scenario's run may be taken for."""
-    if (first.division, first.organisation, first.system) != (other.division, other.organisation, other.system):
-        return False
-    scenarios = {first.scenario.lower(), other.scenario.lower()}
-    if first.benchmark != other.benchmark:
-        return model_of(first.benchmark) == model_of(other.benchmark) and len(scenarios) == 1
-    return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
-
-
-def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
-    """What decides the order of a leg's answers: of one system the same answers in the same order may be honest.
-
-    Server and Interactive are one LoadGen scenario with one order of issue; a deterministic engine answers both alike.
-    That a run was handed in twice is then told by its other logs.
-    """
-    place = outcome.place
-    scenario = LOADGEN_SCENARIO[outcome.scenario] if outcome.scenario else place.scenario
-    return place.division, place.organisation, place.system, model_of(place.benchmark), scenario

@@ -6,11 +6,12 @@ A leg is judged by the round and the tree's own files; what verify finds in it i
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, fail
+from compliance.evidence.log_arithmetic import detail_contradictions, mean_output_tokens
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, fail, passed_over
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
@@ -36,6 +37,9 @@ _SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
+# Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
+TOKENS_APART = 0.03
+_TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 # What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
@@ -92,7 +96,9 @@ class ComparedLeg:
     detail: Path
     hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
     window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
+    latencies: tuple[int, int, int] | None = None  # minimum, mean and maximum in ns
     identity: dict[str, object] = field(default_factory=dict)
+    tokens: float | None = None  # a sample, on average
     answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
     answers_file: Path | None = None
 
@@ -107,6 +113,12 @@ class ComparedLeg:
         begin, end = detail.get("power_begin"), detail.get("power_end")
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)
+        least, mean, most = (detail.get(f"result_{name}_latency_ns") for name in ("min", "mean", "max"))
+        if type(least) is type(mean) is type(most) is int and most > 0:
+            known.latencies = (least, mean, most)
+        with suppress(HarnessError):  # told of elsewhere
+            if detail.has_results and detail.uses_token_latencies:
+                known.tokens = mean_output_tokens(detail, reported_numbers(detail))
         if files := known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with changes beside LoadGen
             if isinstance(files, dict):
                 files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
@@ -180,8 +192,6 @@ def is_asked(rule_id: str, division: str) -> bool:
 
 def note_contradictions(result: Result, name: str, run: RunDir, detail: DetailLog) -> None:
     """Numbers of both logs of a leg that do not stand together."""
-    if detail.scenario == "MultiStream":
-        return  # its numbers are not known here
 
     def found() -> Iterable[Finding]:
         differ = cross_check(read_summary(run.summary), detail)
@@ -325,6 +335,27 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
             when = "before" if days < 0 else "after"
             found = f"the {leg.name} leg was run {abs(days)} days {when} the {legs[0].name} leg"
             findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
+
+
+@decides(
+    "tree",
+    ("perf-tokens-accuracy", "error", OURS, "the performance leg has the output tokens a sample of the accuracy leg",
+     "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
+)  # fmt: skip
+def check_tokens(legs: list[ComparedLeg], text: Path, findings: Findings) -> None:
+    """Tokens/s over samples/s, against what accuracy.txt says of the same samples."""
+    performance = next((leg for leg in legs if leg.name == "performance"), None)
+    content = read_text(text, Findings(text.parent), "tree-unreadable")  # told of elsewhere
+    stated = _TOKENS_A_SAMPLE.search(content) if content else None
+    if performance is None or not performance.tokens or stated is None or not float(stated[1]) > 0:
+        passed_over("perf-tokens-accuracy")
+        return
+    wanted = float(stated[1])
+    if abs(performance.tokens - wanted) > TOKENS_APART * wanted:
+        said = f"{performance.tokens:.2f} output tokens a sample, by tokens/s and samples/s"
+        findings.add(
+            "perf-tokens-accuracy", performance.detail, said, f"{wanted:.2f}, as {text.name} has it, within 3 %"
+        )
 
 
 def _short(value: object, beside: object) -> str:

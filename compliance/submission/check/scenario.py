@@ -3,11 +3,13 @@
 What cannot be said without a benchmark's own rules is told as not judged: no finding does not mean clean then.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.official_rules import official_rules_of_table
-from compliance.evidence.performance import AUDIT_SETTINGS, verify_performance
+from compliance.evidence.performance import AUDIT_SETTINGS, audit_settings, verify_performance
 from compliance.finding import (
     RERUN,
     Finding,
@@ -21,11 +23,13 @@ from compliance.submission.check.accuracy_files import check_accuracy_files
 from compliance.submission.check.audit import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
 from compliance.submission.check.findings import Findings, is_folder, is_regular
+from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.check.legs import (
     ComparedLeg,
     Result,
     check_kind,
     check_one_configuration,
+    check_tokens,
     check_user_conf,
     note_contradictions,
     note_errors,
@@ -85,7 +89,9 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 continue
             if leg is not None:
                 legs.append(leg)
+        check_tokens(legs, tree.accuracy(place).accuracy_text, findings)
         _check_audits(result)
+        legs += _other_audits(result, {leg.detail for leg in legs})
         check_one_configuration([leg for leg in legs if leg.identity], findings, one_size=result.one_size)
     return ScenarioOutcome(place, located(tree.root, findings.items), legs, result.scenario if result else None)
 
@@ -169,6 +175,7 @@ def _check_performance(result: Result) -> ComparedLeg | None:
             lambda: official_rules_of_table(table, entry, result.scenario_name, detail),
             place.division, run, findings,
         )  # fmt: skip
+        note_judged(lambda: [audit_settings(detail)], place.division, run, findings)
         note_contradictions(result, "performance", run, detail)
         return known
     leg = _leg(result, run, detail, benchmark)
@@ -227,18 +234,29 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
     if count != (wanted := result.accuracy_samples):
         findings.add("accuracy-samples", detail.path, f"the run covers {count} samples", f"{wanted}")
-    if benchmark is None:
-        note_contradictions(result, "accuracy", run, detail)
-        passed_over("accuracy-audit-settings")
-        return known
     for name in AUDIT_SETTINGS:
         if detail.effective(name, 0):
             said = f"effective_{name} is {detail.effective(name)}"
             findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")
+    if benchmark is None:
+        note_contradictions(result, "accuracy", run, detail)
+        return known
     if readable and is_regular(run.accuracy_log):  # else there are findings already; verify needs all of them
         leg = _leg(result, run, detail, benchmark)
         note_judged(lambda: verify_accuracy(leg, ScoreSources()).findings, result.place.division, run, findings)
     return known
+
+
+def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
+    """The runs of audits that are not judged here: their logs tell of copies, and may contradict themselves."""
+    for test in sorted(AUDIT_FOLDERS):
+        run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
+        if run.detail in known or not (is_regular(run.detail) and is_regular(run.summary)):
+            continue
+        detail = read_log(run, result.findings)
+        if detail is not None:
+            note_contradictions(result, test, run, detail)
+            yield replace(ComparedLeg.of(test, run, detail), identity={})
 
 
 def _check_audits(result: Result) -> None:

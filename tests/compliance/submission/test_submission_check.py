@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import Finding
-from compliance.submission.check.check_tree import check_duplicates, check_tree
+from compliance.submission.check.check_tree import check_tree
+from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.findings import Findings, place_of
 from compliance.submission.check.legs import ComparedLeg
 from compliance.submission.check.scenario import ScenarioOutcome

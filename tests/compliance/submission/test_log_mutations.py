@@ -1,0 +1,172 @@
+"""Logs of several benchmarks, each changed in one way that a mistake or a cheat would make: `check` finds every one.
+
+The logs are short runs of the real LoadGen; nothing is skipped where published ones are not at hand.
+"""
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.check.check_tree import check_tree
+from compliance.submission.tree import Place, Tree
+from runs.errors import InputError
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
+from tests.support.any_tree import ROUND, any_tree
+from tests.support.editing import edit_detail
+
+SDXL, RESNET, STREAMS, GPT = (
+    "stable-diffusion-xl/Server",
+    "resnet50/SingleStream",
+    "resnet50/MultiStream",
+    "gpt-oss-120b/Offline",
+)
+Change = Callable[[Tree, Place], None]
+
+
+def place_of(tree: Tree, name: str) -> Place:
+    return next(place for place in tree.places() if f"{place.benchmark}/{place.scenario}" == name)
+
+
+def leg_of(tree: Tree, place: Place, leg: str) -> RunDir:
+    if leg.startswith("TEST"):
+        return RunDir(tree.audit(place, leg) / "performance" / "run_1")
+    return tree.performance(place) if leg == "performance" else tree.accuracy(place)
+
+
+def in_logs(tree: Tree, place: Place, leg: str, **changes: object) -> None:
+    """Change records of the detail log, and the same texts in the summary; {"times": 1.05} multiplies."""
+    run = leg_of(tree, place, leg)
+    for key, value in changes.items():
+        old = read_detail(run.detail).get(key)
+        new = value
+        if isinstance(value, dict):
+            new = type(old)(old * value["times"])
+        edit_detail(run, key, new)
+        summary = run.summary.read_text()
+        said = f"{old:.2f}" if isinstance(old, float) else str(old)
+        again = f"{new:.2f}" if isinstance(new, float) else str(new)
+        run.summary.write_text(summary.replace(f": {said}\n", f": {again}\n"))
+
+
+def numbers(leg: str = "performance", **changes: object) -> Change:
+    return partial(in_logs, leg=leg, **changes)
+
+
+def times(by: float, *keys: str) -> Change:
+    return numbers(**{key: {"times": by} for key in keys})
+
+
+P99, P50 = "result_99.00_percentile_latency_ns", "result_50.00_percentile_latency_ns"
+MEAN, MOST, LEAST = "result_mean_latency_ns", "result_max_latency_ns", "result_min_latency_ns"
+# what is changed, in which result, how, and the rule that has to find it
+NUMBERS: dict[str, tuple[str, Change, str]] = {
+    "server-completed-rate": (SDXL, times(1.2, "result_completed_samples_per_sec"), "log-arithmetic"),
+    "server-mean-halved": (SDXL, times(0.5, MEAN), "log-arithmetic"),
+    "server-mean-doubled": (SDXL, times(1.9, MEAN), "log-arithmetic"),
+    "server-p99": (SDXL, times(0.4, P99), "log-arithmetic"),
+    "server-limit-broken": (SDXL, numbers(effective_target_latency_ns=1, requested_server_target_latency_ns=1),
+                            "log-arithmetic"),
+    "server-late": (SDXL, numbers(result_overlatency_query_count=400), "log-arithmetic"),
+    "server-constraints": (SDXL, numbers(result_perf_constraints_met=False, result_validity="INVALID"),
+                           "log-arithmetic"),
+    "server-early-stopping": (SDXL, numbers(early_stopping_met=False, result_validity="INVALID"), "log-arithmetic"),
+    "server-min-queries": (SDXL, numbers(effective_min_query_count=10**6, requested_min_query_count=10**6,
+                                         effective_min_sample_count=10**6), "log-arithmetic"),
+    "server-queries": (SDXL, times(2, "result_query_count"), "log-arithmetic"),
+    "single-mean": (RESNET, times(0.8, MEAN), "log-arithmetic"),
+    "single-p90": (RESNET, times(0.5, "result_90.00_percentile_latency_ns"), "log-arithmetic"),
+    "single-all-percentiles": (RESNET, times(0.5, LEAST, P50, "result_90.00_percentile_latency_ns",
+        "result_95.00_percentile_latency_ns", "result_97.00_percentile_latency_ns", P99,
+        "result_99.90_percentile_latency_ns", MOST), "log-arithmetic"),
+    "single-rate": (RESNET, times(2, "result_qps_with_loadgen_overhead"), "log-arithmetic"),
+    "single-estimate": (RESNET, times(0.5, "early_stopping_latency_ss"), "log-arithmetic"),
+    "single-min-duration": (RESNET, numbers(result_min_duration_met=False), "log-arithmetic"),
+    "multi-mean": (STREAMS, times(0.5, "result_mean_query_latency_ns"), "log-arithmetic"),
+    "multi-p99": (STREAMS, times(0.3, "result_99.00_percentile_per_query_latency_ns"), "log-arithmetic"),
+    "multi-queries": (STREAMS, times(100, "result_query_count"), "log-clock"),
+    "multi-most": (STREAMS, times(0.9, MOST), "log-settings"),
+    "multi-samples-a-query": (STREAMS, numbers(effective_samples_per_query=16), "log-settings"),
+    "multi-summary": (STREAMS, lambda tree, place: edit_detail(leg_of(tree, place, "performance"),
+                      "result_90.00_percentile_per_query_latency_ns", 1), "log-summary"),
+    "offline-rate": (GPT, times(1.05, "result_samples_per_second", "result_tokens_per_second"), "log-arithmetic"),
+    "offline-target": (GPT, numbers(effective_target_qps=10**4, requested_offline_expected_qps=10**4),
+                       "log-arithmetic"),
+    "offline-generated": (GPT, times(0.5, "generated_samples_per_query"), "log-arithmetic"),
+    "offline-whole-sets": (GPT, numbers(generated_samples_per_query=257), "log-arithmetic"),
+    "offline-p50": (GPT, times(1.95, P50), "log-arithmetic"),
+    "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
+                 "log-settings"),
+}  # fmt: skip
+# an audit's settings in a normal leg, and tokens that the accuracy leg does not have
+SETTINGS: dict[str, tuple[str, Change, str]] = {
+    "perf-issue-same": (RESNET, numbers(effective_performance_issue_same=True, requested_performance_issue_same=True),
+                        "perf-audit-settings"),
+    "perf-issue-unique": (SDXL, numbers(effective_performance_issue_unique=True,
+                                        requested_performance_issue_unique=True), "perf-audit-settings"),
+    "perf-sampling": (STREAMS, numbers(effective_accuracy_log_sampling_target=100,
+                                       requested_accuracy_log_sampling_target=100), "perf-audit-settings"),
+    "accuracy-sampling": (GPT, numbers("accuracy", effective_accuracy_log_sampling_target=100,
+                                       requested_accuracy_log_sampling_target=100), "accuracy-audit-settings"),
+    "tokens-up": (GPT, times(1.05, "result_tokens_per_second"), "perf-tokens-accuracy"),
+    "tokens-doubled": (GPT, times(2, "result_tokens_per_second"), "perf-tokens-accuracy"),
+    "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "perf-tokens-accuracy"),
+}  # fmt: skip
+
+
+def copied(source: str, from_leg: str, *changed: str) -> Change:
+    """The performance leg is another result's leg, with other bytes, another time and some records changed."""
+
+    def change(tree: Tree, place: Place) -> None:
+        there, here = leg_of(tree, place_of(tree, source), from_leg), tree.performance(place)
+        shutil.copy(there.detail, here.detail)
+        shutil.copy(there.summary, here.summary)
+        for key in ("power_begin", "power_end"):
+            edit_detail(here, key, f"01-01-2026 10:00:0{len(key) % 10}.000")
+        for key in changed:
+            edit_detail(here, key, "Another")
+
+    return change
+
+
+COPIES: dict[str, tuple[str, Change, str]] = {
+    "audit-as-performance": (SDXL, copied(SDXL, "TEST01"), "log-duplicate"),
+    "other-audit-as-performance": (RESNET, copied(RESNET, "TEST04", "sut_name", "qsl_name"), "log-duplicate"),
+    "audit-of-llm": (GPT, copied(GPT, "TEST09", "sut_name"), "log-duplicate"),
+    "other-benchmark": (GPT, copied(SDXL, "performance", "sut_name", "test_datetime"), "log-duplicate"),
+    "other-system": (RESNET, copied(GPT, "performance", "sut_name"), "log-duplicate"),
+    "other-result": (STREAMS, copied(SDXL, "TEST04"), "log-duplicate"),
+}
+MUTATIONS = NUMBERS | SETTINGS | COPIES
+
+
+def findings_of(tree: Tree) -> set[tuple[str, str]]:
+    return {(finding.rule, str(finding.files[0])) for finding in check_tree(tree.root, ROUND).findings}
+
+
+@pytest.fixture(scope="module")
+def before() -> set[tuple[str, str]]:
+    found = findings_of(any_tree())
+    assert not [rule for rule, _ in found if rule.startswith(("log-", "audit-text", "perf-audit", "perf-tokens"))]
+    return found
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_changed_log_is_found(name: str, before: set[tuple[str, str]], tmp_path: Path) -> None:
+    result, change, rule = MUTATIONS[name]
+    shutil.copytree(any_tree().root, tmp_path / "tree")
+    tree = Tree(tmp_path / "tree", ROUND)
+    change(tree, place_of(tree, result))
+    assert rule in {found for found, _ in findings_of(tree) - before}
+
+
+def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
+    tree = any_tree()
+    shutil.copytree(tree.performance(place_of(tree, SDXL)).root, tmp_path / "any" / "layout")
+    found = check_tree(tree.root, ROUND, against=[tmp_path]).findings
+    assert [one.rule for one in found if str(tmp_path) in one.found] == ["log-duplicate"]
+    with pytest.raises(InputError):
+        check_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
