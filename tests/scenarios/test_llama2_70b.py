@@ -48,7 +48,7 @@ def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
             assert detail.get("requested_server_tpot_latency") == limits.tpot_ms * 1_000_000
 
 
-def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     targets = STANDARD.targets_for(parse_accuracy_text(ROUGE_AND_TOKENS, text))
@@ -71,7 +71,8 @@ def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkey
     assert outcome.built is not None
     checked = check_tree(outcome.built.root, CURRENT_ROUND)
     assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]
-    assert {finding.rule for finding in checked.findings} == {"rehearsal"}
+    # `submit` took the lowered targets; nobody lowers those of a tree.
+    assert {finding.rule for finding in checked.findings} == {"rehearsal", "accuracy-target"}
 
 
 def test_signoff_judges_the_legs(campaign: CampaignDir, tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path
 
     record = json.loads((folder / "audit_output_caching.json").read_text())
     repeat = next(one["label"] for one in record["legs"] if one["label"].startswith("repeat"))
-    manifest = json.loads((folder / repeat / "manifest.json").read_text())
-    other = json.loads(json.dumps(manifest))
+    manifest = (folder / repeat / "manifest.json").read_bytes()
+    other = json.loads(manifest)
     other["plan"]["engine_options"]["slots"] = 9
     seal = RunDir(folder / repeat).seal.read_bytes()
     write_json(folder / repeat / "manifest.json", other)
@@ -77,7 +77,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path
     reseal(RunDir(folder / repeat))
     reasons = {one.slug: one for one in caching(evidence(leg))}
     assert "engine_options.slots 8 / 9" in reasons["caching_audit_forged"].text
-    write_json(folder / repeat / "manifest.json", manifest)
+    (folder / repeat / "manifest.json").write_bytes(manifest)
     RunDir(folder / repeat).seal.write_bytes(seal)
 
     write_json(folder / "audit_output_caching.json", {**record, "passed": False, "reason": "repeat-1 was too fast"})

@@ -144,7 +144,7 @@ def test_manifest(leg: Leg) -> None:
     assert observed.cached_prompt_tokens == 0
     assert isinstance(observed.contention, Contention)
     assert observed.contention.usable_cores == observed.host.cores_usable
-    assert observed.contention.own_cpu_s > 0
+    assert observed.contention.window_s > 0
     assert observed.loop_lag is not None
     assert 0 <= observed.loop_lag.p99_ms <= observed.loop_lag.worst_ms
     assert read_result(leg.run.result).loop_lag == observed.loop_lag
