@@ -91,7 +91,7 @@ def host_facts() -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "boot_id": boot_id(),
-        "system": platform.platform(),
+        "system": _system(),
         "cpu": _cpu_name(),
         "cores_usable": len(usable_cores()),
         "cores_logical": psutil.cpu_count(),
@@ -111,7 +111,13 @@ def _cpu_name() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return platform.machine()
+
+
+def _system() -> str:
+    """Kernel, machine and C library; `platform.platform` would start `uname -p`, with a key in its environment."""
+    kernel = platform.uname()
+    return "-".join(filter(None, [kernel.system, kernel.release, kernel.machine, *platform.libc_ver()]))
 
 
 def module_path() -> dict[str, str]:
