@@ -220,8 +220,8 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
 
 
 def _rules_of(part: LegVerdict) -> list[Rule]:
-    """Rules that may be asked of such a leg: those of the other kind of leg bear its name."""
-    other = "perf-" if part.mode == "accuracy" else "accuracy-"
+    """Rules that may be asked of such a leg: those of the other kind of leg, or of another client, bear its name."""
+    other = ("perf-" if part.mode == "accuracy" else "accuracy-", "endpoints-")
     return [
         rule
         for rule in all_rules().values()

@@ -206,21 +206,30 @@ def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:
 
 
 def write_verdict(verdict: Verification, folder: Path) -> Path:
-    """Write the record, then the text; returns the text's path. A reader never sees a verdict without its record.
+    """Write the verdict on a result; returns the text's path.
 
     Raises:
         SetupError: the folder cannot be written.
     """
     hashes = {str(path): log_hashes_of(Path(path)) for path in verdict.directories}
+    return write_judged({**verdict.record(), "log_sha256": hashes}, as_text(verdict), folder)
+
+
+def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
+    """Write a verdict's record, then its text; a reader never sees a verdict without its record.
+
+    Raises:
+        SetupError: the folder cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
         (folder / TEXT_NAME).unlink(missing_ok=True)
-        write_json(folder / RECORD_NAME, {**verdict.record(), "log_sha256": hashes})
-        write_atomic(folder / TEXT_NAME, as_text(verdict))
+        write_json(folder / RECORD_NAME, record)
+        write_atomic(folder / TEXT_NAME, text)
     except OSError as error:
         raise SetupError(
-            f"the verdict {verdict.outcome} on {', '.join(verdict.directories)} cannot be written to {folder}: "
+            f"the verdict {record['verdict']} on {', '.join(record['directories'])} cannot be written to {folder}: "
             f"{error.strerror}",
             "give a directory you may write to: --output DIR",
         ) from error

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from compliance.endpoints.verdict import FolderVerdict, folder_hashes, judge_folder
+from compliance.endpoints.verdict import as_text as folder_text
 from compliance.evidence.accuracy import with_scorer
 from compliance.report.document import as_markdown
 from compliance.verify.find_results import ResultLegs, find_results
@@ -16,9 +18,11 @@ from compliance.verify.result_verdict import (
     Verification,
     as_text,
     verify_result,
+    write_judged,
     write_verdict,
 )
 from runs.benchmark import SCENARIOS, Scenario
+from runs.endpoints.folder import is_run_folder
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.record.layout import RunDir
@@ -78,10 +82,10 @@ def verify(
     harness, or to --output.
 
     RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, one with performance/run_1 and
-    accuracy in it, or a campaign's. A performance and an accuracy leg of one scenario are judged together as one
-    result; the exit code is the worst of all results. The official rules apply to a leg unless its own manifest.json
-    says that it is not official: then violations are reported beside the verdict as `not official: ...`. Verdicts on
-    other logs are written only with --output.
+    accuracy in it, a campaign's, or a run folder of the MLPerf Endpoints client. A performance and an accuracy leg of
+    one scenario are judged together as one result; the exit code is the worst of all results. The official rules apply
+    to a leg unless its own manifest.json says that it is not official: then violations are reported beside the verdict
+    as `not official: ...`. Verdicts on other logs are written only with --output.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those
     of a finished run or contradict each other.
@@ -96,22 +100,37 @@ def verify(
     sources = score_sources(dataset_path, model_path)
     console = Console()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
-    results = find_results(list(run_dirs), scenario, only)
-    folders = _folders(results, output)
-    verdicts = []
+    run_folders = [path for path in run_dirs if is_run_folder(path)]
+    if run_folders and (document is not None or accuracy_only or scenario is not None):
+        raise InputError(
+            f"{run_folders[0]} is of MLPerf Endpoints, and --document, --accuracy-only and --scenario are for legs of "
+            "LoadGen",
+            "leave the option out",
+        )
+    legs = [path for path in run_dirs if path not in run_folders]
+    results = find_results(legs, scenario, only) if legs else []
+    folders = _folders([(one.home, _is_ours(one)) for one in results] + [(one, False) for one in run_folders], output)
+    verdicts, judged = [], []
     with with_scorer(sources) as (scored_with, _):
-        for result, folder in zip(results, folders, strict=True):
+        for result, folder in zip(results, folders, strict=False):
             with console.status("verifying"):
                 verdict = verify_result(result, official=official, sources=scored_with)
             verdicts.append(verdict)
-            _report(verdict)
-            written = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
+            _report(verdict, as_text(verdict))
             if folder is not None:
                 write_verdict(verdict, folder)
-                written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
-            tell(written)
-    worst = max((verdict.exit_code() for verdict in verdicts), default=ExitCode.OK)
-    record = {"schema_version": 1, "exit_code": int(worst), "results": [verdict.record() for verdict in verdicts]}
+            _say_where(folder)
+    for path, folder in zip(run_folders, folders[len(results) :], strict=True):
+        with console.status("verifying"):
+            found = judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
+        judged.append(found)
+        _report(found, folder_text(found))
+        if folder is not None:
+            write_judged({**found.record(), "sha256": folder_hashes(path)}, folder_text(found), folder)
+        _say_where(folder)
+    everything: list[Verification | FolderVerdict] = [*verdicts, *judged]
+    worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
+    record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}
     answer.put(**record)
     write_record("--json", json, record)
     if document is not None:
@@ -121,23 +140,28 @@ def verify(
     return worst
 
 
-def _folders(results: list[ResultLegs], output: Path | None) -> list[Path | None]:
+def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
     """Where each verdict goes: beside a leg of ours; into `output`, where several get a directory each. Nothing is
     written into a directory of others."""
     if output is None:
-        return [result.home if _is_ours(result) else None for result in results]
-    if len(results) == 1:
+        return [home if ours else None for home, ours in homes]
+    if len(homes) == 1:
         return [output]
-    return [output / f"{number:03d}-{result.home.resolve().name}" for number, result in enumerate(results, start=1)]
+    return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
 
 
 def _is_ours(result: ResultLegs) -> bool:
     return all(RunDir(directory).manifest.is_file() for directory in result.directories)
 
 
-def _report(verdict: Verification) -> None:
-    tell(as_text(verdict).rstrip())
+def _report(verdict: Verification | FolderVerdict, text: str) -> None:
+    tell(text.rstrip())
     if verdict.error is not None:
         print(f"error: {printable(str(verdict.error))}", file=sys.stderr)
     elif verdict.contradictions:
         print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)
+
+
+def _say_where(folder: Path | None) -> None:
+    elsewhere = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
+    tell(elsewhere if folder is None else f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")
