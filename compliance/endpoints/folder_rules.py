@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -311,7 +312,7 @@ def honest_tokens(case: Case) -> Iterator[Finding]:
         off = 100 * (total / ours - 1) if ours else 0.0
         said = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
         make = fail if abs(off) > TOKENS_OFF_PCT else warn
-        numbers = {"reported": total, "counted": ours, "difference_pct": off}
+        numbers: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
             yield applied("endpoints-tokens", "", True, said, "", case.run.path(SUMMARY), events.path, **numbers)
         else:

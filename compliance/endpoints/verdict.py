@@ -157,12 +157,7 @@ JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
 
 def _lines(case: Case, found: Derived) -> Iterator[str]:
     run, by_window = case.run, windowed(case.run, found)
-    pattern = run.config.settings.load_pattern if run.config else None
-    asked = "" if pattern is None else pattern.type.replace("_", " ")
-    if pattern is not None and pattern.target_qps:
-        asked += f" at {pattern.target_qps:g}/s"
-    if pattern is not None and pattern.target_concurrency:
-        asked += f" of {pattern.target_concurrency}"
+    asked = run.config.settings.load_pattern.asked if run.config else ""
     model = run.config.model_params.name if run.config else ""
     streaming = "streaming" if found.streaming else "not streaming"
     yield f"{asked or 'load unknown'}, {streaming}, model {model or 'unknown'}"

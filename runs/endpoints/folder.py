@@ -112,6 +112,14 @@ class LoadPattern(_Read):
     target_concurrency: Count | None = None
     use_legacy_loadgen_qps_metrics: bool = True
 
+    @property
+    def asked(self) -> str:
+        """In words: poisson at 4/s."""
+        rate = f" at {self.target_qps:g}/s" if self.target_qps else ""
+        return (
+            self.type.replace("_", " ") + rate + (f" of {self.target_concurrency}" if self.target_concurrency else "")
+        )
+
 
 class _Runtime(_Read):
     min_duration_ms: Number | None = None

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.accuracy.metrics import METRICS
+from runs.endpoints.folder import EndpointsRun, Series
 from runs.errors import ExitCode, HarnessError, InputError
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
@@ -34,6 +35,12 @@ SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form i
 _LATENCIES = ("ttft", "tpot", "latency")
 
 Row = dict[str, Any]
+COLUMNS = (
+    *("directory", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
+    *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
+    *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in ("mean", "p50", "p90", "p99")),
+    *("ttft_limit_ms", "tpot_limit_ms", *SCORES),
+)
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -43,8 +50,8 @@ Row = dict[str, Any]
 def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> ExitCode:
     """List the results of the legs in DIR (default: ./output), one line per leg.
 
-    Every number was written by LoadGen or the scorer. Legs without a result are named on standard error. An outcome
-    with * is not official.
+    Every number was written by LoadGen, the scorer or the MLPerf Endpoints client. Legs without a result are named on
+    standard error. An outcome with * is not official.
 
     Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
     4 a leg has no result: it is running, or did not finish.
@@ -76,6 +83,8 @@ def row_of(leg: LegStatus) -> Row:
     Raises:
         InputError: its accuracy.json is missing or damaged.
     """
+    if leg.endpoints is not None:
+        return _row_of_endpoints(leg, leg.endpoints)
     manifest, result = leg.manifest, leg.result
     assert manifest is not None
     assert result is not None
@@ -105,6 +114,32 @@ def row_of(leg: LegStatus) -> Row:
     row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
     scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
     return {**row, **{name: scores.get(name) for name in SCORES}}
+
+
+def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
+    """The same as the MLPerf Endpoints client reports them."""
+    summary, config = run.summary, run.config
+    assert summary is not None
+    row: Row = dict.fromkeys(COLUMNS)
+    pattern = config.settings.load_pattern if config is not None else None
+    row |= {
+        "directory": str(leg.root),
+        "scenario": leg.what,
+        "mode": "performance",
+        "outcome": leg.text,
+        "official": False,
+        "engine": "endpoint",
+        "model": Path(config.model_params.name).name if config is not None else None,
+        "target_qps": pattern.target_qps if pattern is not None else None,
+        "samples": summary.n_samples_completed,
+        "samples_per_second": summary.qps,
+        "tokens_per_second": summary.tps,
+    }
+    for name in _LATENCIES:
+        numbers: Series = getattr(summary, name)
+        found = {"mean": numbers.avg, **{f"p{share}": numbers.percentiles.get(f"{share}.0") for share in (50, 90, 99)}}
+        row |= {f"{name}_{key}_ms": None if value is None else value / 1e6 for key, value in found.items()}
+    return row
 
 
 def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import psutil
 
+from runs.endpoints.folder import is_run_folder
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
 from scenarios.tune.journal import TuneDir
@@ -27,13 +28,13 @@ class FoundDir:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What a directory holds by the files in it; None for nothing of ours."""
+    """What a directory holds by the files in it; None for nothing of ours, nor of the MLPerf Endpoints client."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
         return "campaign"
     if tune.lock.is_file() or tune.record.is_file():
         return "tune"
-    if RunDir(folder).manifest.is_file():
+    if RunDir(folder).manifest.is_file() or is_run_folder(folder):
         return "leg"
     if folder.parent.name == "audit" and any(folder.glob("audit_*.json")) | any(folder.glob("*/manifest.json")):
         return "audit"

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from runs.endpoints.folder import EndpointsRun, is_run_folder, read_folder
 from runs.errors import ExitCode, HarnessError
 from runs.numbers.result import Result, read_result
 from runs.reading import read_as, read_object
@@ -52,6 +53,7 @@ class LegStatus(_Status):
     progress: Progress | None = field(default=None, repr=False)
     manifest: Manifest | None = field(default=None, repr=False)
     result: Result | None = field(default=None, repr=False)
+    endpoints: EndpointsRun | None = field(default=None, repr=False)  # of the MLPerf Endpoints client
 
     @property
     def last_ns(self) -> int:
@@ -79,6 +81,8 @@ def leg_status(root: Path) -> LegStatus:
     """Read a leg's directory; a damaged one is a state, not an error."""
     run = RunDir(root)
     try:
+        if not run.manifest.is_file() and is_run_folder(root):
+            return _of_endpoints(root)
         manifest = read_manifest(run.manifest)
     except HarnessError as error:
         return LegStatus(root=root, state="damaged", text=error.message, exit_code=ExitCode.BAD_INPUT)
@@ -100,6 +104,19 @@ def leg_status(root: Path) -> LegStatus:
         text = str((manifest.error or {}).get("message", ""))
         return replace(leg, state=manifest.status, text=text, exit_code=code)
     return _not_closed(leg, manifest)
+
+
+def _of_endpoints(root: Path) -> LegStatus:
+    """By the client's own summary: whether its numbers are those of its events is what `verify` says."""
+    run = read_folder(root)
+    summary, config = run.summary, run.config
+    what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
+    seen_ns = root.stat().st_mtime_ns
+    if summary is None or not summary.complete:
+        text = "no result_summary.json" if summary is None else f"the client calls it {summary.state}, not complete"
+        return LegStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
+    failed = f", {summary.n_samples_failed:,} failed" if summary.n_samples_failed else ""
+    return LegStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
 
 
 def _finished(run: RunDir, leg: LegStatus, code: ExitCode) -> LegStatus:

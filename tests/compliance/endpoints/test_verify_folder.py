@@ -323,3 +323,13 @@ def test_a_pipe_or_rubbish_is_no_traceback(copy: Path, name: str) -> None:
     verdict = _judge(copy)
     assert verdict.exit_code() == ExitCode.BAD_INPUT
     assert name.rsplit("/", 1)[-1] in str(verdict.error)
+
+
+def test_status_and_results_list_a_folder(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["results", str(recorded / "poisson"), "--json"]) == ExitCode.OK
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
+    assert row["samples_per_second"] == summary["qps"]
+    assert row["ttft_p99_ms"] == summary["ttft"]["percentiles"]["99.0"] / 1e6
+    assert run_command(["status", str(recorded / "server-died")]) == ExitCode.OK
+    assert "38 failed" in capsys.readouterr().out
