@@ -23,7 +23,7 @@ demo: setup
 	$(PY) main.py --scenario Offline --vllm --accuracy --output-log-dir $(DEMO)/accuracy
 	$(PY) main.py --scenario Offline --vllm --output-log-dir $(DEMO)/performance
 
-# Results of others, into the cache: tests that read them are skipped without, which pytest's last line counts.
+# Results of others, into the cache: tests of `make test-long` that read them are skipped without.
 published: setup
 	@sh scripts/fetch_published.sh
 

@@ -12,13 +12,13 @@ from compliance.verify.result_verdict import as_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import reported_numbers
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import PUBLISHED, PUBLISHED_MARKS
 
 RESULTS = sorted({path.parents[2] for path in PUBLISHED.rglob("results/**/performance/run_1/mlperf_log_summary.txt")})
 TEST06_LOGS = sorted(
     path for path in PUBLISHED.rglob("mlperf_log_accuracy.json") if "compliance" in path.relative_to(PUBLISHED).parts
 )
-pytestmark = pytest.mark.skipif(not RESULTS, reason=NOT_HERE)
+pytestmark = PUBLISHED_MARKS
 
 STOP_IDS = {128001, 128008, 128009}  # Llama-3.1-8B-Instruct's generation_config.json
 BOS_IDS = {128000}

@@ -1,6 +1,5 @@
 """The benchmarks' numbers against the official files themselves, where there is a checkout of mlcommons/inference."""
 
-import os
 import re
 from pathlib import Path
 
@@ -9,9 +8,7 @@ import pytest
 from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS, default_benchmark, submitted_benchmark
 from runs.rounds import CURRENT_ROUND, ROUNDS
-
-CHECKOUT = os.environ.get("MLPERF_INFERENCE")
-official = pytest.mark.skipif(CHECKOUT is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+from tests.support.published import CHECKOUT, needs_checkout
 
 
 def test_a_round_names_our_benchmarks_too() -> None:
@@ -21,10 +18,10 @@ def test_a_round_names_our_benchmarks_too() -> None:
         assert [one for one in ROUNDS.values() if directory in one.benchmarks] == rounds
 
 
-@official
+@needs_checkout
 @pytest.mark.parametrize("key", BENCHMARKS)
 def test_numbers_of_loadgens_own_settings(key: str) -> None:
-    text = (Path(str(CHECKOUT)) / "loadgen/mlperf.conf").read_text()
+    text = (Path(CHECKOUT) / "loadgen/mlperf.conf").read_text()
     lines = re.findall(rf"^{re.escape(key)}\.(\S+?)\s*=\s*(\d+)", text, re.MULTILINE)
     settings, benchmark = {name: int(value) for name, value in lines}, BENCHMARKS[key]
     assert settings["*.performance_sample_count_override"] == benchmark.performance_samples

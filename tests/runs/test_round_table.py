@@ -1,7 +1,6 @@
 """The tables of the rounds: by themselves, and against a checkout of mlcommons/inference where there is one."""
 
 import json
-import os
 import re
 import runpy
 from pathlib import Path
@@ -16,9 +15,8 @@ from runs.reading import read_as
 from runs.round_table import TABLES, RoundBenchmark, RoundTable, score_patterns, table_of
 from runs.rounds import ROUNDS
 from scripts.make_round_tables import CONF_COMMITS, SUITES, Table, written
+from tests.support.published import CHECKOUT, needs_checkout
 
-CHECKOUT = os.environ.get("MLPERF_INFERENCE")
-official = pytest.mark.skipif(CHECKOUT is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
 ENTRIES = [(name, benchmark) for name in ROUNDS for benchmark in table_of(name).benchmarks]
 # Lines as the reference evaluations write them, and the score in each.
 LINES = {
@@ -150,18 +148,18 @@ def _same_limits(entry: RoundBenchmark, key: str, scenario: str) -> None:
 
 
 def constants() -> dict[str, Any]:
-    return runpy.run_path(str(Path(str(CHECKOUT)) / "tools/submission/submission_checker/constants.py"))
+    return runpy.run_path(str(Path(CHECKOUT) / "tools/submission/submission_checker/constants.py"))
 
 
-@official
+@needs_checkout
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_table_is_what_the_script_makes(name: str) -> None:
     path = TABLES / f"{name}.json"
     before = json.loads(path.read_text())
-    assert written(Table(name, Path(str(CHECKOUT)), None, before).make()) == path.read_text()
+    assert written(Table(name, Path(CHECKOUT), None, before).make()) == path.read_text()
 
 
-@official
+@needs_checkout
 @pytest.mark.parametrize("name", ROUNDS)
 def test_a_table_has_the_checkers_numbers(name: str) -> None:
     """The script reads the file's text; here the file itself says what it gives."""
@@ -182,13 +180,13 @@ def test_a_table_has_the_checkers_numbers(name: str) -> None:
             assert low == dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-@official
+@needs_checkout
 def test_a_round_has_the_checkers_seeds() -> None:
     for name, one in ROUNDS.items():
         assert constants()["MODEL_CONFIG"][name]["seeds"] == vars(one.seeds)
 
 
-@official
+@needs_checkout
 @pytest.mark.parametrize("score", LINES)
 def test_a_score_is_read_as_the_checker_reads_it(score: str) -> None:
     pattern = re.compile(constants()["ACC_PATTERN"][score])

@@ -14,7 +14,7 @@ from compliance.accuracy.metrics import ROUGE, Scores
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.support.official import DATACENTER, EDGE, rouge
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import PUBLISHED, needs_published
 
 # The official checker's patterns, which it matches against every line.
 PATTERNS = {
@@ -138,7 +138,7 @@ def test_texts_without_one_clear_result_are_refused() -> None:
         parse_accuracy_text(ROUGE, ROUGE.text(EXACT) + "\n" + ROUGE.text({**EXACT, "rouge1": 39.0}))
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)
+@needs_published
 def test_published_results_parse_and_pass() -> None:
     files = sorted(PUBLISHED.rglob("accuracy.txt"))
     assert files

@@ -1,10 +1,6 @@
-"""TEST04: the official comparison of two summaries, and ours against the official scripts where there is a checkout.
-
-The checkout of mlcommons/inference is named by the environment variable MLPERF_INFERENCE.
-"""
+"""TEST04: the official comparison of two summaries, and ours against the official scripts where there is a checkout."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,10 +17,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from tests.support.audit_legs import entry, logged
-from tests.support.published import NOT_HERE, PUBLISHED
-
-CHECKOUT = os.environ.get("MLPERF_INFERENCE")
-needs_checkout = pytest.mark.skipif(not CHECKOUT, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
 
 def summary(*lines: str) -> str:
@@ -158,10 +151,10 @@ def test_text_and_score_are_those_of_the_official_script(tmp_path: Path, name: s
 
 
 @needs_checkout
+@needs_published
 def test_published_summaries_too(tmp_path: Path) -> None:
     found = sorted(PUBLISHED.glob("**/performance/run_1/mlperf_log_summary.txt"))
-    if not found:
-        pytest.skip(NOT_HERE)
+    assert found
     for number, (one, other) in enumerate(zip(found, found[1:] + found[:1], strict=True)):
         folder = tmp_path / str(number)
         paths = write_pair(folder, one.read_text(), other.read_text())
@@ -169,7 +162,7 @@ def test_published_summaries_too(tmp_path: Path) -> None:
 
 
 def run_official_test04(folder: Path, paths: tuple[Path, Path]) -> str:
-    script = Path(str(CHECKOUT)) / "compliance" / "TEST04" / "run_verification.py"
+    script = Path(CHECKOUT) / "compliance" / "TEST04" / "run_verification.py"
     subprocess.run(
         [sys.executable, script, "-r", folder / "results", "-c", paths[1].parent, "-o", folder / "out"],
         cwd=folder,
@@ -199,10 +192,10 @@ def test_accuracy_text_is_that_of_the_official_script(tmp_path: Path, name: str)
 
 
 @needs_checkout
+@needs_published
 def test_published_accuracy_logs_too(tmp_path: Path) -> None:
     found = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
-    if not found:
-        pytest.skip(NOT_HERE)
+    assert found
     for number, path in enumerate(found):
         scenario = path.parents[2].name
         entries = read_accuracy_log(path)
@@ -213,7 +206,7 @@ def test_published_accuracy_logs_too(tmp_path: Path) -> None:
 def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyEntry]) -> str:
 
     (folder / "mlperf_log_accuracy.json").write_text(json.dumps([logged(one) for one in entries]))
-    script = Path(str(CHECKOUT)) / "compliance" / "TEST06" / "run_verification.py"
+    script = Path(CHECKOUT) / "compliance" / "TEST06" / "run_verification.py"
     options = ["-c", folder, "-o", folder / "out", "-s", scenario, "-d", dtype_of(entries).name]
     subprocess.run([sys.executable, script, *options], cwd=folder, capture_output=True, check=True)
     return (folder / "out" / "TEST06" / "verify_accuracy.txt").read_text()

@@ -26,7 +26,7 @@ from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, Finished
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import PUBLISHED, needs_published
 from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 RAW_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl", "mlperf_log_accuracy.json")
@@ -255,7 +255,7 @@ def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp
     assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "FAIL"
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)
+@needs_published
 def test_published_results_are_unverifiable_never_passed() -> None:
     found = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
     found |= {path.parent for path in found if path.name == "accuracy"}

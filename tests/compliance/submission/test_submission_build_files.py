@@ -1,7 +1,6 @@
 """Files of a tree that are made from others: the truncated accuracy log with its hash, and the source."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +12,11 @@ from compliance.submission.source import read_documentation, read_source
 from runs.errors import InputError, SetupError
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
+from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.submission_manifests import manifest
 
 pytestmark = pytest.mark.slow
 
-OFFICIAL = os.environ.get("MLPERF_INFERENCE")
 SIZES = (2, 4095, 4096, 4097, 8191, 8192, 10_240, 100_000)
 
 
@@ -59,12 +58,12 @@ def test_scores_must_be_there(tmp_path: Path) -> None:
         submitted_accuracy(run)
 
 
-@pytest.mark.skipif(OFFICIAL is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+@needs_checkout
 @pytest.mark.parametrize("size", SIZES)
 def test_the_official_tool_leaves_the_same_bytes(tmp_path: Path, size: int) -> None:
     run = leg_with_answers(tmp_path / "in/closed/Org/results/Box/llama3.1-8b/Offline/accuracy", size)
     ours = submitted_accuracy(run)
-    tool = Path(str(OFFICIAL)) / "tools/submission/truncate_accuracy_log.py"
+    tool = Path(CHECKOUT) / "tools/submission/truncate_accuracy_log.py"
     command = [sys.executable, tool, "--input", tmp_path / "in", "--submitter", "Org", "--output", tmp_path / "out"]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     theirs = RunDir(tmp_path / "out/closed/Org/results/Box/llama3.1-8b/Offline/accuracy")

@@ -21,7 +21,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import PUBLISHED_MARKS
 from tests.support.tree_mutations import MUTATIONS, Mutation
 
 # Another clean tree to spoil, and its round: a directory that `submit` built.
@@ -35,12 +35,10 @@ def short_tree() -> Tree:
 
 @pytest.fixture(scope="module")
 def published_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    if not PUBLISHED.is_dir():
-        pytest.skip(NOT_HERE)
     return trees.build_published_tree(tmp_path_factory.mktemp("trees"))
 
 
-TREES = ["short", pytest.param("published", marks=pytest.mark.slow), *(["other"] if OTHER_TREE else [])]
+TREES = ["short", pytest.param("published", marks=PUBLISHED_MARKS), *(["other"] if OTHER_TREE else [])]
 
 
 @pytest.fixture(scope="module", params=TREES)

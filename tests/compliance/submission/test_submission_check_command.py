@@ -1,7 +1,6 @@
 """`main.py check`: exit codes, the record, --runs, the official checker, and the catalogue in the documentation."""
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -12,14 +11,14 @@ from click.testing import CliRunner
 from compliance.finding import all_rules
 from compliance.submission.check import check_report
 from compliance.submission.check.check_tree import check_tree
-from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
+from compliance.submission.check.official_checker import PACKAGE, rule_of, run_official
 from compliance.submission.check.rebuild import index_runs
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check
 from tests.support import trees
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import CHECKOUT, needs_checkout, needs_published
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "check.md"
@@ -181,29 +180,18 @@ def test_official_checker_that_cannot_be_run(tree: Tree, tmp_path: Path, body: s
         run_official(tmp_path, tree.root, CURRENT_ROUND)
 
 
-@pytest.fixture
-def official() -> Path:
-    checkout = os.environ.get("MLPERF_INFERENCE")
-    if not checkout:
-        pytest.skip("MLPERF_INFERENCE names no checkout of mlcommons/inference")
-    return Path(checkout)
-
-
-def test_the_official_checker_refuses_short_runs(tree: Tree, official: Path) -> None:
-    result = run_official(official, tree.root, CURRENT_ROUND)
+@needs_checkout
+def test_the_official_checker_refuses_short_runs(tree: Tree) -> None:
+    result = run_official(Path(CHECKOUT), tree.root, CURRENT_ROUND)
     assert result.outcome == "errors"
     assert {"perf-min-duration", "perf-sample-count"} <= {message.rule for message in result.messages}
 
 
-def official_on_published(official: Path, folder: Path) -> tuple[Tree, OfficialResult]:
-    tree = trees.build_published_tree(folder)
-    return tree, run_official(official, tree.root, ROUNDS["v5.1"])
-
-
-def test_both_checkers_accept_published_results(official: Path, tmp_path: Path) -> None:
-    if not PUBLISHED.is_dir():
-        pytest.skip(NOT_HERE)
-    tree, result = official_on_published(official, tmp_path)
+@needs_checkout
+@needs_published
+def test_both_checkers_accept_published_results(tmp_path: Path) -> None:
+    tree = trees.build_published_tree(tmp_path)
+    result = run_official(Path(CHECKOUT), tree.root, ROUNDS["v5.1"])
     assert check_tree(tree.root, ROUNDS["v5.1"]).findings == []
     assert result.ok, [message.text for message in result.messages]
     assert len(result.results) == 4

@@ -17,7 +17,7 @@ from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import trees
 from tests.support.damage import deep_folder
-from tests.support.published import NOT_HERE, PUBLISHED
+from tests.support.published import needs_published
 from tests.untrusted.box import in_box
 
 PATHS = (
@@ -154,10 +154,9 @@ def test_more_than_a_round_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         check_tree(tmp_path, CURRENT_ROUND)
 
 
+@needs_published
 def test_values_of_a_log_replaced(tmp_path: Path) -> None:
     """Real logs with one value after another replaced by what does not belong there."""
-    if not PUBLISHED.is_dir():
-        pytest.skip(NOT_HERE)
     tree = trees.build_published_tree(tmp_path)
     place = next(place for place in tree.places() if place.scenario == "Server")
     for other in list(tree.places()):

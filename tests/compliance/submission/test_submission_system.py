@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import weights as weights_part
+from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.records import HOST
 from tests.support.submission_manifests import GPU, manifest
-
-OFFICIAL = os.environ.get("MLPERF_INFERENCE")
 
 
 def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -> SystemDescription:
@@ -275,9 +273,9 @@ def test_measurements_tell_no_place_and_can_be_corrected() -> None:
     assert REHEARSAL_MARK in values["rehearsal"]
 
 
-@pytest.mark.skipif(OFFICIAL is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+@needs_checkout
 def test_the_fields_are_those_of_the_official_checker() -> None:
-    path = Path(str(OFFICIAL)) / "tools/submission/submission_checker/constants.py"
+    path = Path(CHECKOUT) / "tools/submission/submission_checker/constants.py"
     spec = importlib.util.spec_from_file_location("official_constants", path)
     assert spec is not None
     assert spec.loader is not None
