@@ -312,6 +312,43 @@ def told_apart(labels: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Point:
+    """One result: the row that it stands in, its value, and its name where it is to be named."""
+
+    row: str
+    value: float
+    name: str = ""
+
+
+@_picture
+def points(axes: Any, title: str, points: Sequence[Point], unit: str, limit: float | None = None) -> str:
+    """Values in rows, those that are named with their names; on or beyond the limit in another colour."""
+    rows = sorted({point.row for point in points})
+    axes.figure.set_size_inches(SIZE_INCHES[0] * 1.25, 1.2 + 0.3 * max(len(rows), 3))
+    for point in points:
+        colour = BAD if limit is not None and point.value >= limit else TWO if point.name else ONE
+        axes.plot([point.value], [rows.index(point.row)], "o", color=colour, alpha=0.75, markersize=5)
+    for number, point in enumerate(point for point in points if point.name):
+        axes.annotate(
+            point.name[:28], (point.value, rows.index(point.row)), (-4, 5 if number % 2 else -10),
+            textcoords="offset points", fontsize=7, color=INK, ha="right",
+        )  # fmt: skip
+    if limit is not None:
+        axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.2)
+    axes.set_yticks(
+        range(len(rows)), [row if len(row) <= 26 else f"{row[:13]}…{row[-12:]}" for row in rows], fontsize=8
+    )
+    axes.set_ylim(len(rows) - 0.4, -0.7)
+    axes.set_xlim(left=0, right=1.08 * max(limit or 0, *(point.value for point in points)))
+    axes.locator_params(axis="x", nbins=5)
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    axes.set_xlabel(unit)
+    axes.set_title(title, fontsize=10)
+    named = ", ".join(f"{point.name} {_plain_number(point.value)}" for point in points if point.name)
+    return f"{title}, {unit}: {len(points)} results" + (f"; named: {named}" if named else "")
+
+
+@dataclass(frozen=True)
 class RatePanel:
     """p99 of one measure against the rate; of a leg that was stopped, the p99 of the answers it had."""
 

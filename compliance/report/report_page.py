@@ -76,8 +76,8 @@ def make_page(
     return page
 
 
-def render(page: Page) -> str:
-    """The page as HTML text, every text of it escaped."""
+def render(page: Any, template: str = "page.html", **more: Any) -> str:
+    """A page as HTML text, every text of it escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -86,7 +86,7 @@ def render(page: Page) -> str:
         finalize=_harmless,
     )
     environment.filters |= {"number": _number, "milliseconds": milliseconds}
-    return environment.get_template("page.html").render(page=page, version=HARNESS_VERSION)
+    return environment.get_template(template).render(page=page, version=HARNESS_VERSION, **more)
 
 
 def _harmless(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """`main.py check`: from the command line to findings, files and exit code."""
 
+import time
 from pathlib import Path
 
 import click
@@ -11,15 +12,17 @@ from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from runs.errors import ExitCode, InputError
+from runs.files import write_atomic
 from runs.rounds import ROUNDS
+from runs.wording import moment
 from scenarios.command_line import answer
-from scenarios.command_line.command import PATH, Command, write_record
+from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
 
 EXAMPLES = (
     "before an upload: check TREE --runs output/campaign",
     "with the official checker: check TREE --official ../inference --strict",
-    "a whole round's results: check REPOSITORY --round v5.1 --json round.json",
+    "a whole round's results: check REPOSITORY --round v5.1 --report round.html --json round.json",
 )
 
 
@@ -40,6 +43,7 @@ EXAMPLES = (
     help="Also run the official checker: a checkout of mlcommons/inference, or the program endpoints-submission-cli.",
 )
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the full record to FILE.")
+@click.option("--report", type=PATH, metavar="FILE", help="Also write one HTML page to FILE.")
 @click.option("--strict", is_flag=True, help="Warnings also make the tree unclean.")
 @click.option(
     "--runs",
@@ -55,6 +59,7 @@ def check(
     against: tuple[Path, ...],
     official: Path | None,
     json: Path | None,
+    report: Path | None,
     strict: bool,
     runs: tuple[Path, ...],
     system: Path | None,
@@ -74,10 +79,12 @@ def check(
     held to its newest round, and what they lack to be submitted is told. On a submission endpoints-submission-cli is
     run where it is installed. --dataset-path scores ROUGE again.
 
-    Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4
+    Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 a file cannot be written, 4
     the official checker could not be run.
     """
     if is_for_endpoints(tree):
+        if report is not None:
+            raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", "use `main.py report`")
         return _check_endpoints(tree, official, dataset_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
@@ -100,6 +107,11 @@ def check(
     record = checked.record(strict=strict)
     answer.put(**record)
     write_record("--json", json, record)
+    if report is not None:
+        from compliance.report.tree_page import tree_page  # draws with matplotlib, which takes a moment to import
+
+        with writing("--report", report):
+            write_atomic(report, tree_page(checked, moment(time.time_ns())))
     return checked.exit_code(strict=strict)
 
 

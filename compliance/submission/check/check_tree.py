@@ -76,6 +76,7 @@ class Checked(Verdict):
     tree: Tree
     places: list[Place]
     asked: dict[Place, frozenset[str]] = field(default_factory=dict)  # rules, of each result
+    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # of each performance log
     official: OfficialResult | None = None
     signed: list[SignedOff] | None = None
 
@@ -195,7 +196,8 @@ def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted
     check_duplicates(outcomes, findings, against)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
     asked = {outcome.place: outcome.asked | noted.rules for outcome in outcomes}
-    return Checked(tree, found, findings=in_order(every), asked=asked)
+    numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
+    return Checked(tree, found, findings=in_order(every), asked=asked, numbers=numbers)
 
 
 def _places(tree: Tree) -> list[Place]:

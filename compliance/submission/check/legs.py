@@ -40,6 +40,19 @@ _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
 # Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
 TOKENS_APART = 0.03
 _TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
+# Rates, the first that a log has counts; and latencies with the limits that they are held to. [loadgen] detail log
+RATES = {
+    "result_tokens_per_second": "tokens/s",
+    "result_completed_tokens_per_second": "tokens/s",
+    "result_samples_per_second": "samples/s",
+    "result_completed_samples_per_sec": "samples/s",
+}
+LATENCIES = {
+    "p99 TTFT": ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
+    "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
+    "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
+}
+SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys))
 # What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
@@ -101,6 +114,7 @@ class ComparedLeg:
     tokens: float | None = None  # a sample, on average
     answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
     answers_file: Path | None = None
+    numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
 
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
@@ -110,6 +124,8 @@ class ComparedLeg:
             [run.detail, run.summary] if detail.has_results else [run.detail]
         )  # every accuracy run's summary is alike
         known.hashes = {path: sha256_of(path) for path in logs}
+        shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
+        known.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
         begin, end = detail.get("power_begin"), detail.get("power_end")
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)

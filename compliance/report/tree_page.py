@@ -1,0 +1,137 @@
+"""A checked tree as one page: causes, a matrix of submitters and causes, every finding with its lines, pictures.
+
+Every file of a tree is untrusted: its texts are cut, made printable and escaped, and the page runs no script but its
+own, by its hash.
+"""
+
+import base64
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from compliance.report.pictures import Picture, Point, points
+from compliance.report.report_page import render
+from compliance.submission.check.causes import WEIGHTS, Cause, Told
+from compliance.submission.check.check_report import head, not_judged_lines
+from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.findings import object_or_empty
+from compliance.submission.check.legs import LATENCIES, RATES
+from compliance.submission.check.lines import shown_lines
+from compliance.submission.tree import Place
+from runs.wording import printable
+
+MOST_FINDINGS = 4000  # on a page, the gravest first
+MOST_OF_A_LINE = 300  # characters
+MOST_COLUMNS = 24  # causes in the matrix
+MOST_PICTURES = 48
+MOST_POINTS = 400  # in a picture
+MOST_NAMED = 6
+OUTLIER = 1.3  # times the median of the same accelerator, or that part of it
+NEAR_LIMIT = 99.0  # percent
+_SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
+
+
+@dataclass
+class TreePage:
+    """What stands on the page."""
+
+    title: str
+    made: str
+    checked: Checked
+    head: list[str]
+    causes: list[Cause]
+    matrix: list[tuple[str, list[int]]]  # submitter, and how many findings of each of the first causes
+    findings: list[tuple[Told, list[tuple[Path, int, str]]]]  # with the lines that it is about
+    not_judged: list[str]
+    rates: list[Picture] = field(default_factory=list)
+    latencies: list[Picture] = field(default_factory=list)
+    weights: tuple[str, ...] = WEIGHTS
+    columns: int = MOST_COLUMNS
+
+
+def tree_page(checked: Checked, made: str) -> str:
+    """The page as HTML text."""
+    order = {cause.name: number for number, cause in enumerate(checked.causes)}
+    gravest = sorted(checked.told, key=lambda one: order[one.cause])[:MOST_FINDINGS]
+    counts = Counter((one.subject[1], one.cause) for one in checked.told if len(one.subject) > 1)
+    page = TreePage(
+        f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
+        made,
+        checked,
+        [text for text, _ in head(checked)][:1],
+        checked.causes,
+        [
+            (who, [counts[who, cause.name] for cause in checked.causes[:MOST_COLUMNS]])
+            for who in sorted({who for who, _ in counts})
+        ],
+        [(one, list(shown_lines(checked.tree.root, one.finding, MOST_OF_A_LINE))) for one in gravest],
+        list(not_judged_lines(checked)),
+        list(_rates(checked))[:MOST_PICTURES],
+        list(_latencies(checked))[:MOST_PICTURES],
+    )
+    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+    return render(page, "tree_page.html", script=_SCRIPT, digest=digest)
+
+
+def _rates(checked: Checked) -> Iterator[Picture]:
+    """Of each benchmark and scenario: rates per accelerator, a row for each accelerator."""
+    groups: defaultdict[tuple[str, str, str], list[tuple[Place, str, float]]] = defaultdict(list)
+    for place, numbers in checked.numbers.items():
+        key = next((key for key in RATES if numbers.get(key)), None)
+        accelerator, count = _accelerators(checked, place)
+        if key is not None and count:
+            group = (place.benchmark, place.scenario, RATES[key])
+            groups[group].append((place, accelerator, numbers[key] / count))
+    for (benchmark, scenario, unit), found in sorted(groups.items()):
+        middle = {
+            name: median(rate for _, other, rate in found if other == name) for name in {name for _, name, _ in found}
+        }
+        several = Counter(name for _, name, _ in found)
+        far = {
+            place: abs(rate / middle[name] - 1)
+            for place, name, rate in found
+            if several[name] > 2 and not 1 / OUTLIER <= rate / middle[name] <= OUTLIER
+        }
+        named = set(sorted(far, key=lambda place: -far[place])[:MOST_NAMED])
+        shown = [
+            Point(_label(name), rate, _label(place.organisation) if place in named else "")
+            for place, name, rate in found[:MOST_POINTS]
+        ]
+        yield points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
+
+
+def _latencies(checked: Checked) -> Iterator[Picture]:
+    """Of each benchmark: latencies as a share of the limit that LoadGen held them to."""
+    groups: defaultdict[str, list[tuple[Place, str, float]]] = defaultdict(list)
+    for place, numbers in checked.numbers.items():
+        for name, (key, limit) in LATENCIES.items():
+            if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
+                groups[place.benchmark].append((place, name, 100 * numbers[key] / numbers[limit]))
+    for benchmark, found in sorted(groups.items()):
+        near = [one for one in sorted(found, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MOST_NAMED]
+        shown = [
+            Point(f"{_label(one[0].scenario)} {one[1]}", one[2], _label(one[0].organisation) if one in near else "")
+            for one in found[:MOST_POINTS]
+        ]
+        yield points(_label(benchmark), shown, "% of the limit", 100)
+
+
+def _label(text: str) -> str:
+    return printable(text, 40)
+
+
+def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
+    """The accelerator's name and how many the system has; of a system without any its processor and sockets."""
+    system = object_or_empty(checked.tree.system(place.division, place.organisation, place.system))
+
+    def number(name: str) -> int:
+        said = str(system.get(name, "")).strip()
+        return int(said) if said.isascii() and said.isdigit() and len(said) < 7 else 0
+
+    nodes = number("number_of_nodes") or 1
+    if count := number("accelerators_per_node"):
+        return str(system.get("accelerator_model_name")), nodes * count
+    return str(system.get("host_processor_model_name")), nodes * number("host_processors_per_node")
