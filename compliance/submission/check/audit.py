@@ -44,7 +44,7 @@ TEST = OfficialTest06.name
 def check_audit(result: Result) -> ComparedLeg | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
     findings, benchmark, scenario = result.findings, result.benchmark, result.scenario
-    if benchmark is None or scenario is None:
+    if scenario is None:
         passed_over("audit-settings", "audit-errors", "audit-text-differs")
         return None
     folder = result.tree.audit(result.place, TEST)
@@ -121,9 +121,9 @@ def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEn
 
 @decides("tree", ("audit-answers", "error", OURS, "each query has one logged answer", "run the audit again"))
 def _check_entries(
-    result: Result, benchmark: Benchmark, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
+    result: Result, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
 ) -> None:
-    model = None if result.is_open else benchmark.model
+    model = None if result.is_open or benchmark is None else benchmark.model
     checks = judge_entries(
         entries,
         scenario=scenario,
@@ -131,7 +131,7 @@ def _check_entries(
         bos_ids=model.bos_ids if model else (),
         special_ids=model.special_ids if model else (),
         expected_count=LOGGED_SAMPLES,
-        max_tokens=benchmark.sampling["performance"].max_tokens if model else None,
+        max_tokens=benchmark.sampling["performance"].max_tokens if model and benchmark else None,
     )
     for check in checks:
         if not check.passed and (entries or check.rule == "test06-count"):

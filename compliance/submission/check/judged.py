@@ -34,6 +34,8 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "accuracy-text-differs": (_WHOLE,), "accuracy-answers": (_WHOLE,), "accuracy-longest": (_WHOLE,),
     "accuracy-count": (_WHOLE,), "accuracy-token-counts": (_WHOLE,), "accuracy-scored-again": (_WHOLE,),
     "accuracy-no-target": (_WHOLE,),
+    "audit-verdict": ("TEST/verify_performance.txt",), "audit-numbers": ("TEST/verify_performance.txt",),
+    "audit-fallback": ("TEST/verify_accuracy.txt",),
     "audit-": ("TEST",), "audit-missing": (), "audit-settings": (f"TEST/performance/run_1/{DETAIL}",),
     "audit-errors": (f"TEST/performance/run_1/{DETAIL}",), "audit-order": (f"TEST/performance/run_1/{DETAIL}",),
     "endpoints-": (_ENDPOINTS,),

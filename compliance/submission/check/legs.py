@@ -52,7 +52,9 @@ LATENCIES = {
     "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
     "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
 }
-SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys))
+# What the streams report, and what TEST01 and TEST04 compare of them.
+STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
+SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
 # What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
@@ -112,6 +114,7 @@ class ComparedLeg:
     latencies: tuple[int, int, int] | None = None  # minimum, mean and maximum in ns
     identity: dict[str, object] = field(default_factory=dict)
     tokens: float | None = None  # a sample, on average
+    scenario: str = ""  # LoadGen's, of the log
     answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
     answers_file: Path | None = None
     numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
@@ -120,6 +123,7 @@ class ComparedLeg:
     def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
         """What a leg's logs tell."""
         known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in _IDENTITY})
+        known.scenario = detail.scenario
         logs = (
             [run.detail, run.summary] if detail.has_results else [run.detail]
         )  # every accuracy run's summary is alike

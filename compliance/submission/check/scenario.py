@@ -21,6 +21,7 @@ from compliance.finding import (
 )
 from compliance.submission.check.accuracy_files import check_accuracy_files
 from compliance.submission.check.audit import TEST, check_audit
+from compliance.submission.check.audit_texts import check_audit_texts
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
 from compliance.submission.check.findings import Findings, is_folder, is_regular
 from compliance.submission.check.layout import AUDIT_FOLDERS
@@ -92,6 +93,9 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
         check_tokens(legs, tree.accuracy(place).accuracy_text, findings)
         _check_audits(result)
         legs += _other_audits(result, {leg.detail for leg in legs})
+        for test in sorted(_AUDITS_WITH_RUNS):
+            if is_folder(folder := tree.audit(place, test)):
+                check_audit_texts(result, test, folder, legs)
         check_one_configuration([leg for leg in legs if leg.identity], findings, one_size=result.one_size)
     return ScenarioOutcome(place, located(tree.root, findings.items), legs, result.scenario if result else None)
 
@@ -256,7 +260,7 @@ def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
         detail = read_log(run, result.findings)
         if detail is not None:
             note_contradictions(result, test, run, detail)
-            yield replace(ComparedLeg.of(test, run, detail), identity={})
+            yield ComparedLeg.of(test, run, detail)
 
 
 def _check_audits(result: Result) -> None:

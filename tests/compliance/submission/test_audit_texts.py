@@ -1,0 +1,87 @@
+"""The texts of TEST01 and TEST04, in a tree of another benchmark: their outcome, and their numbers against the logs."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.check.check_tree import check_tree
+from compliance.submission.tree import Tree
+from runs.loadgen.detail_log import read_detail
+from tests.compliance.submission.test_submission_check_any import OTHER, SHORT
+from tests.support import trees
+
+OFFLINE = "result_samples_per_second"
+ANSWERS = "num_perf_log_entries = 100\nnum_perf_log_data_mismatch = 3\nTEST {}\n"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A tree whose Offline result has a TEST01 of a run with the same settings."""
+    root = tmp_path_factory.mktemp("audited") / "tree"
+    shutil.copytree(trees.short_tree()[0].root, root)
+    first = next(iter(Tree(root).places()))
+    folder = Tree(root).scenario(first).parent
+    folder.rename(folder.with_name(OTHER))
+    tree = Tree(root)
+    place = next(one for one in tree.places() if one.scenario == "Offline")
+    audit = tree.audit(place, "TEST01")
+    run = audit / "performance" / "run_1"
+    shutil.copytree(tree.performance(place).root, run)
+    score = read_detail(run / "mlperf_log_detail.txt").get(OFFLINE)
+    said = f"Verifying performance.\nReference score = {score}\nTest score = {score}\nTEST PASS\n"
+    (audit / "verify_performance.txt").write_text(said)
+    (audit / "verify_accuracy.txt").write_text(ANSWERS.format("PASS"))
+    return tree
+
+
+def broken(tree: Tree) -> dict[str, str]:
+    """The rules on audits that are broken, and what was found; that the run is a copy is told too."""
+    return {one.rule: one.found for one in check_tree(tree.root, SHORT).findings
+            if one.rule.startswith("audit-") or one.rule == "log-config"}  # fmt: skip
+
+
+def changed(audited: Tree, tmp_path: Path) -> tuple[Tree, Path]:
+    shutil.copytree(audited.root, tmp_path / "tree")
+    tree = Tree(tmp_path / "tree")
+    place = next(one for one in tree.places() if one.scenario == "Offline")
+    return tree, tree.audit(place, "TEST01")
+
+
+def test_an_honest_audit_has_no_finding(audited: Tree) -> None:
+    assert broken(audited) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "rule", "said"),
+    [
+        ("verify_performance.txt", "TEST PASS", "TEST FAIL", "audit-verdict", "it says TEST FAIL"),
+        ("verify_performance.txt", "TEST PASS\n", "", "audit-verdict", "it ends without a verdict"),
+        ("verify_performance.txt", "Reference score = ", "Reference score = 1", "audit-numbers", "reference score is"),
+        ("verify_performance.txt", "Test score = ", "Test score = x", "audit-numbers", "test score is x"),
+        ("verify_accuracy.txt", "TEST PASS", "TEST FAIL", "audit-verdict", "it says TEST FAIL"),
+        ("performance/run_1/mlperf_log_detail.txt", '"key": "sut_name", "value": "', '"key": "sut_name", "value": "X',
+         "log-config", "sut_name of the TEST01 leg"),
+    ],
+)  # fmt: skip
+def test_a_changed_audit_is_found(
+    audited: Tree, tmp_path: Path, name: str, old: str, new: str, rule: str, said: str
+) -> None:
+    tree, audit = changed(audited, tmp_path)
+    text = (audit / name).read_text()
+    assert old in text
+    (audit / name).write_text(text.replace(old, new))
+    (found,) = broken(tree).items()
+    assert found[0] == rule
+    assert found[1].startswith(said)
+
+
+def test_answers_that_differ_are_told_where_the_scores_of_both_runs_are_there(audited: Tree, tmp_path: Path) -> None:
+    tree, audit = changed(audited, tmp_path)
+    (audit / "verify_accuracy.txt").write_text(ANSWERS.format("FAIL"))
+    (audit / "accuracy").mkdir()
+    for name in ("baseline_accuracy.txt", "compliance_accuracy.txt"):
+        (audit / "accuracy" / name).write_text("rouge")
+    (found,) = (one for one in check_tree(tree.root, SHORT).findings if one.rule.startswith("audit-"))
+    assert (found.rule, found.severity) == ("audit-fallback", "warning")
+    assert "3 of 100 answers differ" in found.found
