@@ -15,6 +15,7 @@ from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
+from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import (
     LATENCIES,
     PERCENTILE_NAMES,
@@ -22,8 +23,10 @@ from runs.numbers.numbers import (
     LatencyNumbers,
     Numbers,
     latency_keys,
+    reported_numbers,
 )
-from runs.record.leg import PERFORMANCE
+from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
 CLOCK_S = 0.1  # between two readings of one clock
@@ -76,6 +79,17 @@ _SAME_VALUE = {
     ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
     ("log-summary", "error", "[loadgen]", "summary and detail log agree", RERUN),
 )  # fmt: skip
+def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
+    """All that does not stand together in both logs of a run, of whatever benchmark.
+
+    Raises:
+        HarnessError: a log is damaged.
+    """
+    for sentence in cross_check(read_summary(run.summary), detail):
+        yield fail("log-summary", sentence, run.summary, detail.path)
+    yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
+
+
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail))]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
-from runs.errors import HarnessError, InputError
+from runs.errors import HarnessError, InputError, SetupError
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
 from runs.rounds import ROUNDS
@@ -75,8 +75,8 @@ def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]  # below the system
     others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
     if not run.manifest.is_file() and (other := next((name for name in named if name in others), None)):
-        raise InputError(
-            f"{run.root} is of {other}, a benchmark whose rules are not known here: it was not judged",
+        raise SetupError(
+            f"{run.root} is of {other}, a benchmark whose rules are not known here",
             "main.py check REPOSITORY --round ROUND holds it to the rules of any benchmark",
         )
     return finished_leg(run, scenario)

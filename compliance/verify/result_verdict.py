@@ -8,6 +8,7 @@ from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.leg_verdict import LegVerdict
+from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import attested
 from compliance.finding import Finding, applied, decides
@@ -15,6 +16,7 @@ from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json
+from runs.loadgen.detail_log import read_detail
 from runs.record.attestation import read_attestation
 from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
 from runs.record.layout import RunDir
@@ -36,7 +38,8 @@ class Verification(Verdict):
 
     @property
     def contradictions(self) -> list[str]:
-        return [f"{part.mode}: {found.sentence}" for part in self.parts for found in part.contradictions]
+        found = [finding.sentence for finding in self.findings if finding.kind == "contradiction"]
+        return found + [f"{part.mode}: {found.sentence}" for part in self.parts for found in part.contradictions]
 
     @property
     def failures(self) -> list[str]:
@@ -49,6 +52,11 @@ class Verification(Verdict):
         return list(dict.fromkeys(text for part in self.parts for text in part.unofficial()))
 
     @property
+    def no_verdict(self) -> bool:
+        """The logs may be sound, and the rules that they are to be held to are not known."""
+        return isinstance(self.error, SetupError)
+
+    @property
     def outcome(self) -> Outcome:
         """ERROR: the files are damaged, or contradict each other."""
         if self.error is not None or self.contradictions:
@@ -56,7 +64,9 @@ class Verification(Verdict):
         return "FAIL" if self.failures or not self.parts else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
-        return ExitCode.FAILED if self.error is None and self.contradictions else super().exit_code(strict=strict)
+        if self.contradictions and (self.error is None or self.no_verdict):
+            return ExitCode.FAILED
+        return super().exit_code(strict=strict)
 
     @property
     def reasons(self) -> list[str]:
@@ -84,6 +94,10 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     """
     verdict = Verification([str(path) for path in result.directories], official, [], error=result.error)
     if result.error is not None:
+        if verdict.no_verdict:
+            for directory in result.directories:
+                with contextlib.suppress(HarnessError):
+                    verdict.findings += log_contradictions(run := RunDir(directory), read_detail(run.detail))
         return verdict
     try:
         with with_scorer(sources) as (scored_with, _):
@@ -167,7 +181,7 @@ def as_text(verdict: Verification) -> str:
     for part in verdict.parts:
         lines += ["", *_part_lines(part, verdict)]
     if verdict.findings:
-        lines += ["", "Both legs", *(f"  {check}" for check in verdict.findings)]
+        lines += ["", "Both legs" if verdict.parts else "Logs", *(f"  {check}" for check in verdict.findings)]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
@@ -175,7 +189,7 @@ def _verdict_line(verdict: Verification) -> str:
     if verdict.outcome == "PASS":
         return "TEST PASS"
     text = shortened_list(verdict.reasons or ["no leg was given"], SHOWN_REASONS)
-    return "TEST FAIL: " + " ".join(text.split())
+    return f"{'NO VERDICT' if verdict.no_verdict else 'TEST FAIL'}: {' '.join(text.split())}"
 
 
 def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:

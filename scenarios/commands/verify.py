@@ -87,8 +87,8 @@ def verify(
     to a leg unless its own manifest.json says that it is not official: then violations are reported beside the verdict
     as `not official: ...`. Verdicts on other logs are written only with --output.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those
-    of a finished run or contradict each other.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict: the rules of the benchmark are not known, or
+    nothing can be written, 4 the logs are not those of a finished run or contradict each other.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
@@ -157,7 +157,7 @@ def _is_ours(result: ResultLegs) -> bool:
 def _report(verdict: Verification | FolderVerdict, text: str) -> None:
     tell(text.rstrip())
     if verdict.error is not None:
-        print(f"error: {printable(str(verdict.error))}", file=sys.stderr)
+        print(f"error: {printable(str(verdict.error), lines=True)}", file=sys.stderr)
     elif verdict.contradictions:
         print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)
 

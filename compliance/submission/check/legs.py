@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.evidence.log_arithmetic import detail_contradictions, mean_output_tokens
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, fail, passed_over
+from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, passed_over
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
@@ -19,7 +19,6 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
-from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.user_conf import lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
@@ -213,12 +212,7 @@ def is_asked(rule_id: str, division: str) -> bool:
 def note_contradictions(result: Result, name: str, run: RunDir, detail: DetailLog) -> None:
     """Numbers of both logs of a leg that do not stand together."""
 
-    def found() -> Iterable[Finding]:
-        differ = cross_check(read_summary(run.summary), detail)
-        yield from (fail("log-summary", sentence, run.summary, detail.path) for sentence in differ)
-        yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
-
-    note_judged(found, result.place.division, run, result.findings)
+    note_judged(lambda: log_contradictions(run, detail), result.place.division, run, result.findings)
 
 
 @decides(

@@ -326,4 +326,22 @@ def test_a_published_result_of_another_benchmark_is_not_judged(
     run = legs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
     (result,) = find_results([run.root.parents[1]])
     verdict = verify_result(result)
-    assert (bool(verdict.parts), verdict.exit_code() == ExitCode.BAD_INPUT) == (judged, not judged)
+    assert (bool(verdict.parts), verdict.exit_code() == ExitCode.REFUSED) == (judged, not judged)
+
+
+def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_each_other(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    run = legs.copy(tmp_path / "results" / "system" / "whisper" / "Offline", "Offline")
+    run.manifest.unlink()
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.REFUSED
+    assert "NO VERDICT: " in finished.stdout
+    assert "TEST FAIL" not in finished.stdout
+    assert "\n  fix: main.py check REPOSITORY" in finished.stderr
+    text = run.summary.read_text()
+    assert "Samples per second: " in text
+    run.summary.write_text(text.replace("Samples per second: ", "Samples per second: 9"))
+    finished = run_main("verify", run.root)
+    assert finished.code == ExitCode.FAILED
+    assert "FAIL log-summary: " in finished.stdout
