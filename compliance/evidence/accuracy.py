@@ -26,7 +26,7 @@ from compliance.finding import OURS, RERUN, applied, decides, fail
 from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
-from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_samples
@@ -34,6 +34,7 @@ from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
 from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
+from runs.rounds import Round
 
 _MAX_TEXT_BYTES = 1024 * 1024
 
@@ -76,17 +77,24 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
     "result",
     ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
 )  # fmt: skip
-def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
-    """Judge an accuracy leg.
+def verify_accuracy(leg: FinishedLeg, sources: ScoreSources, in_round: Round | None = None) -> LegVerdict:
+    """Judge an accuracy leg, as one of a round if one is named.
 
     Raises:
         InputError: a file is damaged, or there is nothing to take scores from.
-        ExecutionError: LoadGen did not finish.
+        ExecutionError: LoadGen did not finish. SetupError: it left its answers out, which somebody scored.
     """
     detail, run = leg.detail, leg.run
     if not detail.finished:
         raise ExecutionError(f"LoadGen did not finish: {detail.path} breaks off", "run the leg again", path=run.detail)
     if not run.accuracy_log.is_file():
+        if run.accuracy_text.is_file():
+            raise SetupError(
+                f"{run.accuracy_log} is missing: {run.accuracy_text.name} alone does not tell what was answered",
+                "put LoadGen's own log there",
+                path=run.accuracy_log,
+                missing=True,
+            )
         missing = f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete"
         raise ExecutionError(missing, path=run.accuracy_log, missing=True)
     text = _read_text(run.accuracy_text) if run.accuracy_text.exists() else None
@@ -104,7 +112,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
     part.findings += official_inputs(leg)
     add_model_on_record(part, leg)
-    part.findings += official_rules(leg, None)
+    part.findings += official_rules(leg, None, in_round)
     if entries is not None:
         part.findings += whole_log(leg, entries, text)
     scores = _scores(leg, part, entries, text, sources)

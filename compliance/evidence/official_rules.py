@@ -4,19 +4,25 @@ A row is a rule with its source, what is compared, and how. Where nothing is the
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
-from compliance.finding import RERUN, Finding, applied, declare
-from runs.benchmark import Benchmark, Mode
+from compliance.finding import OURS, RERUN, Finding, applied, decides, declare
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.record.leg import FinishedLeg
 from runs.round_table import NO_LIMITS, RoundBenchmark, RoundTable, ScoreLimits
-from runs.rounds import ROUNDS, round_of
+from runs.rounds import ROUNDS, Round, round_of
+
+# Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
+TOKENS_APART = 0.03
+_TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,25 @@ class Required:
             latency_ms=None,
         )
 
+    def in_round(self, asked: Round | None, benchmark: Benchmark, scenario: Scenario, mode: Mode) -> "Required":
+        """The same with the limits and the sample counts of a round, if it has the benchmark."""
+        entry = asked.table.entry(benchmark.submission_name) if asked else None
+        if asked is None or entry is None:
+            return self
+        table = Required.of_table(asked.table, entry, scenario, LOADGEN_SCENARIO[scenario])
+        size = entry.data_set if mode == "performance" else entry.accuracy_samples_of(scenario)
+        return replace(
+            self,
+            scenarios=tuple(sorted(entry.scenarios)),
+            performance_samples=table.performance_samples,
+            data_sets=(size,),
+            offline_samples=table.offline_samples,
+            min_duration_ms=table.min_duration_ms,
+            max_tokens=table.max_tokens or self.max_tokens,
+            ttft_ms=table.ttft_ms,
+            tpot_ms=table.tpot_ms,
+        )
+
     @staticmethod
     def of_table(table: RoundTable, entry: RoundBenchmark, scenario: str, loadgen_scenario: str) -> "Required":
         """Of a performance leg of any benchmark of a round, whose directory names the scenario."""
@@ -99,6 +124,12 @@ class Asked:
     scenario: str
     required: Required
     numbers: Numbers | None = None
+    in_round: Round | None = None  # None: any that is known
+
+    @property
+    def rounds(self) -> tuple[str, ...]:
+        """Whose seeds there may be."""
+        return tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
 
     @property
     def token_latencies(self) -> bool:
@@ -241,7 +272,7 @@ PERFORMANCE_ROWS = (
         "effective_performance_sample_count", "at least", lambda a: a.required.performance_samples),
     Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
         "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}",
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: a.rounds, "{}",
         keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
@@ -290,7 +321,7 @@ ACCURACY_ROWS = (
         "{:,} samples"),
     Row("accuracy-seeds", "[rules] seeds of the round", "the seeds are the round's",
         "run with the LoadGen of the round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}",
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: a.rounds, "{}",
         keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
 )  # fmt: skip
 # The records of LoadGen's detail log that decide a rule.
@@ -303,11 +334,40 @@ for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.value
     declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)], _row.judged)
 
 
-def official_rules(leg: FinishedLeg, numbers: Numbers | None) -> Iterator[Finding]:
-    """Hold a leg to the rows of its mode."""
+def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None) -> Iterator[Finding]:
+    """Hold a leg to the rows of its mode, and to what a round asks, if one is named."""
     mode: Mode = "accuracy" if numbers is None else "performance"
     required = Required.of_ours(leg.benchmark, leg.detail.scenario, mode)
-    yield from _judged(Asked(leg.detail, leg.scenario, required, numbers))
+    required = required.in_round(in_round, leg.benchmark, leg.scenario, mode)
+    yield from _judged(Asked(leg.detail, leg.scenario, required, numbers, in_round))
+
+
+@decides(
+    "plausible",
+    ("perf-tokens-accuracy", "error", OURS, "the performance leg has the output tokens a sample of the accuracy leg",
+     "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
+)  # fmt: skip
+def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: str) -> Iterator[Finding]:
+    """Tokens/s over samples/s of a performance leg, against what accuracy.txt says of the same samples.
+
+    Args:
+        tokens: output tokens a sample, of the detail log.
+        text: the content of accuracy.txt, of the name `named`.
+    """
+    stated = _TOKENS_A_SAMPLE.search(text)
+    if not tokens or stated is None or not float(stated[1]) > 0:
+        return
+    wanted = float(stated[1])
+    yield applied(
+        "perf-tokens-accuracy",
+        "output tokens of both legs",
+        abs(tokens - wanted) <= TOKENS_APART * wanted,
+        f"{tokens:.2f} a sample, by tokens/s and samples/s",
+        f"{wanted:.2f}, as {named} has it, within 3 %",
+        detail,
+        value=tokens,
+        wanted=wanted,
+    )
 
 
 def official_rules_of_table(

@@ -16,6 +16,7 @@ from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
 from runs.record.leg import FinishedLeg
+from runs.rounds import Round
 
 AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
 # Where the summary prints a scenario's score.
@@ -26,8 +27,8 @@ _SUMMARY_SCORE = {
 }
 
 
-def verify_performance(leg: FinishedLeg) -> LegVerdict:
-    """Judge a performance leg.
+def verify_performance(leg: FinishedLeg, in_round: Round | None = None) -> LegVerdict:
+    """Judge a performance leg, as one of a round if one is named.
 
     Raises:
         InputError: a log is damaged. ExecutionError: LoadGen did not finish.
@@ -54,7 +55,7 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
     part.findings += _result_checks(leg, result)
     part.findings += performance_plausible(leg)
     if result.reported is not None:
-        part.findings += official_rules(leg, result.reported)
+        part.findings += official_rules(leg, result.reported, in_round)
         part.findings += official_inputs(leg)
         add_model_on_record(part, leg)
         _score(part, leg.detail, result, summary)

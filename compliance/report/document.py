@@ -44,6 +44,7 @@ _DECIDED_BY = {
     "perf-cut-short": ("effective_max_duration_ms", "effective_max_query_count"),
     "accuracy-errors": ("num_errors",),
 }
+_OF_BOTH_LEGS = frozenset({"one-system", "perf-tokens-accuracy"})
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
 # Contradictions that are looked for only where there is such a file.
@@ -151,7 +152,7 @@ def _part(part: LegVerdict, verdict: Verification) -> Iterator[str]:
 def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> str:
     rows = [
         (
-            finding.known.summary,
+            finding.known.summary + (f" ({finding.numbers['metric']})" if "metric" in finding.numbers else ""),
             f"{finding.rule} {finding.known.source}",
             _where(finding, lines),
             finding.found or finding.text,
@@ -205,11 +206,9 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
         looked = "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction")
         if looked:
             yield _plain(f"{part.mode.capitalize()}: looked for and not found, told only when found: {looked}.")
-        points += [
-            f"{part.mode}: {rule.id}: {rule.summary}: no finding (nothing to ask here, or told only when broken)"
-            for rule in silent
-            if rule.kind != "contradiction"
-        ]
+        others = ", ".join(rule.id for rule in silent if rule.kind != "contradiction")
+        if others:
+            yield _plain(f"{part.mode.capitalize()}: nothing to compare, or told only when broken: {others}.")
     for mode in ("performance", "accuracy"):
         if all(part.mode != mode for part in verdict.parts):
             points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
@@ -225,7 +224,7 @@ def _rules_of(part: LegVerdict) -> list[Rule]:
     return [
         rule
         for rule in all_rules().values()
-        if rule.kind in KINDS and not rule.id.startswith(other) and rule.id != "one-system"
+        if rule.kind in KINDS and not rule.id.startswith(other) and rule.id not in _OF_BOTH_LEGS
     ]
 
 
@@ -248,7 +247,8 @@ def _questions(verdict: Verification) -> Iterator[str]:
             if not finding.passed and finding.severity != "note":
                 fix = finding.fix or finding.known.fix
                 yield f"{part.mode}: {finding.sentence}. Why? Fix: {fix}."
-        for name in sorted(set(_lacking(part).values())):
+        ours = RunDir(Path(part.directory)).manifest.is_file()  # else no harness of ours left a record
+        for name in sorted(set(_lacking(part).values())) if ours else ():
             yield f"{part.mode}: where is {name}? Rules rest on it that were not applied."
         yield from _about_the_record(part)
     given = {part.mode for part in verdict.parts}

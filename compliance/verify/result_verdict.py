@@ -8,7 +8,8 @@ from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.leg_verdict import LegVerdict
-from compliance.evidence.log_arithmetic import log_contradictions
+from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
+from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import attested
 from compliance.finding import Finding, applied, decides
@@ -17,10 +18,12 @@ from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
+from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
 from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
+from runs.rounds import Round
 from runs.wording import printable, shortened_list
 
 TEXT_NAME = "verify_performance.txt"
@@ -53,7 +56,7 @@ class Verification(Verdict):
 
     @property
     def no_verdict(self) -> bool:
-        """The logs may be sound, and the rules that they are to be held to are not known."""
+        """The logs may be sound; the rules that they are to be held to are not known, or an input is missing."""
         return isinstance(self.error, SetupError)
 
     @property
@@ -72,8 +75,14 @@ class Verification(Verdict):
     def reasons(self) -> list[str]:
         """Why it is no PASS, the gravest first."""
         if self.error is not None:
-            return [self.error.message, *(check.sentence for check in self.findings)]
+            told = [check.sentence for check in self.findings]
+            return [self.error.message, *told, *(text for text in self._of_parts() if self.no_verdict)]
         return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
+
+    def _of_parts(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from (f"{part.mode}: {found.sentence}" for found in part.contradictions)
+            yield from (f"{part.mode}: {text}" for text in part.failures(self.official_asked))
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
@@ -85,12 +94,15 @@ class Verification(Verdict):
         }
 
 
-def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None) -> Verification:
+def verify_result(
+    result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
+) -> Verification:
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
         official: hold it to the official rules even where its own record says that it is not official.
         sources: what to score the answers with.
+        in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
     """
     verdict = Verification([str(path) for path in result.directories], official, [], error=result.error)
     if result.error is not None:
@@ -103,9 +115,9 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
         with with_scorer(sources) as (scored_with, _):
             expect_scoring(result.legs, scored_with)
             if leg := result.leg(PERFORMANCE):
-                verdict.parts.append(verify_performance(leg))
+                verdict.parts.append(verify_performance(leg, in_round))
             if leg := result.leg(ACCURACY):
-                verdict.parts.append(verify_accuracy(leg, scored_with))
+                verdict.parts.append(verify_accuracy(leg, scored_with, in_round))
     except HarnessError as error:
         verdict.error = error
     except OSError as error:
@@ -116,6 +128,7 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
         verdict.findings += _changed(result)
     elif len(verdict.parts) == 2:
         verdict.findings += _one_system(result)
+        verdict.findings += _tokens_of_both(result)
         official_of = [part.claims_official for part in verdict.parts]
         if len(set(official_of)) == 2:  # both or none: the pair is what its weaker half is
             for part in verdict.parts:
@@ -165,6 +178,16 @@ def _one_system(result: ResultLegs) -> list[Finding]:
         said = f"{scope.shown(one)} in the performance leg, {scope.shown(other)} in the accuracy leg"
         findings.append(applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name))
     return findings
+
+
+def _tokens_of_both(result: ResultLegs) -> Iterator[Finding]:
+    performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
+    if performance is None or accuracy is None or not performance.detail.uses_token_latencies:
+        return
+    with contextlib.suppress(HarnessError, OSError, UnicodeDecodeError):  # the parts tell
+        detail, path = performance.detail, accuracy.run.accuracy_text
+        tokens = mean_output_tokens(detail, reported_numbers(detail))
+        yield from tokens_as_in_accuracy(tokens, detail.path, path.read_text(), path.name)
 
 
 def as_text(verdict: Verification) -> str:

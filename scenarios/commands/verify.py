@@ -27,10 +27,11 @@ from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.rounds import ROUNDS
 from runs.wording import moment, printable
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record, writing
-from scenarios.command_line.options import score_options, score_sources
+from scenarios.command_line.options import round_option, score_options, score_sources
 from scenarios.console import tell
 
 EXAMPLES = (
@@ -51,6 +52,7 @@ EXAMPLES = (
     "Interactive counts as Interactive.",
 )
 @click.option("--official", is_flag=True, help="Apply the official rules to every leg, whatever its manifest says.")
+@round_option("Round whose seeds, limits and sample counts the official rules ask for.")
 @score_options(". Default: the one in manifest.json; else the scores of accuracy.txt are used.")
 @click.option(
     "--output",
@@ -72,6 +74,7 @@ def verify(
     performance_only: bool,
     scenario: Scenario | None,
     official: bool,
+    round: str,
     dataset_path: Path | None,
     model_path: str | None,
     output: Path | None,
@@ -87,8 +90,9 @@ def verify(
     to a leg unless its own manifest.json says that it is not official: then violations are reported beside the verdict
     as `not official: ...`. Verdicts on other logs are written only with --output.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict: the rules of the benchmark are not known, or
-    nothing can be written, 4 the logs are not those of a finished run or contradict each other.
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict: the rules of the benchmark are not known, the
+    accuracy log is missing, or nothing can be written, 4 the logs are not those of a finished run or contradict each
+    other.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
@@ -114,7 +118,7 @@ def verify(
     with with_scorer(sources) as (scored_with, _):
         for result, folder in zip(results, folders, strict=False):
             with console.status("verifying"):
-                verdict = verify_result(result, official=official, sources=scored_with)
+                verdict = verify_result(result, official=official, sources=scored_with, in_round=ROUNDS[round])
             verdicts.append(verdict)
             _report(verdict, as_text(verdict))
             if folder is not None:

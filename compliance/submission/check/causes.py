@@ -25,7 +25,8 @@ COPIES, AUDITS, LIMITS, SETTINGS, FILES = range(len(WEIGHTS))
 # The weight of a rule, by the longest beginning of its id; contradictions have the first, whatever they are named.
 _WEIGHT_OF = {
     "": FILES,
-    "log-": COPIES, "plausible-": COPIES, "rehearsal": COPIES, "runs-": COPIES,
+    "log-": COPIES, "perf-mode": COPIES, "accuracy-mode": COPIES,
+    "plausible-": COPIES, "rehearsal": COPIES, "runs-": COPIES,
     "audit-": AUDITS, "test0": AUDITS,
     "perf-": LIMITS, "accuracy-": LIMITS, "measurements-retraining": LIMITS, "measurements-fewer-weights": LIMITS,
     "user-conf-": SETTINGS, "log-config": SETTINGS, "log-dates": SETTINGS,

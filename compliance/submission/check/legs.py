@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides, passed_over
+from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
@@ -36,9 +37,6 @@ _SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
-# Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
-TOKENS_APART = 0.03
-_TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 # Rates, the first that a log has counts; and latencies with the limits that they are held to. [loadgen] detail log
 RATES = {
     "result_tokens_per_second": "tokens/s",
@@ -351,25 +349,13 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
             findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
 
 
-@decides(
-    "tree",
-    ("perf-tokens-accuracy", "error", OURS, "the performance leg has the output tokens a sample of the accuracy leg",
-     "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
-)  # fmt: skip
-def check_tokens(legs: list[ComparedLeg], text: Path, findings: Findings) -> None:
+def check_tokens(legs: list[ComparedLeg], text: Path, division: str, findings: Findings) -> None:
     """Tokens/s over samples/s, against what accuracy.txt says of the same samples."""
     performance = next((leg for leg in legs if leg.name == "performance"), None)
     content = read_text(text, Findings(text.parent), "tree-unreadable")  # told of elsewhere
-    stated = _TOKENS_A_SAMPLE.search(content) if content else None
-    if performance is None or not performance.tokens or stated is None or not float(stated[1]) > 0:
-        passed_over("perf-tokens-accuracy")
-        return
-    wanted = float(stated[1])
-    if abs(performance.tokens - wanted) > TOKENS_APART * wanted:
-        said = f"{performance.tokens:.2f} output tokens a sample, by tokens/s and samples/s"
-        findings.add(
-            "perf-tokens-accuracy", performance.detail, said, f"{wanted:.2f}, as {text.name} has it, within 3 %"
-        )
+    if performance is not None and content:
+        tokens, run = performance.tokens, RunDir(performance.detail.parent)
+        note_judged(lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name), division, run, findings)
 
 
 def _short(value: object, beside: object) -> str:

@@ -90,7 +90,7 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 continue
             if leg is not None:
                 legs.append(leg)
-        check_tokens(legs, tree.accuracy(place).accuracy_text, findings)
+        check_tokens(legs, tree.accuracy(place).accuracy_text, place.division, findings)
         _check_audits(result)
         legs += _other_audits(result, {leg.detail for leg in legs})
         for test in sorted(_AUDITS_WITH_RUNS):

@@ -10,12 +10,14 @@ import pytest
 from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.verify import result_verdict as verdict_module
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.rounds import ROUNDS
 from tests.conftest import Finished
 from tests.support.editing import reseal
 from tests.support.official import targets_at
@@ -345,3 +347,35 @@ def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_
     finished = run_main("verify", run.root)
     assert finished.code == ExitCode.FAILED
     assert "FAIL log-summary: " in finished.stdout
+
+
+@pytest.mark.parametrize(("named", "kept"), [("v6.1", True), ("v5.1", False)])
+def test_the_seeds_are_those_of_the_round_that_is_named(legs: DummyLegs, named: str, kept: bool) -> None:
+    (result,) = find_results([legs("Offline")])
+    (part,) = verify_result(result, official=True, in_round=ROUNDS[named]).parts
+    (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
+    assert seeds.passed == kept
+    assert seeds.required == f"one of {named}"
+
+
+def test_scores_without_the_log_that_they_are_of_are_no_verdict(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(legs("Server", "accuracy"), bare)
+    for name in ("manifest.json", "seal.json", "mlperf_log_accuracy.json"):
+        (bare / name).unlink(missing_ok=True)
+    (bare / "accuracy.txt").write_text("{'rouge1': 38.8}")
+    finished = run_main("verify", bare, "--output", tmp_path / "verdict")
+    assert finished.code == ExitCode.REFUSED
+    assert "NO VERDICT: " in finished.stdout
+    assert "mlperf_log_accuracy.json is missing" in finished.stdout
+
+
+def test_tokens_of_a_sample_are_those_of_the_accuracy_leg() -> None:
+    def judged(stated: str) -> list[bool]:
+        return [one.passed for one in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")]
+
+    assert judged("{'tokens_per_sample': 102.5}") == [True]
+    assert judged("{'tokens_per_sample': 104.0}") == [False]
+    assert judged("{'rouge1': 38.8}") == []
