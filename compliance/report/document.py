@@ -212,6 +212,10 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
     for mode in ("performance", "accuracy"):
         if all(part.mode != mode for part in verdict.parts):
             points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
+    told, both = {finding.rule for finding in verdict.findings}, len(verdict.parts) == 2
+    for rule_id in sorted(_OF_BOTH_LEGS - told):
+        why = "nothing to compare" if both else "it needs both legs"
+        points.append(f"both legs: {rule_id}: {all_rules()[rule_id].summary}: {why}")
     for kind, command in ELSEWHERE.items():
         if count := sum(rule.kind == kind for rule in all_rules().values()):
             points.append(f"the {count} rules of `{command}`")
