@@ -18,10 +18,10 @@ from pydantic import BaseModel, Field
 
 from compliance.audits.output_caching import SECOND_TIME_THRESHOLD
 from compliance.audits.pace import SLOWEST_SHARE, Comparison, Pace, compare_paces
-from compliance.endpoints.load import AUDIT, CACHED, REFERENCE, VERDICT, Load, audit_leg, judge_load, read_load
+from compliance.endpoints.load import Load, audit_leg, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
-from runs.endpoints.folder import EndpointsRun
+from runs.endpoints.folder import AUDIT, CACHED, REFERENCE, VERDICT, EndpointsRun
 from runs.reading import read_as, read_record
 from runs.record.fields import Amount, Count, strictly
 

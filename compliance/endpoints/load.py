@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from runs.endpoints.events import NO_TIME, Events
-from runs.endpoints.folder import CONFIG, NO_INDEX, Config, EndpointsRun
+from runs.endpoints.folder import AUDIT, CACHED, CONFIG, NO_INDEX, REFERENCE, VERDICT, Config, EndpointsRun
 from runs.reading import read_object
 
 Times = NDArray[np.int64]
@@ -33,6 +33,8 @@ LATE_NS = 10_000_000
 ANOTHER_SCHEDULE = 0.2
 # Beyond this many standard deviations of two schedules' difference the client did not keep up at all.
 NOT_KEPT_UP = 5.0
+# Poisson runs of the client end up to 0.15 s after the last answer; after a second somebody ended it.
+STALLED_NS = 1_000_000_000
 # What late sending may hide of the latencies.
 LATE_SHARE = 0.10
 # Share of the asked concurrency, on average, that is still that concurrency.
@@ -44,9 +46,6 @@ SIZES, STEPS, TOLD_BY, CHANCE = 8, 4_000_000, 6, 1e-9
 MOST_ROWS = 10_000_000
 MS = 1e6
 INTERRUPTED = "the run was interrupted"
-# The folders of an audit, below the run's own.
-AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
-VERDICT = "audit_output_caching_test.json"
 ANY = -1  # one sample, whichever it is
 
 
@@ -269,6 +268,18 @@ def _interrupted(load: Load) -> bool:
     return _left(load) > 0 and (wanted := _wanted(load)) is not None and len(load.rows) < wanted
 
 
+def _stopped_draining(load: Load) -> bool:
+    """Whether the folder is as ^C leaves it once all is sent: no answer came for a while before the client stopped, or
+    what is left waited no longer than others did for theirs. Of an answer taken out early neither holds."""
+    left = load.complete_ns == NO_TIME
+    if left.all():
+        return True
+    waited_ns = (np.where(left, load.end_ns, load.complete_ns) - load.issued_ns).astype(np.int64)
+    return load.end_ns - int(load.complete_ns.max()) > STALLED_NS or bool(
+        waited_ns[left].max() <= waited_ns[~left].max()
+    )
+
+
 def _left(load: Load) -> int:
     return int((load.complete_ns == NO_TIME).sum())
 
@@ -452,6 +463,7 @@ def _drained(load: Load) -> Iterator[Finding]:
         "the time for draining was over": patience_s is not None and waited_ns >= patience_s * 1e9 - EARLY_NS,
         "max_duration_ms was over": _time_was_up(load),
         INTERRUPTED: _interrupted(load),
+        f"{INTERRUPTED} while it drained, or answers were taken out": _stopped_draining(load),
     }
     text = f"{left} of {len(load.rows)} samples have no end"
     why = next((said for said, holds in reasons.items() if holds), None)

@@ -11,18 +11,25 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from compliance.endpoints.audit import AuditFolder, has_audit, judge_audit
-from compliance.endpoints.load import AUDIT, judge_load, read_load
 from compliance.endpoints.rules import ACCURACY, NEWEST, judge_point, round_rules
+from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, applied, decides
 from compliance.verdict import Outcome, Verdict
-from runs.endpoints.folder import CONFIG, EVENTS, SUMMARY, EndpointsRun, is_run_folder, read_folder
+from runs.endpoints.folder import (
+    AUDIT,
+    AUDIT_TOLD_BY,
+    CONFIG,
+    EVENTS,
+    SUMMARY,
+    EndpointsRun,
+    is_run_folder,
+    read_folder,
+)
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.wording import counted, printable, shortened_list
 
@@ -68,6 +75,7 @@ class FoldersChecked(Verdict):
     root: Path
     round: str
     folders: list[Path]
+    verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify`, by folder
     official: Relayed | None = None
 
     @property
@@ -77,12 +85,20 @@ class FoldersChecked(Verdict):
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         official = {"run": False} if self.official is None else {"run": True, **asdict(self.official)}
-        told = {"tree": str(self.root), "round": self.round, "folders": [str(folder) for folder in self.folders]}
+        told: dict[str, Any] = {
+            "tree": str(self.root),
+            "round": self.round,
+            "folders": [str(folder) for folder in self.folders],
+        }
+        told["verdicts"] = self.verdicts
         return super().record(strict=strict) | told | {"official": official}
 
     def lines(self) -> Iterator[str]:
         """For people."""
         yield f"{counted(len(self.folders), 'run folder')} of MLPerf Endpoints, round {self.round}: {self.outcome}"
+        yield from (f"  {folder}: {outcome} by its events" for folder, outcome in self.verdicts.items())
+        if self.error is not None:
+            yield f"  {self.error}"
         for finding in self.of("error", "warning", "note"):
             yield f"  {finding.line_with_place}"
         for name, whys in self.not_judged.items():
@@ -112,8 +128,16 @@ def run_folders(root: Path) -> list[Path]:
         return [root]
     if not root.is_dir():
         return []
-    there = (path.parent for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(f"{depth}/{EVENTS}"))
-    found = list(islice((folder for folder in there if folder.parent.name != AUDIT), MOST_FOLDERS + 1))
+    there = (
+        root.joinpath(*path.relative_to(root).parts[: -len(Path(name).parts)])
+        for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
+        for name in (EVENTS, *AUDIT_TOLD_BY)
+        for path in root.glob(f"{depth}/{name}")
+    )
+    found: set[Path] = set()
+    for folder in there:
+        if folder.parent.name != AUDIT and len(found) <= MOST_FOLDERS:
+            found.add(folder)
     if len(found) > MOST_FOLDERS:
         raise InputError(f"{root} has more than {MOST_FOLDERS} run folders", "check those of one curve at a time")
     return sorted(found)
@@ -123,23 +147,29 @@ def _points(root: Path) -> Iterator[Path]:
     return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))
 
 
-def check_folders(root: Path, dataset_path: Path | None = None, round_name: str = NEWEST) -> FoldersChecked:
-    """Everything that can be said of run folders before they are submitted."""
+def check_folders(
+    root: Path, dataset_path: Path | None = None, round_name: str = NEWEST, *, model_path: str | None = None
+) -> FoldersChecked:
+    """Everything that can be said of run folders before they are submitted; of each what `verify` says of it."""
     checked = FoldersChecked(root, round_name, run_folders(root))
     runs = []
     for folder in checked.folders:
+        verdict = judge_folder(folder, model_path=model_path)
+        checked.verdicts[str(folder)] = verdict.outcome
+        checked.findings += verdict.findings
+        checked.not_judged[str(folder)] = [
+            f"{what}: {why}" for what, whys in verdict.not_judged.items() for why in whys
+        ]
+        checked.error = checked.error or verdict.error
         try:
             run = read_folder(folder)
-            load = read_load(run)
             findings, not_judged = judge_point(run, round_name, dataset_path)
-            findings += [] if load is None else judge_load(load)
-            findings += judge_audit(AuditFolder(run)) if has_audit(run) else []
         except HarnessError as error:
             checked.error = checked.error or error
             continue
         runs.append(run)
         checked.findings += [*findings, *_lacking(run)]
-        checked.not_judged[str(folder)] = not_judged
+        checked.not_judged[str(folder)] += not_judged
     checked.findings += _curve(root, runs, round_rules(round_name)["points"]) if runs else ()
     return checked
 

@@ -24,11 +24,21 @@ from compliance.endpoints.folder_rules import (
     reported_numbers,
     whole,
 )
-from compliance.endpoints.load import AUDIT, CACHED, REFERENCE, judge_load, read_load
+from compliance.endpoints.load import judge_load, read_load
 from compliance.finding import Finding
 from compliance.verdict import Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
-from runs.endpoints.folder import EVENTS, FILES, SUMMARY, EndpointsRun, read_folder
+from runs.endpoints.folder import (
+    AUDIT,
+    AUDIT_TOLD_BY,
+    CACHED,
+    EVENTS,
+    FILES,
+    REFERENCE,
+    SUMMARY,
+    EndpointsRun,
+    read_folder,
+)
 from runs.errors import ExitCode, HarnessError, SetupError
 from runs.files import sha256_of
 from runs.wording import milliseconds, printable, shortened_list
@@ -95,7 +105,9 @@ def judge_folder(path: Path, *, official: bool = False, **judged_with: Any) -> F
     except HarnessError as error:
         verdict.error = error
         return verdict
-    for decide in JUDGES:
+    if case.run.only_audit:
+        case.leave("a measured run", "the folder holds an audit alone")
+    for decide in (_audit,) if case.run.only_audit else JUDGES:
         try:
             verdict.findings += decide(case)
         except HarnessError as error:
@@ -115,7 +127,7 @@ def judge_folder(path: Path, *, official: bool = False, **judged_with: Any) -> F
 def folder_hashes(path: Path) -> dict[str, str]:
     """SHA-256 of the files that a verdict is about; what cannot be read is left out."""
     found = {}
-    for name in FILES:
+    for name in (*FILES, *AUDIT_TOLD_BY):
         with suppress(HarnessError, OSError):
             found[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
     return found

@@ -26,6 +26,10 @@ SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_sn
 FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
 # A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
 TOLD_BY = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
+# The folders of an audit, below the run's own. With `only: true` there is nothing beside them.
+AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
+VERDICT = "audit_output_caching_test.json"
+AUDIT_TOLD_BY = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
 
 CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 2026
 CONFIG_FORMAT = "1.0"  # its config.yaml
@@ -202,9 +206,14 @@ class EndpointsRun:
         return _is_there(self.path(name))
 
     @property
+    def only_audit(self) -> bool:
+        """Whether the client was asked for its audit alone."""
+        return any(map(self.has, AUDIT_TOLD_BY)) and not any(map(self.has, FILES))
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Files that the client writes and that are not there."""
-        return tuple(name for name in FILES if not self.has(name))
+        return () if self.only_audit else tuple(name for name in FILES if not self.has(name))
 
     @cached_property
     def raw_config(self) -> dict[str, Any]:
@@ -254,7 +263,7 @@ class EndpointsRun:
 
 def is_run_folder(path: Path) -> bool:
     """Whether a directory is a run folder of the client, by its files."""
-    return path.is_dir() and any(_is_there(path / name) for name in TOLD_BY)
+    return path.is_dir() and any(_is_there(path / name) for name in (*TOLD_BY, *AUDIT_TOLD_BY))
 
 
 def read_folder(path: Path) -> EndpointsRun:

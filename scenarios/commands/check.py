@@ -85,7 +85,7 @@ def check(
     if is_for_endpoints(tree):
         if report is not None:
             raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", "use `main.py report`")
-        return _check_endpoints(tree, official, dataset_path, json, strict=strict)
+        return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
     in_round, console = ROUNDS[round], Console()
@@ -116,11 +116,17 @@ def check(
 
 
 def _check_endpoints(
-    tree: Path, official: Path | None, dataset_path: Path | None, json: Path | None, *, strict: bool
+    tree: Path,
+    official: Path | None,
+    dataset_path: Path | None,
+    model_path: str | None,
+    json: Path | None,
+    *,
+    strict: bool,
 ) -> ExitCode:
     program, console = find_checker(official, tree), Console()
     with console.status("checking"):
-        checked = check_folders(tree, dataset_path)
+        checked = check_folders(tree, dataset_path, model_path=model_path)
         checked.official = None if program is None else run_checker(program, tree)
     for line in checked.lines():
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -11,6 +11,8 @@ import yaml
 
 from compliance.endpoints.audit import AuditFolder, judge_audit
 from compliance.endpoints.load import dataset_size, judge_load, read_load, replayed_order
+from compliance.endpoints.submission import run_folders
+from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding
 from runs.endpoints.folder import EndpointsRun
 from tests.support.endpoints_client import CASES, client_program, make, unpack
@@ -269,6 +271,36 @@ def test_changed_audits_are_told(change: str, recorded: Path, tmp_path: Path) ->
     shutil.copytree(recorded / "audit-honest", folder)
     edit(folder)
     assert rule in _worst(_audit_findings(folder))
+
+
+def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "curve" / "alone"
+    shutil.copytree(recorded / "audit-honest" / "audit", folder / "audit")
+    assert run_folders(tmp_path / "curve") == [folder]
+    verdict = judge_folder(folder)
+    assert verdict.outcome in ("PASS", "FLAG")
+    assert "a measured run" in verdict.not_judged
+    (told,) = [finding for finding in verdict.findings if finding.rule == "endpoints-audit-verdict"]
+    assert told.numbers["ours"] is True
+    _verdict(audit_qps=90.0, passed=True)(folder)
+    assert "endpoints-audit-numbers" in _worst(judge_folder(folder).findings)
+
+
+def _without(folder: Path, places: slice) -> None:
+    """Take completions out."""
+    path = folder / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    done = [number for number, line in enumerate(lines) if '"sample.complete"' in line][places]
+    path.write_text("".join(line for number, line in enumerate(lines) if number not in done))
+
+
+@pytest.mark.parametrize(("taken", "severity"), [(slice(-5, None), "warning"), (slice(4, 6), "error")])
+def test_a_run_that_was_stopped_while_it_drained(taken: slice, severity: str, recorded: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "concurrency"
+    shutil.copytree(recorded / "concurrency", folder)
+    _without(folder, taken)
+    (found,) = [one for one in _load_findings(folder) if one.rule == "endpoints-drained"]
+    assert found.severity == severity
 
 
 def test_the_size_of_a_data_set_is_found_by_its_order() -> None:
