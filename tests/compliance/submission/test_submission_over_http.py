@@ -1,7 +1,6 @@
 """A campaign against a server, from its configuration to a checked tree, in the closed and the network division."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.http_campaign import USER_CONF, Computing, make_model
 from tests.support.http_server import HttpServer, serving
+from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
 
 pytestmark = pytest.mark.slow
@@ -143,19 +143,17 @@ def test_the_key_is_in_nothing_that_a_campaign_or_its_tree_holds(
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
+@needs_checkout
 def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:
-    checkout = os.environ.get("MLPERF_INFERENCE")
-    if not checkout:
-        pytest.skip("MLPERF_INFERENCE names no checkout of mlcommons/inference")
     build()
     path = tmp_path / "tree" / "network" / "Org" / "systems" / "Box.json"
-    told = {message.rule for message in run_official(Path(checkout), tmp_path / "tree", CURRENT_ROUND).messages}
+    told = {message.rule for message in run_official(Path(CHECKOUT), tmp_path / "tree", CURRENT_ROUND).messages}
     assert not told & {"perf-network", "system-network", "system-field", "system-division"}
     for change, rule in (({"is_network": "false"}, "system-network"), ({"nic_sut": None}, "system-field")):
         whole = json.loads(path.read_bytes())
         changed = {key: value for key, value in {**whole, **change}.items() if value is not None}
         path.write_text(json.dumps(changed))
-        official = {one.rule for one in run_official(Path(checkout), tmp_path / "tree", CURRENT_ROUND).messages}
+        official = {one.rule for one in run_official(Path(CHECKOUT), tmp_path / "tree", CURRENT_ROUND).messages}
         assert rule in official
         assert rule in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
         path.write_text(json.dumps(whole))
