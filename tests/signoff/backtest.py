@@ -24,6 +24,8 @@ from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
 from compliance.verdict import WORTH
+from qsl.embedded.articles import bundled_dataset
+from qsl.embedded.default_model import ensure_default_model
 from runs.files import sha256_of
 
 RUNS_NAME = "runs.tar.xz"
@@ -127,7 +129,12 @@ def read_cases() -> list[Case]:
 
 
 def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
-    """Sign off cases anew, by default every one, on copies in a temporary folder."""
+    """Sign off cases anew, by default every one, on copies in a temporary folder.
+
+    The frozen legs name model and data sets in the cache of the user who made them (root): they are made if missing.
+    """
+    for model in ("bytes", str(ensure_default_model())):
+        bundled_dataset(model)
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
         unpacked, place = Path(temporary) / "archive", Path(temporary) / "case"
         with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:

@@ -62,6 +62,7 @@ def test_points_beyond_a_limit_are_told_in_words() -> None:
     assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
 
 
+@pytest.mark.long
 @needs_browser
 @pytest.mark.parametrize("width", [1400, 400])
 def test_the_page_fits_and_its_script_runs(tmp_path: Path, width: int) -> None:

@@ -96,8 +96,9 @@ def test_a_page_is_small(text: str) -> None:
     assert len(text) < 2_000_000
 
 
+@pytest.mark.long
 @needs_browser
-@pytest.mark.parametrize("width", [360, pytest.param(1600, marks=pytest.mark.long)])
+@pytest.mark.parametrize("width", [360, 1600])
 def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
     page = lay_out(measured / "report.html", width, tmp_path)
     assert page["console"] == []
@@ -117,8 +118,9 @@ def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
             assert said["box"][3] - said["box"][1] > 8, "text that can be read"
 
 
+@pytest.mark.long
 @needs_browser
-@pytest.mark.parametrize("dark", [pytest.param(False, marks=pytest.mark.long), True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> None:
     page = lay_out(measured / "report.html", 1600, tmp_path)
     target = tmp_path / "page.png"
