@@ -16,7 +16,7 @@ from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .tools.legs import Finished, engine_plan, offline_leg, run_leg
 from .tools.llm_server import llm_server
-from .tools.models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
+from .tools.models import SHAPES, TINY, model_and_rows
 
 
 def offline(work: Path, sizes: Sizes) -> BenchPart:
@@ -26,10 +26,9 @@ def offline(work: Path, sizes: Sizes) -> BenchPart:
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
     part.notes.append(
-        "same environment: the options and variables that the harness gives a CPU engine (no worker process, core "
-        "binding, freed memory kept, KV cache size); plain: the KV cache size, and vLLM's own choice of the rest. The "
-        "LLM stays alive and is stopped while a leg runs. A leg's rate is LoadGen's samples per second; ratios compare "
-        "neighbours in time."
+        "same environment: with the harness's options and variables for a CPU engine; plain: with its KV cache size "
+        "and vLLM's own choice of the rest. The LLM is stopped while a leg runs. A leg's rate is LoadGen's samples per "
+        "second; ratios compare neighbours in time."
     )
     return part
 
@@ -49,7 +48,7 @@ def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int)
     ):
         for repeat in range(repeats):
             for side, server in (("same environment", same), ("plain", plain)):
-                calls[side].append(len(prompts) / server.ask("all").seconds)
+                calls[side].append(len(prompts) / server.ask("all")[0])
             leg = offline_leg(work / f"leg-{repeat}", options, samples)
             if len(leg.requests) != len(prompts):
                 raise ExecutionError(f"a leg issued {len(leg.requests)} samples, not {len(prompts)}", f"see {work}")
@@ -81,7 +80,7 @@ def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None
     calls: list[float] = []
     with llm_server(work / "llm", Path(plan.model_path), plan.engine_options, plan.environment, prompts) as server:
         for repeat in range(sizes.repeats):
-            calls.append(_p90_ms(server.ask("one").latencies_s))
+            calls.append(_p90_ms(server.ask("one")))
             latency_ns = run_leg(RunDir(work / f"leg-{repeat}"), options, conf).reported.latency_ns
             assert latency_ns is not None
             legs.append(latency_ns.p90 / 1e6)
@@ -91,9 +90,7 @@ def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None
 
 
 def _options(work: Path, name: str, rows: int) -> dict[str, Any]:
-    model = make_llama(work / "model", SHAPES[name])
-    data = write_rows(work / "rows.json", rows, VOCAB_SIZE)
-    return {"vllm": True, "model_path": str(model), "dataset_path": str(data)}
+    return {"vllm": True, **model_and_rows(work, SHAPES[name], rows)}
 
 
 def _prompts(options: dict[str, Any], leg: Finished) -> list[list[int]]:

@@ -12,37 +12,31 @@ from .null_path import highest
 from .report import BenchPart, at_least
 from .sizes import Sizes
 from .tools.legs import Finished, engine_plan, offline_leg, run_leg
-from .tools.models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
+from .tools.models import COMPUTE, TINY, model_and_rows
 from .tools.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
-SIDES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "two copies": {"engine_arg": ["data_parallel_size=2"]},
-}
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """A side after the other: a search for each scenario, with Offline legs before, between and after."""
+    """A search for each scenario, with Offline legs before, between and after."""
     part = BenchPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
-    common = {"vllm": True, **_model(work, TINY, sizes.offline_samples)}
-    for side in sizes.rate_sides:
-        options = {**common, **SIDES[side]}
-        offline = [offline_leg(work / f"{side}-offline-0", options, sizes.offline_samples).rate]
-        peaks: dict[str, float] = {}
-        for number, scenario in enumerate(TARGETS, start=1):
-            place, asked = work / f"{side}-{scenario}", {**options, "scenario": scenario}
-            peaks[scenario] = highest_valid(place, asked, offline[0], sizes.rate_shares, sizes.server_seconds)
-            offline.append(offline_leg(work / f"{side}-offline-{number}", options, sizes.offline_samples).rate)
-        offline_rate = part.add(f"T, {side}: Offline", "samples/s", offline).median
-        for scenario, target in TARGETS.items():
-            part.add(f"T, {side}: {scenario}", "queries/s", [peaks[scenario]])
-            part.add(f"T, {side}: {scenario} ÷ Offline", "", [peaks[scenario] / offline_rate], at_least(target))
+    options = {"vllm": True, **model_and_rows(work, TINY, sizes.offline_samples)}
+    offline = [offline_leg(work / "offline-0", options, sizes.offline_samples).rate]
+    highest_rates: dict[str, float] = {}
+    for number, scenario in enumerate(TARGETS, start=1):
+        highest_rates[scenario] = highest_valid(
+            work / scenario, {**options, "scenario": scenario}, offline[0], sizes.rate_shares, sizes.server_seconds
+        )
+        offline.append(offline_leg(work / f"offline-{number}", options, sizes.offline_samples).rate)
+    offline_rate = part.add("T: Offline", "samples/s", offline).median
+    for scenario, target in TARGETS.items():
+        part.add(f"T: {scenario}", "queries/s", [highest_rates[scenario]])
+        part.add(f"T: {scenario} ÷ Offline", "", [highest_rates[scenario] / offline_rate], at_least(target))
     part.notes.append(
-        f"tried: {_told(sizes.rate_shares)} of the first Offline rate, by halving; VALID by LoadGen's own verdict on "
-        f"legs of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One search each: a leg "
-        "that the machine disturbed counts as it came."
+        f"tried: {_steps(sizes.rate_shares)} of the first Offline rate, by halving; VALID by LoadGen's verdict on legs "
+        f"of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One search each."
     )
     return part
 
@@ -51,19 +45,19 @@ def over_http(work: Path, sizes: Sizes) -> BenchPart:
     """One Offline leg for the range, then a search with `vllm serve` and one with the engine in the leg's process."""
     part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the leg's process")
     samples = sizes.offline_samples // sizes.compute_share
-    common = {**_model(work, COMPUTE, samples), "scenario": "Server"}
+    common = {**model_and_rows(work, COMPUTE, samples), "scenario": "Server"}
     here = {**common, "vllm": True}
     reached = offline_leg(work / "offline", here, samples).rate
     seconds, rates = sizes.server_seconds, {}
     rates["in the leg's process"] = highest_valid(work / "here", here, reached, sizes.http_rate_shares, seconds)
-    with vllm_serve(work / "server", Path(common["model_path"]), engine_plan(work, here)) as server:
-        there = {**common, "engine": "endpoint", "api_server": server.url}
+    with vllm_serve(work / "server", Path(common["model_path"]), engine_plan(work, here)) as url:
+        there = {**common, "engine": "endpoint", "api_server": url}
         rates["over HTTP"] = highest_valid(work / "over-http", there, reached, sizes.http_rate_shares, seconds)
     own, other = (part.add(f"C: {side}", "queries/s", [rate]) for side, rate in rates.items())
     part.add_ratio("C: over HTTP ÷ in the leg's process", other, own, at_least(0.90))
     part.notes.append(
-        f"tried: {_told(sizes.http_rate_shares)} of an Offline rate of {reached:.3g}/s, by halving; VALID by LoadGen's "
-        f"own verdict on legs of {seconds:g} s and {MIN_QUERIES} queries at least"
+        f"tried: {_steps(sizes.http_rate_shares)} of an Offline rate of {reached:.3g}/s, by halving; VALID by "
+        f"LoadGen's verdict on legs of {seconds:g} s and {MIN_QUERIES} queries at least"
     )
     return part
 
@@ -94,11 +88,6 @@ def highest_valid(
     return highest([start + step * number for number in range(round((end - start) / step) + 1)], valid) * offline_rate
 
 
-def _model(work: Path, shape: Shape, rows: int) -> dict[str, str]:
-    model = make_llama(work / "model", shape)
-    return {"model_path": str(model), "dataset_path": str(write_rows(work / "rows.json", rows, VOCAB_SIZE))}
-
-
-def _told(shares: tuple[float, float, float]) -> str:
+def _steps(shares: tuple[float, float, float]) -> str:
     start, end, step = shares
     return f"{start:g} to {end:g} in steps of {step:g}"

@@ -17,14 +17,12 @@ from runs.record.requests_log import RequestTable, read_requests
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .tools.legs import one_query, started_leg
-from .tools.models import TINY, VOCAB_SIZE, make_llama, write_rows
-
-MINUTE_S = 60.0
+from .tools.models import TINY, model_and_rows
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What was seen of one leg until it ended or was cut."""
+class _Observed:
+    """What was observed of one leg until it ended or was cut."""
 
     requests: RequestTable
     peak_memory_bytes: int  # of the leg's own process
@@ -34,31 +32,25 @@ class _Seen:
     def first_answer_s(self) -> float:
         return float(self.requests.complete_ns.min() - self.requests.issue_ns.min()) / 1e9
 
-    def rate(self, begin_s: float, end_s: float) -> float:
-        """Samples answered per second, in a stretch behind the query's issue."""
+    def rate(self, seconds: float | None = None) -> float:
+        """Samples answered per second: in the first seconds after the query's issue, or until the last answer."""
         since_s = (self.requests.complete_ns - self.requests.issue_ns.min()) / 1e9
-        return float(np.count_nonzero((since_s >= begin_s) & (since_s < end_s))) / (end_s - begin_s)
-
-    @property
-    def whole_rate(self) -> float:
-        return len(self.requests) / (float(self.requests.complete_ns.max() - self.requests.issue_ns.min()) / 1e9)
+        seconds = float(since_s.max()) if seconds is None else seconds
+        return float(np.count_nonzero(since_s <= seconds)) / seconds
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
     """Short legs to the end, long ones for as long as the figures need them."""
-    model = make_llama(work / TINY.name, TINY)
-    rows = write_rows(work / "rows.json", sizes.rows, VOCAB_SIZE)
-    options = {"scenario": "Offline", "vllm": True, "model_path": str(model), "dataset_path": str(rows)}
-    return measure_sizes(work, sizes, options)
+    return measure_sizes(work, sizes, {"vllm": True, **model_and_rows(work, TINY, sizes.rows)})
 
 
 def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPart:
     """The part, on an engine chosen by `options`."""
     part = BenchPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
 
-    def leg(name: str, samples: int, seconds: float | None = None) -> _Seen:
+    def leg(name: str, samples: int, seconds: float | None = None) -> _Observed:
         # LoadGen rounds up to whole data sets.
-        fitting = {**options, "total_sample_count": min(samples, sizes.rows)}
+        fitting = {**options, "scenario": "Offline", "total_sample_count": min(samples, sizes.rows)}
         return _leg(work / name, fitting, samples, seconds)
 
     few_count, more_count = sizes.short_legs
@@ -75,28 +67,18 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPar
     memory = part.add("leg's memory", "GB", [whole.peak_memory_bytes / 1e9])
     of_set = part.add(f"leg's memory, {sizes.rows:,} samples", "GB", [once.peak_memory_bytes / 1e9])
     part.add_ratio("leg's memory ÷ that", memory, of_set, at_most(1.2))
-    rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(0.0, sizes.real_seconds)])
-    short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.whole_rate])
+    rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(sizes.real_seconds)])
+    short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.rate()])
     part.add_ratio("rate ÷ that", rate, short, at_least(0.95))
-    begin = part.add(
-        f"rate of the first {sizes.memory_seconds:.0f} s", "samples/s", [whole.rate(0.0, sizes.memory_seconds)]
-    )
-    begin_of_set = part.add(
-        f"rate of those of {sizes.rows:,} samples", "samples/s", [once.rate(0.0, sizes.memory_seconds)]
-    )
-    part.add_ratio("rate ÷ that, same seconds", begin, begin_of_set)
-    for minute in range(int(sizes.real_seconds // MINUTE_S)):
-        minute_rate = whole.rate(minute * MINUTE_S, (minute + 1) * MINUTE_S)
-        part.add(f"rate in minute {minute + 1}", "samples/s", [minute_rate])
     part.notes.append(
         f"the large leg is stopped after {sizes.real_seconds:.0f} s, that of {sizes.rows:,} samples (for its memory) "
         f"after {sizes.memory_seconds:.0f} s. Memory: the highest resident size of the leg's own process, without the "
-        "engine's core. A sample is answered when LoadGen was given its answer."
+        "engine's core."
     )
     return part
 
 
-def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Seen:
+def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Observed:
     """Run a leg, to its end or until so many seconds behind LoadGen's start."""
     run = RunDir(place)
     memory_bytes, lag = 0, None
@@ -113,4 +95,4 @@ def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | No
     last = read_progress(run.progress)
     if last is not None and last.loop_lag is not None:
         lag = LoopLag.model_validate(last.loop_lag)
-    return _Seen(read_requests(run.requests), memory_bytes, lag)
+    return _Observed(read_requests(run.requests), memory_bytes, lag)

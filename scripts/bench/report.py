@@ -1,4 +1,4 @@
-"""What a measurement comes to: figures with all their runs, as JSON and as a table."""
+"""Figures of a measurement with all their runs, as JSON and as a table."""
 
 import os
 import statistics
@@ -11,14 +11,11 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Goal:
+class Target:
     """What a figure should reach."""
 
     limit: float
     at_least: bool  # otherwise: at most
-
-    def met(self, value: float) -> bool:
-        return value >= self.limit if self.at_least else value <= self.limit
 
     def __str__(self) -> str:
         return f"{'≥' if self.at_least else '≤'} {self.limit:,g}"
@@ -31,7 +28,7 @@ class Figure:
     name: str
     unit: str
     runs: tuple[float, ...]
-    target: Goal | None = None
+    target: Target | None = None
 
     @property
     def median(self) -> float:
@@ -39,10 +36,12 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        return None if self.target is None else self.target.met(self.median)
+        if self.target is None:
+            return None
+        return self.median >= self.target.limit if self.target.at_least else self.median <= self.target.limit
 
     def as_json(self) -> dict[str, Any]:
-        target = None if self.target is None else str(self.target)
+        target = self.target and str(self.target)
         return {**asdict(self), "median": self.median, "target": target, "met": self.met}
 
 
@@ -57,12 +56,12 @@ class BenchPart:
     seconds: float = 0.0
     load_average: tuple[float, float] = (0.0, 0.0)  # of one minute, before and after
 
-    def add(self, name: str, unit: str, runs: Sequence[float], target: Goal | None = None) -> Figure:
+    def add(self, name: str, unit: str, runs: Sequence[float], target: Target | None = None) -> Figure:
         figure = Figure(name, unit, tuple(float(run) for run in runs), target)
         self.figures.append(figure)
         return figure
 
-    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Goal | None = None) -> Figure:
+    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Target | None = None) -> Figure:
         """Ours over theirs, run by run: both sides of a pair saw the same machine."""
         return self.add(name, "", [a / b for a, b in zip(ours.runs, theirs.runs, strict=True)], target)
 
@@ -70,16 +69,16 @@ class BenchPart:
         return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}
 
 
-def at_least(limit: float) -> Goal:
-    return Goal(limit, at_least=True)
+def at_least(limit: float) -> Target:
+    return Target(limit, at_least=True)
 
 
-def at_most(limit: float) -> Goal:
-    return Goal(limit, at_least=False)
+def at_most(limit: float) -> Target:
+    return Target(limit, at_least=False)
 
 
 def load_average() -> float:
-    """Processes that wanted a core in the last minute."""
+    """Runnable processes in the last minute."""
     return round(os.getloadavg()[0], 2)
 
 

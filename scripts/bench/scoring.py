@@ -1,6 +1,6 @@
 """(e) Accuracy scoring against the reference procedure, from the same log to equal scores.
 
-As a program, `python -m scripts.bench.scoring SIDE FOLDER`: scores the log in FOLDER, "ours" or "reference".
+As a program, `python -m scripts.bench.scoring ours|reference FOLDER`: scores the log in FOLDER.
 """
 
 import json
@@ -24,24 +24,23 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from .report import BenchPart, at_most
 from .sizes import Sizes
 from .tools.models import TINY, make_llama, make_texts
-from .tools.programs import measure, tell
+from .tools.programs import measure
 
 LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """Make a log, score it in both ways in turns, and compare the scores to the last digit."""
+    """Make a log, score it in both ways, and compare the scores to the last digit."""
     part = BenchPart("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
     _make_log(work, sizes.scored_samples)
     seconds: dict[str, list[float]] = {"reference": [], "ours": []}
-    for _ in range(sizes.scorings):
-        scores = {}
-        for side, runs in seconds.items():
-            measured = measure("scoring", side, work, log=work / f"{side}.log")
-            runs.append(measured["seconds"])
-            scores[side] = measured["scores"]
-        if scores["ours"] != scores["reference"]:
-            raise ExecutionError(f"the scores differ: {scores}", f"see {work}")
+    scores = {}
+    for side, runs in seconds.items():
+        measured = measure("scoring", side, work, log=work / f"{side}.log")
+        runs.append(measured["seconds"])
+        scores[side] = measured["scores"]
+    if scores["ours"] != scores["reference"]:
+        raise ExecutionError(f"the scores differ: {scores}", f"see {work}")
     ours = part.add("ours", "s", seconds["ours"])
     reference = part.add("reference procedure", "s", seconds["reference"])
     part.add_ratio("ours ÷ reference", ours, reference, at_most(0.6))
@@ -56,13 +55,13 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
 def _make_log(folder: Path, count: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = load_tokenizer(str(make_llama(folder / MODEL, TINY)))
-    texts = make_texts(count)
+    predictions, references = make_texts(count)
     entries = [
         {"seq_id": number, "qsl_idx": number, "data": array("i", ids).tobytes().hex().upper(), "token_count": len(ids)}
-        for number, ids in enumerate(tokenizer.encode_batch(texts.predictions))
+        for number, ids in enumerate(tokenizer.encode_batch(predictions))
     ]
     (folder / LOG).write_bytes(orjson.dumps(entries))
-    (folder / REFERENCES).write_bytes(orjson.dumps(texts.references))
+    (folder / REFERENCES).write_bytes(orjson.dumps(references))
 
 
 def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -> Scores:
@@ -90,7 +89,7 @@ def main() -> None:
         scores = score_accuracy_log(ROUGE, read_accuracy_log(folder / LOG), references, tokenizer.batch_decode)
     else:
         scores = score_as_reference(folder / LOG, references, tokenizer)
-    tell({"seconds": time.perf_counter() - started, "scores": scores})
+    print(orjson.dumps({"seconds": time.perf_counter() - started, "scores": scores}).decode(), flush=True)
 
 
 if __name__ == "__main__":

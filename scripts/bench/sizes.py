@@ -17,16 +17,13 @@ class Sizes:
     null_searches: int = 2  # for the rate that is held
     null_seconds: float = 2.0  # of one Server run around a null engine
     null_rates: tuple[float, float] = (5_000.0, 160_000.0)  # lowest and highest queries/s tried
-    null_offline_samples: int = 200_000
     # (c)
     server_seconds: float = 20.0
     rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
-    rate_sides: tuple[str, ...] = ("default", "two copies")
     # (m)
     http_rate_shares: tuple[float, float, float] = (0.7, 0.95, 0.05)
     # (e)
     scored_samples: int = 13_368  # the benchmark's
-    scorings: int = 1  # of each side: the reference procedure takes minutes
     # (i)
     rows: int = 13_368
     real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole data sets
@@ -43,9 +40,7 @@ SMALLEST = Sizes(
     single_stream_queries=64,
     null_seconds=0.2,
     null_rates=(500.0, 1_000.0),
-    null_offline_samples=1_000,
     server_seconds=1.0,
-    rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
     http_rate_shares=(0.3, 0.6, 0.3),
     scored_samples=64,

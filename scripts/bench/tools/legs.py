@@ -1,4 +1,4 @@
-"""Legs through the front door, as a user runs them, and what the bench reads from their files."""
+"""Legs run by `main.py`, and what the bench reads from their files."""
 
 import contextlib
 import subprocess
@@ -44,13 +44,13 @@ class Finished:
 
 
 def offline_leg(place: Path, options: dict[str, Any], samples: int) -> Finished:
-    """An Offline leg of so many samples. The datacenter key's own minimum is 13,368, so it is the other one's."""
+    """An Offline leg of so many samples, with the edge key: the datacenter key has a minimum of 13,368."""
     options = {**options, "scenario": "Offline", "lg_model_name": "llama3_1-8b-edge"}
     return run_leg(RunDir(place), options, one_query(samples))
 
 
 def one_query(samples: int) -> dict[str, object]:
-    """Of so many samples, whatever its rate."""
+    """user.conf of an Offline leg of so many samples, whatever its rate."""
     return {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
 
 
@@ -80,7 +80,7 @@ class StartedLeg:
     log: Path
 
     def looks(self) -> Iterator[None]:
-        """From time to time, until it ends.
+        """Yield every `POLL_S` until the leg ends.
 
         Raises:
             ExecutionError: it takes too long.
@@ -103,14 +103,9 @@ def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
     """Start a leg; one that still runs on leaving is asked to stop and waited for, as by a user's Ctrl-C."""
     arguments = leg_arguments(run, options, conf)
     log = run.root.with_name(run.root.name + ".log")
+    command = [sys.executable, "main.py", *arguments]
     with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "main.py", *arguments],
-            cwd=HARNESS_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+        process = subprocess.Popen(command, cwd=HARNESS_ROOT, stdout=stream, stderr=subprocess.STDOUT)
     try:
         yield StartedLeg(process, log)
     finally:
@@ -134,6 +129,6 @@ def leg_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object])
 
 
 def engine_plan(work: Path, options: dict[str, Any]) -> LegPlan:
-    """What the harness resolves for these options: engine options and environment for one."""
+    """The plan of a leg with these options."""
     values = {**options, "output_log_dir": str(work / "never-run")}
     return prepare(make_config(values), say=lambda _: None).plan

@@ -1,7 +1,7 @@
-"""vLLM's own `LLM.generate`, kept alive beside the legs and stopped (SIGSTOP) while they run.
+"""vLLM's own `LLM.generate`, kept alive while legs run beside it, and stopped (SIGSTOP) meanwhile.
 
-As a program, `python -m scripts.bench.tools.llm_server SPEC.json`: reads commands from its input, one a line, and
-answers each with a line of JSON. `all`: one call for all prompts; `one`: one call a prompt, one after the other.
+As a program, `python -m scripts.bench.tools.llm_server SPEC.json`: reads commands from its input, one per line, and
+answers each with a line of JSON: the seconds of each call. `all` is one call for all prompts, `one` a call per prompt.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,40 +23,31 @@ from runs.errors import ExecutionError
 from runs.files import write_json
 
 SAMPLING = BENCHMARKS["llama3_1-8b"].sampling["performance"]
-ANSWER = b"ANSWER "  # vLLM writes on the same output
-
-
-@dataclass(frozen=True)
-class Call:
-    """What one command came to."""
-
-    seconds: float
-    output_tokens: int
-    latencies_s: list[float]  # of `one`: a prompt each
+ANSWER = b"ANSWER "  # vLLM writes to the same output
 
 
 class LlmServer:
-    """A living `LLM`; its process group is stopped unless it is asked something."""
+    """A living `LLM`; its process group is stopped unless it computes an answer."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
-        self.process = process
-        self._log = log
+        self.process, self._log = process, log
 
-    def ask(self, command: str) -> Call:
-        """`all` or `one`."""
+    def ask(self, command: str) -> list[float]:
+        """Run `all` or `one`; returns the seconds of each call."""
         self.signal(signal.SIGCONT)
         assert self.process.stdin is not None
         self.process.stdin.write(command.encode() + b"\n")
         self.process.stdin.flush()
-        answer = Call(**self.answer())
-        self.signal(signal.SIGSTOP)
-        return answer
+        return self.answer()
 
-    def answer(self) -> Any:
+    def answer(self) -> list[float]:
+        """Wait for the next answer, then stop the process group."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(ANSWER):
-                return orjson.loads(line[len(ANSWER) :])
+                self.signal(signal.SIGSTOP)
+                seconds: list[float] = orjson.loads(line[len(ANSWER) :])
+                return seconds
         raise ExecutionError("LLM.generate's process ended", f"see {self._log}")
 
     def signal(self, number: signal.Signals) -> None:
@@ -66,17 +56,13 @@ class LlmServer:
 
 @contextlib.contextmanager
 def llm_server(
-    folder: Path,
-    model: Path,
-    options: dict[str, Any],
-    environment: dict[str, str],
-    prompts: list[list[int]],
+    folder: Path, model: Path, options: dict[str, Any], environment: dict[str, str], prompts: list[list[int]]
 ) -> Iterator[LlmServer]:
-    """Start an `LLM` and end its whole process group on leaving.
+    """Start an `LLM`, and end its whole process group on leaving.
 
     Args:
         environment: variables on top of this process's.
-        prompts: token ids, in the order in which they are given to the engine.
+        prompts: token ids, in the order in which the engine gets them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
@@ -96,7 +82,6 @@ def llm_server(
     server = LlmServer(process, log)
     try:
         server.answer()
-        server.signal(signal.SIGSTOP)
         yield server
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -105,7 +90,7 @@ def llm_server(
 
 
 def main() -> None:
-    """Start the engine, say so, and serve commands until the input ends."""
+    """Start the engine, report it ready, and serve commands until the input ends."""
     spec = orjson.loads(Path(sys.argv[1]).read_bytes())
     from vllm import LLM, SamplingParams, TokensPrompt
 
@@ -113,28 +98,19 @@ def main() -> None:
     parameters = SamplingParams(**spec["sampling"], detokenize=False)
     prompts = [TokensPrompt(prompt_token_ids=ids) for ids in spec["prompts"]]
 
-    def generate(some: list[Any]) -> tuple[float, int]:
+    def generate(some: list[Any]) -> float:
         started = time.perf_counter()
-        outputs = llm.generate(some, parameters, use_tqdm=False)
-        return time.perf_counter() - started, sum(len(output.outputs[0].token_ids) for output in outputs)
+        llm.generate(some, parameters, use_tqdm=False)
+        return time.perf_counter() - started
 
-    _say({})
-    if prompts:
-        generate(prompts[:4])
+    generate(prompts[:4])
+    _write([])
     for line in sys.stdin:
-        one_by_one = line.strip() == "one"
-        calls = [generate([prompt]) for prompt in prompts] if one_by_one else [generate(prompts)]
-        _say(
-            {
-                "seconds": sum(seconds for seconds, _ in calls),
-                "output_tokens": sum(tokens for _, tokens in calls),
-                "latencies_s": [seconds for seconds, _ in calls] if one_by_one else [],
-            }
-        )
+        _write([generate([prompt]) for prompt in prompts] if line.strip() == "one" else [generate(prompts)])
 
 
-def _say(answer: Any) -> None:
-    sys.stdout.buffer.write(ANSWER + orjson.dumps(answer) + b"\n")
+def _write(seconds: list[float]) -> None:
+    sys.stdout.buffer.write(ANSWER + orjson.dumps(seconds) + b"\n")
     sys.stdout.buffer.flush()
 
 

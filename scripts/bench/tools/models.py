@@ -87,19 +87,10 @@ def make_llama(folder: Path, shape: Shape, texts: Sequence[str] | None = None) -
     return folder
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Summaries to score, row by row."""
+def make_texts(count: int) -> tuple[list[str], list[str]]:
+    """Predictions of about 128 tokens and reference summaries, a pair from one article.
 
-    predictions: list[str]
-    references: list[str]
-
-
-def make_texts(count: int) -> Texts:
-    """Predictions about as long as 128 tokens and reference summaries, from the bundled articles' sentences.
-
-    Both come from one article, so that they have words in common; some words are replaced by invented names, so that
-    the words of all texts are about as many as in the real data set.
+    Some words are replaced by invented names, so that there are about as many different words as in the real data set.
     """
     articles = bundled_articles()
     draw = random.Random(13_368)
@@ -111,7 +102,7 @@ def make_texts(count: int) -> Texts:
         predictions.append(" ".join(_with_names(words[start : start + PREDICTION_WORDS], draw)))
         lines = article.highlights.split("\n")
         references.append("\n".join(" ".join(_with_names(line.split(), draw)) for line in lines))
-    return Texts(predictions, references)
+    return predictions, references
 
 
 def _with_names(words: Sequence[str], draw: random.Random) -> list[str]:
@@ -123,18 +114,14 @@ def _name(draw: random.Random) -> str:
     return "".join(syllables).capitalize()
 
 
-def _length(draw: random.Random) -> int:
-    tokens = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
-    return min(max(tokens, SHORTEST_TOKENS), LONGEST_TOKENS)
-
-
 def write_rows(path: Path, count: int, vocab_size: int) -> Path:
     """Write `count` rows of random prompt ids; the texts beside them are as long as an article, for the file's size."""
     articles = bundled_articles()
     draw = random.Random(count)
     rows = []
     for number in range(count):
-        tokens = _length(draw)
+        drawn = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
+        tokens = min(max(drawn, SHORTEST_TOKENS), LONGEST_TOKENS)
         article = articles[number % len(articles)]
         rows.append(
             {
@@ -146,3 +133,9 @@ def write_rows(path: Path, count: int, vocab_size: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, orjson.dumps(rows))
     return path
+
+
+def model_and_rows(work: Path, shape: Shape, rows: int) -> dict[str, str]:
+    """A model and a data set for it, as options of a leg."""
+    model, data = make_llama(work / "model", shape), write_rows(work / "rows.json", rows, VOCAB_SIZE)
+    return {"model_path": str(model), "dataset_path": str(data)}

@@ -1,4 +1,4 @@
-"""Programs that the bench starts: its own, which tell what they measured, and `vllm serve` beside the legs."""
+"""Programs that the bench starts: its own, which print what they measured, and `vllm serve` beside the legs."""
 
 import contextlib
 import json
@@ -8,75 +8,47 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 
-from runs.environment import HARNESS_ROOT, processor_s
+from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.record.manifest import LegPlan
 
 _OWN = Path(sys.executable).with_name("vllm")
 VLLM = str(_OWN) if _OWN.exists() else "vllm"  # the program of this environment
 START_TIMEOUT_S = 300.0
-# What the program has under another name, or not at all; the harness gives its own engine these for its own sake.
+# Engine options of the harness that the program has under another name, or not at all.
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
-# What an engine in a leg's process does not do either: it makes no text of answers, and writes no line a request.
+# An engine in a leg's process makes no text of answers either, and writes no line per request.
 _AS_IN_A_LEG = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
 
 def measure(module: str, *arguments: object, log: Path) -> Any:
-    """Run `python -m scripts.bench.MODULE ARGUMENTS…` and return the JSON of its last line.
+    """Run `python -m scripts.bench.MODULE ARGUMENTS…` and return the JSON of its last line, if it printed any.
 
     Args:
-        module: name within this package.
-        log: file for everything the program says besides.
+        log: file for the rest of its output.
 
     Raises:
         ExecutionError: the program failed.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", f"scripts.bench.{module}", *map(str, arguments)],
-            cwd=HARNESS_ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stream,
-            check=False,
-        )
+        command = [sys.executable, "-m", f"scripts.bench.{module}", *map(str, arguments)]
+        done = subprocess.run(command, cwd=HARNESS_ROOT, stdout=subprocess.PIPE, stderr=stream, check=False)
         stream.write(done.stdout)
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or not lines:
+    if done.returncode != 0:
         raise ExecutionError(f"scripts.bench.{module} ended with code {done.returncode}", f"see {log}")
-    return orjson.loads(lines[-1])
-
-
-def tell(measured: Any) -> None:
-    """What a program ends with: its measurement, on a line of its own."""
-    print(orjson.dumps(measured).decode(), flush=True)
-
-
-@dataclass(frozen=True)
-class RunningServer:
-    """A `vllm serve` that answers."""
-
-    url: str
-    front_end: psutil.Process
-
-    def cpu_s(self) -> dict[str, float]:
-        """Processor time so far, of its front end and of the engine's core."""
-        core = self.front_end.children(recursive=True)
-        parts = {"front end of vllm serve": [self.front_end], "its engine core": core}
-        return {name: processor_s(processes) for name, processes in parts.items()}
+    return orjson.loads(done.stdout.splitlines()[-1]) if done.stdout else None
 
 
 @contextlib.contextmanager
-def vllm_serve(folder: Path, model: Path, plan: LegPlan, *options: str) -> Iterator[RunningServer]:
-    """Start `vllm serve` with the options of an engine in a leg's process; its process group ends on leaving.
+def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[str]:
+    """Start `vllm serve` with the options of an engine in a leg's process, and yield its URL; its process group ends on
+    leaving.
 
     Raises:
         ExecutionError: it did not come up.
@@ -84,14 +56,12 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan, *options: str) -> Itera
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*_AS_IN_A_LEG]
-    command = [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *options]
+    flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)]
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            command,
-            cwd=HARNESS_ROOT,
+            [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *_AS_IN_A_LEG],
             env={**os.environ, **plan.environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,
@@ -104,7 +74,7 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan, *options: str) -> Itera
             if process.poll() is not None or time.monotonic() > end:
                 raise ExecutionError("vllm serve did not come up", f"see {log}")
             time.sleep(0.2)
-        yield RunningServer(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
+        yield f"http://127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)
