@@ -1,7 +1,7 @@
 """The accelerators that this process may use, with the facts that each vendor's own tool or library gives.
 
 A device is known by its device node; its facts are known by the tool. A tool that is absent or fails is named in the
-row of each device that is left without facts (`untold`), and is never taken for an absent device. What vLLM makes of
+row of each device that is left without facts (`problem`), and is never taken for an absent device. What vLLM makes of
 the devices is another question (sut/vllm/machine.py).
 """
 
@@ -46,15 +46,15 @@ class Vendor:
 def accelerators(root: Path = Path("/")) -> list[Row]:
     """A row for each accelerator of this process: `vendor`, FACTS, `visible_by` where a variable chose it.
 
-    Where no source gives a device's facts they are None, and `untold` says why.
+    Where no source gives a device's facts they are None, and `problem` says why.
     """
     return [row for vendor in VENDORS for row in _devices(vendor, root)]
 
 
 def described(row: Row) -> str:
     """One accelerator in words."""
-    if row.get("untold"):
-        return f"{row['vendor']} device {row['index']}, without facts: {row['untold']}"
+    if row.get("problem"):
+        return f"{row['vendor']} device {row['index']}, without facts: {row['problem']}"
     units = {"memory.total": "{} MiB", "driver_version": "driver {}", "clocks.max.sm": "{} MHz", "power.limit": "{} W"}
     return ", ".join([str(row["name"]), *(unit.format(row[name]) for name, unit in units.items() if row.get(name))])
 
@@ -68,9 +68,9 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
         except ProbeError as error:
             problems.append(str(error))
     else:
-        untold = "; ".join(problems) or "this vendor's devices have no tool that is asked"
+        problem = "; ".join(problems) or "this vendor's devices have no tool that is asked"
         rows = [
-            {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "untold": untold}
+            {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "problem": problem}
             for index in range(vendor.nodes(root))
         ]
     for group in vendor.visible:
@@ -94,8 +94,8 @@ def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
     ]
     for part in ids:
         if rows and not any(str(row["uuid"] or "").startswith(part) for row in rows):  # a part of a device (MIG)
-            untold = f"no source lists {part}, which {variable} names"
-            chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "untold": untold})
+            problem = f"no source lists {part}, which {variable} names"
+            chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
     return chosen
 
 

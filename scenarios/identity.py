@@ -2,7 +2,7 @@
 
 from qsl.model_files import file_hashes
 from runs.errors import InputError
-from runs.record.fingerprint import RESUMED, Facts, differences, planned_fingerprint, sentences
+from runs.record.fingerprint import RESUMED, Facts, describe, differences, planned_fingerprint
 from scenarios.leg.plan import PreparedLeg
 
 
@@ -13,7 +13,7 @@ def identity_of_plan(leg: PreparedLeg, machine: Facts, model_sha256: dict[str, s
 
 def changes(then: Facts, now: Facts) -> list[str]:
     """What a finished leg was made with and is not so now: `host.cpu: A then, B now`."""
-    return sentences(differences(then, now, RESUMED), "then", "now")
+    return describe(differences(then, now, RESUMED), "then", "now")
 
 
 def model_hashes(leg: PreparedLeg) -> dict[str, str]:

@@ -17,9 +17,8 @@ from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import FinishedLeg
+from runs.record.leg import FinishedLeg, unfinished
 from runs.record.manifest import read_manifest
-from runs.record.unfinished import unfinished
 
 AUDITS: dict[str, AuditTest] = {
     test.name: test

@@ -22,8 +22,8 @@ from compliance.endpoints.load import Load, audit_leg, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import AUDIT, CACHED, REFERENCE, VERDICT, EndpointsRun
+from runs.fields import Amount, Count, strictly
 from runs.reading import read_as, read_record
-from runs.record.fields import Amount, Count, strictly
 
 TEXT = "verify_OUTPUT_CACHING_TEST.txt"
 _FIX = "take the unchanged file of the client's audit"

@@ -25,7 +25,7 @@ from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.result import result_of
 from runs.reading import MIB, json_value, read_whole
-from runs.record.fingerprint import LOSSY, differences, fingerprint, leg_fingerprint, sentences, shown
+from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, leg_fingerprint, value_text
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
@@ -207,7 +207,7 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
         found = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
-        failures += sentences(found, "in the performance leg", "in the accuracy leg")  # accuracy of another system
+        failures += describe(found, "in the performance leg", "in the accuracy leg")  # accuracy of another system
     scores, target = part.details.get("scores"), part.details.get("target")
     return QualityEvidence(
         not failures,
@@ -371,7 +371,7 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     different = differences(told, {name: by_files.get(name) for name in told})
     if evidence.broken is None:
         texts = (
-            f"{name} is {shown(one, 80)} in the row, {shown(other, 80)} by the files of its run"
+            f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
             for name, (one, other) in different.items()
         )
         evidence = replace(evidence, broken=next(texts, None))

@@ -17,11 +17,10 @@ from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
 from runs.numbers.timeline import Timeline, timeline
-from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, leg_fingerprint, shown
+from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, leg_fingerprint, value_text
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.leg import ACCURACY, FinishedLeg, unfinished
 from runs.record.manifest import read_manifest
-from runs.record.unfinished import unfinished
 from runs.wording import shortened_list
 
 Read = TypeVar("Read")
@@ -205,7 +204,9 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
 
 def in_words(found: Differences) -> str:
     """Differences as a text."""
-    return shortened_list([f"{key} {shown(one, 40)} / {shown(other, 40)}" for key, (one, other) in found.items()], 4)
+    return shortened_list(
+        [f"{key} {value_text(one, 40)} / {value_text(other, 40)}" for key, (one, other) in found.items()], 4
+    )
 
 
 def unlike(rule: str, said: str, found: Differences, *roots: Path) -> Iterator[Finding]:

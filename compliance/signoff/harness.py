@@ -29,7 +29,7 @@ from runs.record.fingerprint import AUDITED, BOTH_MODES, BUNDLE_BENCHMARK, diffe
 from runs.record.layout import ResultDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
-from runs.record.servers import reuse_unseen
+from runs.record.servers import reuse_unobserved
 
 # The median time per output token, and in SingleStream the time to first token, against the accuracy leg's at the same
 # load. Honest pairs lie within 2 % with an engine that only waits; a busy machine slows one of them down.
@@ -151,7 +151,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     if record.is_file():
         yield from _audited(evidence, folder, record)
         return
-    if evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unseen(evidence.manifest):
+    if evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unobserved(evidence.manifest):
         text = "no audit of output caching, and the server does not count what it takes from a cache"
         yield fail("H-5/caching_audit_absent", text, record)
         return

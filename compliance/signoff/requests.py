@@ -20,7 +20,7 @@ from runs.loadgen.counts import defaults
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.user_conf import mismatches, read_conf
-from runs.record.fingerprint import shown
+from runs.record.fingerprint import value_text
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
@@ -303,8 +303,8 @@ def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     for record in manifest.replicas:
         expected = {file: hashes.get(file) for file in record.weights_sha256}
         if record.weights_sha256 != expected:
-            text = f"weights of replica {record.replica} ({record.host}): {shown(record.weights_sha256, 80)}"
-            text += f", of the leg {shown(expected, 80)}"
+            text = f"weights of replica {record.replica} ({record.host}): {value_text(record.weights_sha256, 80)}"
+            text += f", of the leg {value_text(expected, 80)}"
             yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record.replica)
 
 

@@ -32,13 +32,13 @@ from runs.record.fingerprint import (
     TREE,
     Facts,
     Scope,
+    describe,
     differences,
     fingerprint,
-    sentences,
 )
 from runs.record.layout import audit_record
 from runs.record.leg import ACCURACY
-from runs.record.servers import all_elsewhere, reuse_unseen
+from runs.record.servers import all_servers_remote, reuse_unobserved
 from runs.rounds import round_of
 
 
@@ -85,7 +85,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
         reasons = [(rule, said, f"{find_rule(rule).fix}; {fix}") for rule, said in _failures(verdict, failed)]
         judged.shown = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
         judged.unofficial = [*dict.fromkeys([*judged.shown, *_unofficial(verdict, failed)])]
-        if request.division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
+        if request.division == "network" and not all(map(all_servers_remote, candidate.manifests().values())):
             judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
         for in_open, rules in _RULES:
             if in_open or request.division != "open":
@@ -188,7 +188,7 @@ def _mixed(judged: Judged, request: SubmitRequest) -> Reasons:
     facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
-        for reason in sentences(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
+        for reason in describe(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
             yield "submit/one-configuration", reason, "run the legs again in one configuration"
 
 
@@ -257,7 +257,7 @@ def _several_systems(candidates: list[Candidate], division: Division) -> Iterato
             groups.append((("submit/one-model", benchmark, precision), PRECISION, fix))
         for group, scope, fix in groups:
             name, theirs = first.setdefault(group, (candidate.name, facts))
-            for reason in sentences(differences(theirs, facts, scope), f"in {name}", f"in {candidate.name}"):
+            for reason in describe(differences(theirs, facts, scope), f"in {name}", f"in {candidate.name}"):
                 yield refusal(group[0], candidate.name, reason, fix)
 
 
@@ -270,7 +270,7 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
         unseen = (
             name
             for name, one in records
-            if reuse_unseen(one) and all(differences(fingerprint(one), other, SERVERS) for other in audited)
+            if reuse_unobserved(one) and all(differences(fingerprint(one), other, SERVERS) for other in audited)
         )
         if name := next(unseen, None):
             said = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"

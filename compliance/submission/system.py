@@ -27,7 +27,7 @@ from runs.accelerators import accelerators
 from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import Manifest
-from runs.record.servers import elsewhere
+from runs.record.servers import any_server_remote
 from runs.wording import counted
 
 # Where a value comes from, the strongest last.
@@ -225,7 +225,7 @@ def describe(
         InputError: fields are missing: all of them, each with an example.
     """
     first = next(iter(manifests))
-    detected = look() if is_the_machine(first) and not elsewhere(first) else {}
+    detected = look() if is_the_machine(first) and not any_server_remote(first) else {}
     # Where values come from; of a field that several have, the last counts.
     sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
         ("assumed", _assumed(first)),
@@ -260,7 +260,7 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
     found = {field.name: "" for field in FIELDS if field.may_be_empty}
     if len(manifest.plan.nodes) < 2:
         found |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
-    if elsewhere(manifest):
+    if any_server_remote(manifest):
         return found  # the manifest describes LoadGen's machine
     if not manifest.observed.accelerators:
         found |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
@@ -272,7 +272,7 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
     """What of a finished description the submitter has to say: all that the legs do not record."""
     recorded = {*GIVEN, *(name for name, value in _told(manifest, system_is_known=True).items() if value)}
-    if not manifest.observed.accelerators and not elsewhere(manifest):
+    if not manifest.observed.accelerators and not any_server_remote(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
     fields = {name: str(values[name]) for name in (*NAMES, *NETWORK_NAMES) if name in values and name not in recorded}
     if "sw_notes" in fields:
@@ -282,7 +282,7 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
 
 def _told(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     """By the record, which describes LoadGen's machine: nothing of a host that servers elsewhere have."""
-    found = {} if elsewhere(manifest) else _recorded(manifest, system_is_known)
+    found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
     return found | _served(manifest)
 
 

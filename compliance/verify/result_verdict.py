@@ -175,7 +175,7 @@ def _one_system(result: ResultLegs) -> list[Finding]:
     one, other = (leg_fingerprint(leg) for leg in (performance, accuracy))
     for name, scope in (PAIR if recorded else LOGGED).items():
         same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
-        said = f"{scope.shown(one)} in the performance leg, {scope.shown(other)} in the accuracy leg"
+        said = f"{scope.text(one)} in the performance leg, {scope.text(other)} in the accuracy leg"
         findings.append(applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name))
     return findings
 

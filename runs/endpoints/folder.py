@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from runs.endpoints.events import Events, read_events
 from runs.errors import InputError, names_its_file
+from runs.fields import Count, strictly
 from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
-from runs.record.fields import Count, strictly
 from runs.wording import printable
 from runs.yaml_file import read_yaml
 

@@ -30,10 +30,10 @@ from rfc3161_client import (
 
 from runs.environment import git
 from runs.errors import ExecutionError, InputError, SetupError
+from runs.fields import Sha256
 from runs.files import write_atomic
 from runs.reading import first_problem, read_whole
 from runs.record.attestation import Attestation, KeyId
-from runs.record.fields import Sha256
 from runs.record.layout import RunDir
 from runs.wording import printable
 

@@ -28,9 +28,9 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from runs.errors import InputError, SetupError
+from runs.fields import Sha256
 from runs.files import sha256_of, write_json
 from runs.reading import MAX_WEIGHTS_BYTES, files_below, first_problem, json_object, read_whole
-from runs.record.fields import Sha256
 from runs.record.layout import RunDir
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -169,9 +169,9 @@ class Scope(NamedTuple):
         asked = {key: value for key, value in facts.items() if not self.only or _in(self.only, key)}
         return {key: value for key, value in asked.items() if not _in(self.ignoring, key)}
 
-    def shown(self, facts: Mapping[str, Any]) -> str:
+    def text(self, facts: Mapping[str, Any]) -> str:
         """Their values, for people."""
-        return ", ".join(shown(value, 160) for value in self.of(facts).values()) or shown(None, 160)
+        return ", ".join(value_text(value, 160) for value in self.of(facts).values()) or value_text(None, 160)
 
 
 def _keys(text: str) -> tuple[str, ...]:
@@ -305,12 +305,14 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope =
     }
 
 
-def sentences(found: Differences, here: str, there: str) -> list[str]:
+def describe(found: Differences, here: str, there: str) -> list[str]:
     """Each difference: `host.cpu: A then, B now`, where `here` is then and `there` is now."""
-    return [f"{key}: {shown(one, 160)} {here}, {shown(other, 160)} {there}" for key, (one, other) in found.items()]
+    return [
+        f"{key}: {value_text(one, 160)} {here}, {value_text(other, 160)} {there}" for key, (one, other) in found.items()
+    ]
 
 
-def shown(value: Any, most: int) -> str:
-    """A value for people: what is not there, and what is too long."""
+def value_text(value: Any, limit: int) -> str:
+    """A value for people, cut to a number of characters."""
     text = "not set" if value is None else str(value)
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,16 +1,20 @@
-"""One finished leg: its files, each parsed once, when it is asked for, and what it was: scenario, benchmark, round.
+"""One finished leg: its files, each parsed once and on demand, and its scenario, benchmark and round.
 
-Whoever judges a leg takes one of these, so that a command that judges it several times reads it once. What follows from
-LoadGen's logs is a property here and nothing else: a leg whose evidence is another client's would be a subclass that
-answers `scenario`, `benchmark`, `mode`, `manifest` and `requests` from that client's files.
+Rules take a `FinishedLeg`, so a command that applies several rules reads each file once.
 """
 
+import os
+import platform
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import psutil
+
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark
+from runs.environment import age_s
 from runs.errors import ExecutionError, InputError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
@@ -21,10 +25,11 @@ from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
-from runs.record.unfinished import unfinished
 from runs.rounds import Round, Seeds, round_of
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
+# A leg's processes start before its record's start time, or at most this much later; younger ones reuse the number.
+_REUSED_AFTER_NS = 60 * 10**9
 
 
 @dataclass(eq=False)
@@ -36,10 +41,9 @@ class FinishedLeg:
     """
 
     run: RunDir  # where it lies
-    asked: Scenario | None = None  # the scenario that it is judged as; None: what its record or its log tells
-    given: Benchmark | None = None  # the benchmark that it is judged as; None: the same
-    # only LoadGen's files are the leg's: what lies beside them is somebody's word, and is not read
-    foreign: bool = False
+    scenario_override: Scenario | None = None  # judge it as this scenario; None: as its record or its log has it
+    benchmark_override: Benchmark | None = None  # the same of the benchmark
+    foreign: bool = False  # read LoadGen's files alone
 
     @cached_property
     def detail(self) -> DetailLog:
@@ -96,11 +100,11 @@ class FinishedLeg:
     @cached_property
     def scenario(self) -> Scenario:
         """Interactive, where LoadGen ran Server with tighter limits."""
-        return _scenario(self.detail, self.manifest, self.asked)
+        return _scenario(self.detail, self.manifest, self.scenario_override)
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        return self.given or _benchmark(self.detail, self.manifest, self.scenario)
+        return self.benchmark_override or _benchmark(self.detail, self.manifest, self.scenario)
 
     @cached_property
     def round(self) -> Round | None:
@@ -110,18 +114,18 @@ class FinishedLeg:
 
 
 def _is_there(path: Path) -> bool:
-    """Also a link that leads nowhere: whoever reads it says so."""
+    """Also a broken link, which its reader reports."""
     return path.exists() or path.is_symlink()
 
 
-def finished_leg(run: RunDir, asked: Scenario | None = None) -> FinishedLeg:
-    """The leg in a directory, if it can be judged at all.
+def finished_leg(run: RunDir, scenario_override: Scenario | None = None) -> FinishedLeg:
+    """The leg in a directory, if it can be judged.
 
     Raises:
         ExecutionError: it did not finish, or a log of LoadGen's is missing.
         InputError: its manifest or detail log is damaged, or of a mode or scenario that nothing here judges.
     """
-    leg = FinishedLeg(run, asked)
+    leg = FinishedLeg(run, scenario_override)
     if leg.manifest is not None and leg.manifest.status != "finished":
         raise ExecutionError(f"{run.root}: {unfinished(leg.manifest)}", "run the leg again")
     for path in (run.detail, run.summary):
@@ -142,15 +146,15 @@ def log_hashes(run: RunDir) -> dict[str, str]:
     return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
 
 
-def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | None) -> Scenario:
+def _scenario(detail: DetailLog, manifest: Manifest | None, scenario_override: Scenario | None) -> Scenario:
     known: dict[str, Scenario] = {"Offline": "Offline", "Server": "Server", "SingleStream": "SingleStream"}
     if detail.scenario not in known:
         raise InputError(
             f"{detail.path}: the scenario was {detail.scenario[:40]!r}",
             f"this benchmark has {', '.join(known)} (and Interactive, which LoadGen calls Server)",
         )
-    if asked is not None and LOADGEN_SCENARIO[asked] == detail.scenario:
-        return asked
+    if scenario_override is not None and LOADGEN_SCENARIO[scenario_override] == detail.scenario:
+        return scenario_override
     if manifest is not None and manifest.plan.loadgen_scenario == detail.scenario:
         return manifest.plan.scenario
     if detail.scenario == "Server":
@@ -182,3 +186,49 @@ def _has_limits_of(detail: DetailLog, benchmark: Benchmark) -> bool:
     limits = benchmark.limits
     in_force = [detail.get(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
     return limits is not None and in_force == [limits.ttft_ms * 1_000_000, limits.tpot_ms * 1_000_000]
+
+
+# Legs that did not finish ------------------------------------------------------------------------------------------
+
+
+def unfinished(manifest: Manifest) -> str:
+    """Why a leg whose status is not `finished` did not finish, as a sentence without a full stop.
+
+    A record that says `running` does not prove that the leg runs: the process that closes it may have been killed, or
+    the disk was full.
+    """
+    text = f"the leg did not finish, its record says {manifest.status}"
+    if manifest.status not in ("planned", "running"):
+        return text + (f" ({manifest.error['message']})" if manifest.error and "message" in manifest.error else "")
+    if not on_this_machine(manifest):
+        return f"{text} (on another machine)"
+    if (pid := living_process(manifest)) is not None:
+        return f"the leg has not finished, it still runs (process {pid})"
+    return (
+        f"the leg never ended: its record says {manifest.status}, but its process "
+        f"{manifest.pid or manifest.parent_pid} is gone (killed, or the disk was full)"
+    )
+
+
+def on_this_machine(manifest: Manifest) -> bool:
+    """Whether the leg's processes are, or were, this machine's."""
+    return bool(manifest.observed.host.hostname == platform.node())
+
+
+def living_process(manifest: Manifest) -> int | None:
+    """A process of this machine that runs the leg: its own, or the one that started it; None when both are gone."""
+    processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
+    return next((pid for pid in processes if _lives(pid, manifest)), None)
+
+
+def _lives(pid: int, manifest: Manifest) -> bool:
+    if pid == os.getpid():  # the reader of a record runs no leg
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        age = age_s(process)
+        return age is None or time.time_ns() - age * 1e9 <= manifest.start_time_ns + _REUSED_AFTER_NS
+    except psutil.Error:
+        return False

@@ -28,10 +28,7 @@ from pydantic import (
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
-from runs.files import write_json
-from runs.reading import first_problem, read_object
-from runs.record.engine_records import EngineRecord, engine_record
-from runs.record.fields import (
+from runs.fields import (
     Amount,
     AtLeastOne,
     Count,
@@ -44,6 +41,9 @@ from runs.record.fields import (
     Versions,
     strictly,
 )
+from runs.files import write_json
+from runs.reading import first_problem, read_object
+from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4

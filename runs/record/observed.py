@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from runs.accelerators import FACTS
-from runs.record.fields import Amount, AtLeastOne, Count, Part, Sha256, Text, Versions, strictly
+from runs.fields import Amount, AtLeastOne, Count, Part, Sha256, Text, Versions, strictly
 
 # Of the cores that a leg may use: a tenth of the machine is more than an idle system needs for itself.
 FOREIGN_SHARE = 0.10
@@ -21,7 +21,7 @@ OF_A_LIMIT = 0.05  # a client that was later than this share of a limit is flagg
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
-    wrong = {"vendor", *FACTS} ^ (row.keys() - {"visible_by", "untold", "host"})
+    wrong = {"vendor", *FACTS} ^ (row.keys() - {"visible_by", "problem", "host"})
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))}: absent, or no fact of an accelerator")
     return row

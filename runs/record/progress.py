@@ -8,9 +8,9 @@ import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from runs.errors import InputError
+from runs.fields import Amount, Count, Nanoseconds, Pid
 from runs.files import write_json
 from runs.reading import read_object
-from runs.record.fields import Amount, Count, Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
 

@@ -65,7 +65,7 @@ def read_declaration(path: Path) -> ServerDeclaration:
         raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error
 
 
-def reuse_unseen(manifest: Manifest) -> bool:
+def reuse_unobserved(manifest: Manifest) -> bool:
     """Whether a server answered that did not count the prompt tokens that it took from a cache, or something before it
     that the server's own count of tokens made knows nothing of."""
     return any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
@@ -76,12 +76,12 @@ def _made_elsewhere(client: ServerClient) -> bool:
     return made is not None and made < COUNTED_SHARE * client.tokens_that_came
 
 
-def elsewhere(manifest: Manifest) -> bool:
+def any_server_remote(manifest: Manifest) -> bool:
     """Whether a server answered from another machine than LoadGen's, which is the one that the manifest describes."""
     return any(not client.on_this_machine for client in manifest.observed.clients)
 
 
-def all_elsewhere(manifest: Manifest) -> bool:
+def all_servers_remote(manifest: Manifest) -> bool:
     """Whether every server was on another machine; an absent record is none of that."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)

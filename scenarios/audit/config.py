@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from compliance.audits.audit_registry import AUDITS
 from runs.errors import InputError
-from runs.option_field import option_field
+from runs.fields import option_field
 from runs.yaml_file import place_of
 from scenarios.leg.config import RunConfig, merged, split_config
 

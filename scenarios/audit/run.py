@@ -19,8 +19,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Setu
 from runs.files import write_atomic
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import FinishedLeg
-from runs.record.unfinished import unfinished
+from runs.record.leg import FinishedLeg, unfinished
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say

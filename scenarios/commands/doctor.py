@@ -115,7 +115,7 @@ def _machine(_: ToExamine) -> Iterator[Row]:
     yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
     for row in found:
         chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
-        yield "accelerator", "note" if row.get("untold") else "pass", described(row) + chosen
+        yield "accelerator", "note" if row.get("problem") else "pass", described(row) + chosen
     if not found:
         yield "accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only"
     if loadgen["extension"]:

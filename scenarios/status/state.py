@@ -13,9 +13,9 @@ from runs.errors import ExitCode, HarnessError
 from runs.numbers.result import Result, read_result
 from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir, RunDir
+from runs.record.leg import living_process, on_this_machine
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.progress import Progress, read_progress
-from runs.record.unfinished import living_process, on_this_machine
 from runs.wording import counted
 from scenarios.leg.supervisor import SILENCE_RUNNING_S, SILENCE_STARTING_S
 from scenarios.status.find import FoundDir, Kind, holder_of

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
+from runs.fields import option_field
 from runs.loadgen.user_conf import HIGHEST_QPS
-from runs.option_field import option_field
 from scenarios.leg.config import EMBEDDED_CONF, LOWEST_QPS, RunConfig, make_config, merged, split_config
 from scenarios.tune.journal import TuneDir
 from scenarios.tune.option_space import Space, make_space

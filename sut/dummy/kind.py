@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
-from runs.option_field import option_field
+from runs.fields import option_field
 from runs.record.manifest import LegPlan
 from sut.dummy.engine import SHORTEST_OUTPUT, DummyEngine, Fault
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts

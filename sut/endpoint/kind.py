@@ -13,8 +13,8 @@ from pydantic import BaseModel, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
+from runs.fields import option_field
 from runs.loadgen.detail_log import NETWORK_SUT
-from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.servers import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses

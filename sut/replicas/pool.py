@@ -11,7 +11,7 @@ import msgspec
 
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
-from runs.record.fingerprint import Facts, differences, sentences
+from runs.record.fingerprint import Facts, describe, differences
 from runs.record.manifest import LegPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.engines import engine_kind
@@ -232,7 +232,7 @@ class ReplicaPool(Engine):
         first = ready[0]
         for handle, other in zip(self.handles, ready, strict=True):
             places = f"in {self.handles[0].where}", f"in {handle.where}"
-            if found := sentences(differences(_identity(first), _identity(other)), *places):
+            if found := describe(differences(_identity(first), _identity(other)), *places):
                 raise SetupError(
                     f"the replicas differ: {found[0]}", "give all replicas the same model, versions and options"
                 )

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
-from runs.option_field import option_field
+from runs.fields import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
 from sut.engine import Engine

@@ -117,7 +117,7 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(row["visible_by"] == f"CUDA_VISIBLE_DEVICES={text}" for row in rows)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
     (part,) = accelerators(root)
-    assert part["untold"] == "no source lists MIG-1234, which CUDA_VISIBLE_DEVICES names"
+    assert part["problem"] == "no source lists MIG-1234, which CUDA_VISIBLE_DEVICES names"
 
 
 def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
@@ -129,7 +129,7 @@ def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
     sys.modules.pop("pynvml")
     add_node(root, "nvidia0")
     (row,) = accelerators(root)
-    assert row["untold"] == "nvidia-smi is not installed; pynvml failed: no driver"
+    assert row["problem"] == "nvidia-smi is not installed; pynvml failed: no driver"
 
 
 def test_amd_by_its_library(root: Path) -> None:
@@ -196,7 +196,7 @@ def test_an_absent_tool_is_no_absent_device(
         add_node(root, node, maker)
     rows = accelerators(root)
     assert [(row["vendor"], row["index"]) for row in rows] == [(vendor, str(at)) for at in range(count)]
-    assert all(words in row["untold"] and row["name"] is None for row in rows)
+    assert all(words in row["problem"] and row["name"] is None for row in rows)
     assert words in described(rows[0])
 
 
@@ -205,7 +205,7 @@ def test_a_tool_that_fails_is_no_absent_device(root: Path) -> None:
     assert accelerators(root) == []  # a driver's tool is left over, but there is no device
     add_node(root, "nvidia0")
     (row,) = accelerators(root)
-    assert row["untold"].startswith("nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch")
+    assert row["problem"].startswith("nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch")
 
 
 def test_graphics_of_a_processor_are_no_accelerator(root: Path) -> None:

@@ -17,7 +17,7 @@ def test_tokens_per_sample_are_those_of_the_accuracy_target(
     tokens: float, broken: bool, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     run = RunDir(FrozenLegs(tmp_path_factory).copy(tmp_path / "leg", "off-1"))
-    leg = FinishedLeg(run, given=BENCHMARKS["llama2-70b"])
+    leg = FinishedLeg(run, benchmark_override=BENCHMARKS["llama2-70b"])
     numbers = reported_numbers(leg.detail)
     assert numbers.samples_per_second is not None
     said = numbers.model_copy(update={"tokens_per_second": tokens * numbers.samples_per_second})

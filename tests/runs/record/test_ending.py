@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from runs.record.leg import unfinished
 from runs.record.manifest import Manifest
-from runs.record.unfinished import unfinished
 from tests.support.records import record as a_record
 
 

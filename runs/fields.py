@@ -1,6 +1,6 @@
-"""Types of fields in the files that a leg leaves behind: of one type, finite, within bounds."""
+"""Types of fields in files and options, checked by pydantic."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -18,7 +18,7 @@ OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 
 
 def strictly(extra: Literal["forbid", "allow"] = "forbid", *, frozen: bool = True) -> ConfigDict:
-    """How parts of a record are read: no other types, no NaN, and no field that is not named unless `extra` allows."""
+    """Strict types and no NaN; unknown fields are refused unless `extra` allows them."""
     return ConfigDict(extra=extra, frozen=frozen, strict=True, allow_inf_nan=False, protected_namespaces=())
 
 
@@ -26,3 +26,12 @@ class Part(BaseModel):
     """A part of a record; every field must be in the file."""
 
     model_config = strictly()
+
+
+def option_field(default: Any, help: str, group: str, metavar: str | None = None, **limits: Any) -> Any:
+    """A field that is an option of the command line, a key of a YAML file and an entry of the manifest.
+
+    Args:
+        limits: as pydantic's Field takes them (ge, gt, …).
+    """
+    return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""}, **limits)
