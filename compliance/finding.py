@@ -1,8 +1,8 @@
-"""Rules, and what they found: the one form in which everything that is judged here is said.
+"""Rules, findings, and the verdicts that findings add up to; used by everything that judges.
 
 A rule is declared once, at the function that decides it: id, severity, source, summary, fix. Commands, divisions and
-rounds choose among rules by id and kind; they never give one another name. Programs look at `rule`, `severity` and
-`numbers`; the texts are for people, and nothing depends on their wording.
+rounds choose among rules by id and kind; they never rename one. Programs look at `rule`, `severity` and `numbers`; the
+texts are for people, and nothing depends on their wording.
 
 Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or here (runs/).
 """
@@ -10,21 +10,23 @@ Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or her
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import orjson
 
-from runs.errors import HarnessError
+from runs.errors import ExitCode, HarnessError
 
-# contradiction: files that cannot all be true. result: without it there is no result at all, official or not.
-# official: asked of a result that claims to be official. plausible: what no honest system does, asked of any result.
-# tree: asked of a submission tree. submit: asked before one is built. gate: asked of a declared technique.
-# signoff: asked by the independent sign-off. audit: asked of an audit's legs. machine: what a leg needs to start.
+if TYPE_CHECKING:  # reading legs is no part of what a command needs to declare rules
+    from runs.record.leg import FinishedLeg
+
+# What a rule is about. contradiction: files that cannot all be true. result: every result, official or not. official: a
+# result that claims to be official. plausible: what no honest system does, in any result. tree: a submission tree.
+# submit: before a tree is built. gate: a declared technique. signoff: the independent sign-off. audit: an audit's legs.
+# machine: what a leg needs to start.
 Kind = Literal[
     "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
 ]  # fmt: skip
@@ -67,7 +69,6 @@ class Rule:
     source: str  # where the rule comes from
     summary: str  # the rule in a few words
     fix: str  # what to do about a breach
-    decide: Callable[..., Any] | None = field(default=None, compare=False)  # what decides it
 
     @property
     def source_in_full(self) -> str:
@@ -81,7 +82,7 @@ class Rule:
 RULES: dict[str, Rule] = {}  # of the modules that are imported
 
 
-def declare(kind: Kind, rows: Iterable[Row], decide: Callable[..., Any] | None = None) -> None:
+def declare(kind: Kind, rows: Iterable[Row]) -> None:
     """Add rules of one kind.
 
     Raises:
@@ -90,65 +91,51 @@ def declare(kind: Kind, rows: Iterable[Row], decide: Callable[..., Any] | None =
     for rule_id, severity, source, summary, fix in rows:
         if rule_id in RULES:
             raise UnknownRuleError(f"two rules are named {rule_id}", "give each an id of its own")
-        RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, decide)
+        RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix)
 
 
-# What breaks rules of these kinds is told, and nothing of what keeps them: where the decider came to its end, they were
-# asked. Of every other kind whoever compares says so (`applied`, `asked`).
+# Deciders of these kinds report only what is broken; that they ran shows that their rules were applied. Of other kinds
+# there is a finding whether the rule was kept or broken.
 _SILENT: frozenset[Kind] = frozenset({"contradiction", "tree"})
-
-
-@dataclass
-class Noted:
-    """Ids of rules."""
-
-    asked: set[str] = field(default_factory=set)
-    passed_over: set[str] = field(default_factory=set)
-
-    @property
-    def rules(self) -> frozenset[str]:
-        """Those that were asked, whether kept or broken."""
-        return frozenset(self.asked - self.passed_over)
-
-
-_NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
+_APPLIED: list[set[str]] = []  # ids of rules; one set for each block below, the innermost last
 
 
 @contextmanager
-def noting_what_is_asked() -> Iterator[Noted]:
-    """What is asked within the block."""
-    noted = Noted()
-    token = _NOTED.set(noted)
+def noting_what_is_asked() -> Iterator[set[str]]:
+    """The ids of the rules that are applied within the block."""
+    noted: set[str] = set()
+    _APPLIED.append(noted)
     try:
         yield noted
     finally:
-        _NOTED.reset(token)
+        _APPLIED.pop()
 
 
 def asked(*rules: str) -> None:
-    """These are asked here, whatever comes of it."""
-    if (noted := _NOTED.get()) is not None:
-        noted.asked.update(rules)
+    """Note that these rules are applied here, whatever comes of it."""
+    for noted in _APPLIED[-1:]:
+        noted.update(rules)
 
 
 def passed_over(*rules: str) -> None:
-    """These are not asked here, though their decider comes to its end."""
-    if (noted := _NOTED.get()) is not None:
-        noted.passed_over.update(rules)
+    """Note that these rules are not applied, although their decider runs."""
+    for noted in _APPLIED[-1:]:
+        noted.difference_update(rules)
 
 
 def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
     """Declare the rules that a function decides."""
+    declare(kind, rows)
     silent = [row[0] for row in rows] if kind in _SILENT else []
+    if not silent:
+        return lambda function: function
 
     def declared(function: Decider) -> Decider:
         @wraps(function)
         def noted(*args: Any, **options: Any) -> Any:
-            outcome = function(*args, **options)
             asked(*silent)
-            return outcome
+            return function(*args, **options)
 
-        declare(kind, rows, noted)
         return cast("Decider", noted)
 
     return declared
@@ -273,3 +260,129 @@ def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
 def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
     """Something a reader should know."""
     return Finding(rule, "note", text, files, numbers)
+
+
+# Verdicts -------------------------------------------------------------------------------------------------------------
+
+SCHEMA_VERSION = 1
+# FAIL decides alone. FLAG: nothing is refuted, and something is to be asked. ERROR: there is no verdict.
+Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
+WORTH: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
+
+
+@dataclass
+class Verdict:
+    """What was found."""
+
+    findings: list[Finding] = field(default_factory=list, kw_only=True)
+    not_judged: dict[str, list[str]] = field(default_factory=dict, kw_only=True)  # of what, and why
+    error: HarnessError | None = field(default=None, kw_only=True)  # why nothing can be said
+
+    def of(self, *severities: Severity) -> list[Finding]:
+        """The findings of these severities; of several, one after the other."""
+        return [finding for severity in severities for finding in self.findings if finding.severity == severity]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The gravest finding counts; nothing outweighs it."""
+        if self.error is not None:
+            return "ERROR"
+        there = {WORTH[finding.severity] for finding in self.findings}
+        return "FAIL" if "FAIL" in there else "FLAG" if "FLAG" in there else "PASS"
+
+    def exit_code(self, *, strict: bool = False) -> ExitCode:
+        """Warnings count with `strict`."""
+        if self.error is not None:
+            return self.error.exit_code
+        negative = self.outcome == "FAIL" or (strict and self.outcome == "FLAG")
+        return ExitCode.NEGATIVE if negative else ExitCode.OK
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is no PASS, in sentences."""
+        if self.error is not None:
+            return [self.error.message]
+        return [finding.sentence for finding in self.of("error")]
+
+    def finding_lines(self) -> list[str]:
+        """For people: a line for each finding, the gravest first."""
+        return [f"  {finding.line_with_place}" for finding in self.of("error", "warning", "note", "pass")]
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        """What every record of a verdict begins with; plain types only."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "verdict": self.outcome,
+            "exit_code": int(self.exit_code(strict=strict)),
+            "error": None if self.error is None else {"message": self.error.message, "fix": self.error.fix},
+            "findings": [finding.as_json() for finding in self.findings],
+            "not_judged": self.not_judged,
+        }
+
+
+@dataclass
+class LegVerdict(Verdict):
+    """What was found in one leg of a result."""
+
+    mode: Literal["performance", "accuracy"]
+    directory: str
+    scenario: str
+    loadgen_key: str
+    loadgen_version: str
+    claims_official: bool
+    declared_unofficial: list[str]  # the leg's own record of why it is not official
+    rule: str  # what the verdict on this part rests on
+    notes: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # the numbers, for people
+    details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
+    reference_score: float | None = None
+    test_score: float | None = None
+
+    @classmethod
+    def begin(cls, leg: "FinishedLeg", rule: str) -> Self:
+        """Before anything was found in the leg."""
+        return cls(
+            mode="performance" if leg.is_performance else "accuracy",
+            directory=str(leg.run.root),
+            scenario=leg.scenario,
+            loadgen_key=leg.benchmark.loadgen_key,
+            loadgen_version=str(leg.detail.get("loadgen_version", "")),
+            claims_official=leg.claims_official,
+            declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
+            rule=rule,
+        )
+
+    @property
+    def contradictions(self) -> list[Finding]:
+        """Files that cannot all be true."""
+        return [finding for finding in self.findings if finding.kind == "contradiction"]
+
+    @property
+    def checks(self) -> list[Finding]:
+        """Rules that were applied, kept or broken."""
+        return [finding for finding in self.findings if finding.kind != "contradiction"]
+
+    @property
+    def broken(self) -> list[Finding]:
+        """Rules that were broken, beside contradictions."""
+        return [check for check in self.checks if check.severity == "error"]
+
+    def failed(self, official: bool) -> list[Finding]:
+        """Broken rules that count; `official` applies the official rules whatever the leg claims."""
+        strict = official or self.claims_official
+        return [check for check in self.broken if strict or check.kind != "official"]
+
+    def failures(self, official: bool) -> list[str]:
+        """Why the part does not pass, in sentences."""
+        found = [check.sentence for check in self.failed(official)]
+        return found if self.claims_official or not official else found + self.declared_unofficial
+
+    def unofficial(self) -> list[str]:
+        """Why a part that does not claim to be official is not; empty for one that does."""
+        if self.claims_official:
+            return []
+        return self.declared_unofficial + [check.sentence for check in self.broken if check.kind == "official"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The record."""
+        return asdict(replace(self, findings=[])) | {"findings": [finding.as_json() for finding in self.findings]}

@@ -12,8 +12,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.finding import RERUN, Finding, applied, decides
-from compliance.verdict import Verdict
+from compliance.finding import RERUN, Finding, Verdict, applied, decides
 from qsl.embedded.articles import bundled_baseline
 from runs.benchmark import Benchmark, Target
 from runs.errors import InputError

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from compliance.finding import Finding
-from compliance.verdict import Outcome, Verdict
+from compliance.finding import Finding, Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -18,8 +18,7 @@ import orjson
 
 from compliance.endpoints.rules import ACCURACY, NEWEST, judge_point, round_rules
 from compliance.endpoints.verdict import judge_folder
-from compliance.finding import Finding, applied, decides
-from compliance.verdict import Outcome, Verdict
+from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.endpoints.folder import (
     AUDIT,
     AUDIT_TOLD_BY,

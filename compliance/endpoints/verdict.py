@@ -25,8 +25,7 @@ from compliance.endpoints.folder_rules import (
     whole,
 )
 from compliance.endpoints.load import judge_load, read_load
-from compliance.finding import Finding
-from compliance.verdict import Outcome, Verdict
+from compliance.finding import Finding, Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import (
     AUDIT,

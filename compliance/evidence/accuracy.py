@@ -14,7 +14,6 @@ from compliance.accuracy.accuracy_verdict import (
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_issued, whole_log
 from compliance.evidence.official_rules import official_rules
@@ -22,7 +21,7 @@ from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer, local_model
 from compliance.evidence.truncate import is_truncated
 from compliance.evidence.whole_record import record_findings
-from compliance.finding import OURS, RERUN, applied, decides, fail
+from compliance.finding import OURS, RERUN, LegVerdict, applied, decides, fail
 from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target

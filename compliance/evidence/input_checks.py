@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.evidence.leg_verdict import LegVerdict
-from compliance.finding import OURS, Finding, applied, decides
+from compliance.finding import OURS, Finding, LegVerdict, applied, decides
 from qsl.weights import read_weights
 from runs.files import sha256_of
 from runs.reading import MIB

@@ -331,7 +331,7 @@ for _row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS):
         (_row.found,) if isinstance(_row.found, str) else _row.keys
     )
 for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.values():
-    declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)], _row.judged)
+    declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)])
 
 
 def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None) -> Iterator[Finding]:

@@ -4,13 +4,12 @@ import math
 from collections.abc import Iterator
 
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_recorded
 from compliance.evidence.official_rules import official_rules
 from compliance.evidence.plausibility import performance_plausible
 from compliance.evidence.whole_record import record_findings
-from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
+from compliance.finding import OURS, RERUN, Finding, LegVerdict, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.numbers import Numbers

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import OURS, Finding, decides, fail, warn
+from compliance.finding import OURS, Finding, Verdict, decides, fail, warn
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
     OF_TECHNIQUES,
@@ -29,7 +29,6 @@ from compliance.mechanisms.technique_registry import (
     eligibility,
     validate,
 )
-from compliance.verdict import Verdict
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.store import odd_values

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.official_rules import DECIDED_BY
-from compliance.finding import Finding, Kind, Rule, all_rules
+from compliance.finding import Finding, Kind, LegVerdict, Rule, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError

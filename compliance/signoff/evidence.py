@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Decider, Finding, Worth, decides, fail, warn
+from compliance.finding import OURS, Decider, Finding, LegVerdict, Worth, decides, fail, warn
 from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts

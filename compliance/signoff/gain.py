@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compliance.finding import Finding, fail, note, warn
+from compliance.finding import Finding, Outcome, fail, note, warn
 from compliance.signoff.baseline import (
     HIGHER_IS_BETTER,
     LEAST_REPEATS,
@@ -18,7 +18,6 @@ from compliance.signoff.baseline import (
 )
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
-from compliance.verdict import Outcome
 
 WORSE_PCT = 10.0  # by this much another metric may get worse before it has to be said
 

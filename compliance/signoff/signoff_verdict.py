@@ -4,8 +4,7 @@ the text for people."""
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import Finding
-from compliance.verdict import Outcome, Verdict
+from compliance.finding import Finding, Outcome, Verdict
 from runs.wording import shortened_list
 
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]

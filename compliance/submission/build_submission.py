@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import OURS, Finding, decides
+from compliance.finding import OURS, Finding, Verdict, decides
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
@@ -18,7 +18,6 @@ from compliance.submission.gates import Judged, judge_candidate, judge_set, refu
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, describe
 from compliance.submission.weights import Documents, lacking, with_calibration
-from compliance.verdict import Verdict
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest

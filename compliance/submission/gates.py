@@ -13,9 +13,8 @@ from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ, judged_again, read_audit, request_beside
 from compliance.audits.base import EXISTING
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Finding, decides, find_rule
+from compliance.finding import OURS, Finding, LegVerdict, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN, Division
@@ -305,7 +304,7 @@ def _unofficial(verdict: Verification, failed: list[tuple[LegVerdict, Finding]])
     refused = [check for _, check in failed]
     for part in verdict.parts:
         if not part.claims_official:
-            yield from part.declared
+            yield from part.declared_unofficial
             yield from (one.sentence for one in part.broken if one.kind == "official" and one not in refused)
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
-from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import attested
-from compliance.finding import Finding, applied, decides
-from compliance.verdict import Outcome, Verdict
+from compliance.finding import Finding, LegVerdict, Outcome, Verdict, applied, decides
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json

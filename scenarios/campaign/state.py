@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.audit_registry import files_that_differ, judged_as_planned
-from compliance.evidence.leg_verdict import LegVerdict
+from compliance.finding import LegVerdict, Outcome, Verdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
-from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts

@@ -20,10 +20,10 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from compliance.finding import WORTH
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
-from compliance.verdict import WORTH
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from runs.files import sha256_of

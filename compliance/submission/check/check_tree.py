@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Noted, noting_what_is_asked
+from compliance.finding import Outcome, Verdict, noting_what_is_asked
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, Told, causes, tell
 from compliance.submission.check.copies import check_duplicates
@@ -21,7 +21,6 @@ from compliance.submission.check.lines import located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
-from compliance.verdict import Outcome, Verdict
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
 from runs.rounds import Round
@@ -177,7 +176,9 @@ def check_tree(
         return _check_tree(tree, findings, parallel_from, noted, against)
 
 
-def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted, against: Sequence[Path]) -> Checked:
+def _check_tree(
+    tree: Tree, findings: Findings, parallel_from: int, noted: set[str], against: Sequence[Path]
+) -> Checked:
     root = tree.root
     contents = walk(root, findings)
     if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
@@ -195,7 +196,7 @@ def _check_tree(tree: Tree, findings: Findings, parallel_from: int, noted: Noted
     outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings, against)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
-    asked = {outcome.place: outcome.asked | noted.rules for outcome in outcomes}
+    asked = {outcome.place: outcome.asked | noted for outcome in outcomes}
     numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
     return Checked(tree, found, findings=in_order(every), asked=asked, numbers=numbers)
 

@@ -70,7 +70,7 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
     with noting_what_is_asked() as noted:
         outcome = _check_scenario(tree, place)
-    return replace(outcome, asked=noted.rules)
+    return replace(outcome, asked=frozenset(noted))
 
 
 def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
