@@ -1,18 +1,18 @@
 """Which lossy techniques were in force by the engine's own record, and whether a declaration agrees with it.
 
-The record is manifest.json and engine.log. In manifest.json `engine.configuration` was read from the running engine;
-beside it stand the options that were asked for and the headers of the model's weights. In engine.log vLLM prints the
-configuration that it starts with. What any of these shows counts as in force.
+The record is manifest.json (`engine.configuration`, read from the running engine; the options that were asked for; the
+headers of the model's weights) and engine.log (the configuration that vLLM prints at its start). What any of these
+shows counts as in force.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from compliance.finding import OURS, decides
-from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT
+from compliance.mechanisms.declaration import pair_of
 from runs.errors import InputError
 from runs.record.engine_log import read_engine_log
 from runs.record.layout import RunDir
@@ -25,12 +25,13 @@ _E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
 # Drafting methods of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) by registered variant.
 _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
 
-# What vLLM's online quantisation makes of plain weights; of its other methods the weights tell the precision.
+# What vLLM's online quantisation makes of plain weights; with its other methods the weights have the precision.
 _ONLINE = {"fp8": "fp8_w8a8"}
 # Methods that need weights which are stored so.
 _STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
+_FP8_CACHE = ("kv_quantization", "fp8_e4m3")
 _WITH_CACHE = "_kv_fp8"  # ends a variant of quantised weights that has the cache of kv_quantization/fp8_e4m3 too
-_NO_WEIGHTS = "manifest.json: model.weights is missing: nothing tells the weights' precision"
+_NO_WEIGHTS = "manifest.json: model.weights is missing: the weights' precision is not known"
 
 Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not show which variant
 Place = tuple[str, Mapping[str, Any]]  # a place in the record, and the engine settings there
@@ -38,30 +39,34 @@ Place = tuple[str, Mapping[str, Any]]  # a place in the record, and the engine s
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a record shows, and what it lacks (`gaps`)."""
+    """What a record shows."""
 
-    engine: str | None
-    kv_cache_dtype: str | None = None
-    quantization: str | None = None
-    speculative: bool | None = None
-    draft_model: str | None = None
-    attention_backend: str | None = None
+    columns: dict[str, Any]  # as they stand in a row
     in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
-    gaps: tuple[str, ...] = ()
-    contradictions: tuple[str, ...] = ()  # the record's with itself
-
-    def columns(self) -> dict[str, Any]:
-        """The facts as they stand in a row."""
-        names = ("engine", "kv_cache_dtype", "quantization", "speculative", "draft_model", "attention_backend")
-        return {name: getattr(self, name) for name in names}
+    gaps: tuple[str, ...] = ()  # what the record lacks
+    contradictions: tuple[str, ...] = ()  # within the record
 
 
 def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
-    """Read the record of a leg; a leg without a manifest has none."""
+    """Read the record of a leg."""
     if manifest is None:
-        return EngineFacts(None, gaps=(f"{run.manifest} is missing: nothing tells what the engine ran with",))
+        return _facts(None, [], None, [f"{run.manifest} is missing: what the engine ran with is not known"])
     gaps: list[str] = []
-    places = list(_places(manifest))
+    record, configuration, weights = manifest.plan.engine_record, manifest.engine.configuration, manifest.model.weights
+    declared = _object(configuration.get("declared")) or {}
+    # A server reports its cache by itself; its operator cannot declare it away.
+    reported = _object((_object(configuration.get("told_by_the_server")) or {}).get("cache_configuration")) or {}
+    in_manifest = {
+        "engine.configuration": configuration,
+        "engine.configuration, declared": declared,
+        "engine.configuration, told by the server": {"kv_cache_dtype": reported.get("cache_dtype")},
+        "plan.engine_options": manifest.plan.engine_options,
+        "asked.engine_arg": manifest.asked.get("engine_arg"),
+        "observed.model.weights": weights.model_dump() if weights is not None else None,
+    }
+    places: list[Place] = [
+        (f"manifest.json {place}", settings) for place, settings in in_manifest.items() if isinstance(settings, dict)
+    ]
     backend = None
     try:
         log = read_engine_log(run.engine_log)
@@ -69,59 +74,28 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
         places.append((run.engine_log.name, log.configuration))
     except InputError as error:
         gaps.append(error.message)
-    configuration = manifest.engine.configuration
-    record = manifest.plan.engine_record
-    if record.runs_model and "kv_cache_dtype" not in {**declared_settings(configuration), **configuration}:
+    if record.runs_model and "kv_cache_dtype" not in {**declared, **configuration}:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
-    if record.runs_model and record.computes_here and manifest.model.weights is None:
+    if record.runs_model and record.computes_here and weights is None:
         gaps.append(_NO_WEIGHTS)
-    return _facts(manifest.plan.engine, places, backend, tuple(gaps))
+    return _facts(manifest.plan.engine, places, backend, gaps)
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     """The same from the columns of a row; None in all of them is no record."""
     names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
-    gaps = () if shown else ("the row says nothing of what the engine ran with",)
+    gaps = [] if shown else ["the row has no column of what the engine ran with"]
     if shown.get("speculative") is not None:
         shown["speculative"] = shown["speculative"] not in (False, 0, "0", "false", "False")
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
         shown["speculative_config"] = {"model": row["draft_model"]}
-    engine = row.get("engine")
-    places: list[Place] = [("the row", shown), ("the row's engine_options", _settings(row.get("engine_options")) or {})]
-    return _facts(None if engine is None else str(engine), places, row.get("attention_backend"), gaps)
+    options = _object(row.get("engine_options")) or {}
+    places: list[Place] = [("the row", shown), ("the row's engine_options", options)]
+    return _facts(row.get("engine"), places, row.get("attention_backend"), gaps)
 
 
-def _places(manifest: Manifest) -> Iterator[Place]:
-    """Each place of the manifest that names engine settings; the running engine's configuration first."""
-    configuration, weights = manifest.engine.configuration, manifest.model.weights
-    places = (
-        ("engine.configuration", configuration),
-        ("engine.configuration, declared", declared_settings(configuration)),
-        ("engine.configuration, told by the server", _told_settings(configuration)),
-        ("plan.engine_options", manifest.plan.engine_options),
-        ("asked.engine_arg", manifest.asked.get("engine_arg")),
-        ("observed.model.weights", weights.model_dump() if weights is not None else None),
-    )
-    for place, settings in places:
-        if isinstance(settings, dict):
-            yield f"manifest.json {place}", settings
-
-
-def declared_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """What the operator of a server says that it computes with, which no record can show."""
-    declared = configuration.get("declared")
-    return declared if isinstance(declared, dict) else {}
-
-
-def _told_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server tells of its cache by itself, which its operator cannot declare away."""
-    told = configuration.get("told_by_the_server")
-    cache = told.get("cache_configuration") if isinstance(told, dict) else None
-    return {"kv_cache_dtype": cache.get("cache_dtype")} if isinstance(cache, dict) else {}
-
-
-def _facts(engine: str | None, places: Sequence[Place], backend: Any, gaps: tuple[str, ...]) -> EngineFacts:
+def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> EngineFacts:
     in_force: dict[Pair, str] = {}
     for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
         for pair, setting in _lossy(settings):
@@ -129,33 +103,30 @@ def _facts(engine: str | None, places: Sequence[Place], backend: Any, gaps: tupl
     # More places show that a technique is on than show which variant it is.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
+    contradictions = tuple(_contradictions(places, in_force))
     precision = next((variant for mechanism, variant in in_force if mechanism == "weight_quantization"), None)
     drafts = (_drafting(settings).get("model") for _, settings in places)
-    return EngineFacts(
-        engine,
-        kv_cache_dtype=_text(_first(places, "kv_cache_dtype")),
-        quantization=precision or _text(_first(places, "quantization")),
-        speculative=any(pair[0] == "speculative_decoding" for pair in in_force) if places else None,
-        draft_model=next((model for model in drafts if isinstance(model, str)), None),
-        attention_backend=backend if isinstance(backend, str) else None,
-        in_force=_together(in_force),
-        gaps=gaps,
-        contradictions=tuple(_contradictions(places, in_force)),
+    dtype, method = (
+        next((settings[name] for _, settings in places if settings.get(name) is not None), None)
+        for name in ("kv_cache_dtype", "quantization")
     )
+    columns = {
+        "engine": engine,
+        "kv_cache_dtype": _text(dtype),
+        "quantization": precision or _text(method),
+        "speculative": any(pair[0] == "speculative_decoding" for pair in in_force) if places else None,
+        "draft_model": next((model for model in drafts if isinstance(model, str)), None),
+        "attention_backend": backend if isinstance(backend, str) else None,
+    }
+    # Quantised weights with an FP8 cache are declared as one technique.
+    weights, cache = next((pair for pair in in_force if pair[0] == "weight_quantization"), None), _FP8_CACHE
+    if weights is not None and cache in in_force:
+        both = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
+        in_force[both] = f"{in_force.pop(weights)}; {in_force.pop(cache)}"
+    return EngineFacts(columns, in_force, tuple(gaps), contradictions)
 
 
-def _together(in_force: dict[Pair, str]) -> dict[Pair, str]:
-    """Quantised weights with an FP8 cache are one technique, as they are declared."""
-    weights = next((pair for pair in in_force if pair[0] == "weight_quantization"), None)
-    cache = ("kv_quantization", "fp8_e4m3")
-    if weights is None or cache not in in_force:
-        return in_force
-    both = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
-    said = f"{in_force[weights]}; {in_force[cache]}"
-    return {**{pair: text for pair, text in in_force.items() if pair not in (weights, cache)}, both: said}
-
-
-def _contradictions(places: Sequence[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
+def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
     """Where the running engine's configuration denies what another place of the record shows."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)
@@ -204,24 +175,19 @@ def _plain(method: Any) -> bool:
 def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The speculative configuration; {} where there is none."""
     given = settings.get("speculative_config")
-    found = _settings(given)
+    found = _object(given)
     if found is None and isinstance(given, str) and given.strip() not in ("", "None", "null"):
         return {"method": None, "given": given}
     return found or {}
 
 
-def _settings(given: Any) -> dict[str, Any] | None:
+def _object(given: Any) -> dict[str, Any] | None:
     """An object that may be given as JSON text; None where it is none."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _first(places: Sequence[Place], name: str) -> Any:
-    """The first value that is given, of the running engine rather than of what was asked."""
-    return next((settings[name] for _, settings in places if settings.get(name) is not None), None)
 
 
 def _text(value: Any) -> str | None:
@@ -234,15 +200,9 @@ def _text(value: Any) -> str | None:
      "correct the declaration, or run the legs again with the technique that it names"),
 )  # fmt: skip
 def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
-    """Where a declaration and the engine's record contradict each other; empty where they agree or nothing is known.
-
-    Args:
-        declared: fields of a declaration.
-        facts: the record. Its gaps are no contradiction.
-    """
-    mechanism = str(declared.get("mechanism") or BASELINE)
-    variant = str(declared.get("mechanism_variant") or NO_VARIANT)
-    found = list(facts.contradictions)
+    """Where the fields of a declaration and the engine's record contradict each other. A gap is no contradiction."""
+    mechanism, variant = pair_of(declared)
+    found, drafted_with = list(facts.contradictions), facts.columns["draft_model"]
     for (one, shown), place in facts.in_force.items():
         if one != mechanism:
             found.append(f"declared {mechanism}, but {one} was in force ({place})")
@@ -251,10 +211,11 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
-        dtype = f" (kv_cache_dtype {facts.kv_cache_dtype or 'not recorded'})" if mechanism == "kv_quantization" else ""
+        dtype = f" (kv_cache_dtype {facts.columns['kv_cache_dtype'] or 'not recorded'})"
+        dtype = dtype if mechanism == "kv_quantization" else ""
         found.append(f"declared {mechanism}/{variant}, but the engine ran without it{dtype}")
-    if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and facts.draft_model:
-        names = {Path(str(model)).name.lower() for model in (draft, facts.draft_model)}  # folders differ by machine
+    if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
+        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # folders differ by machine
         if len(names) > 1:
-            found.append(f"declared draft_model_id {draft}, but the engine drafted with {facts.draft_model}")
+            found.append(f"declared draft_model_id {draft}, but the engine drafted with {drafted_with}")
     return found

@@ -1,34 +1,18 @@
-"""The gate `mechanism_compression_quality`: may a row's number stand beside its declaration?
+"""The gate `mechanism_compression_quality`: may a row's number stand under its declaration?
 
-Four criteria judge the row itself; the others judge it against evidence, and a division. What evidence refutes closes
-the gate always; what is only missing or not registered closes it with `strict`, and is advice without.
+Some criteria judge the declaration by itself, the others compare it with evidence and with a division. Contradicting
+evidence closes the gate always; what is missing or not registered closes it with `strict`, and is advice without.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import OURS, Finding, Verdict, decides, fail, warn
-from compliance.mechanisms.declaration import (
-    FIELD_NAMES,
-    OF_TECHNIQUES,
-    SUPPORT_STATUS,
-    SUPPORT_STATUSES,
-    declare,
-    is_empty,
-)
+from compliance.finding import OURS, Finding, Verdict, decides, fail, note, warn
+from compliance.mechanisms.declaration import FIELD_NAMES, VALIDATION, check_declaration, declare, is_empty, pair_of
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
 from compliance.mechanisms.row import CERTIFICATION, JudgedRow
-from compliance.mechanisms.technique_registry import (
-    BASELINE,
-    NO_VARIANT,
-    QUALITY_STATUSES,
-    RECORD,
-    Division,
-    Registries,
-    eligibility,
-    validate,
-)
+from compliance.mechanisms.technique_registry import BASELINE, Division, Registries, eligibility
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.store import odd_values
@@ -42,14 +26,13 @@ _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_var
 
 @dataclass
 class RowOutcome(Verdict):
-    """What the gate found in one row: FAIL where evidence refutes the declaration, FLAG where it only lacks.
+    """What the gate found in one row: FAIL where evidence contradicts the declaration, FLAG where it is only missing.
 
-    `review` is for a person to look at; it closes nothing.
+    Notes are for a person to look at; they close nothing.
     """
 
     source: str
     row: dict[str, Any]
-    review: list[str]
     divisions: dict[str, dict[str, Any]]
 
     @property
@@ -59,13 +42,13 @@ class RowOutcome(Verdict):
         return f"{name}, {scenario}" if scenario else name
 
     @property
-    def word(self) -> str:
-        return "FAIL" if self.findings else "pass"
+    def failed(self) -> list[Finding]:
+        """The criteria that the row does not meet."""
+        return self.of("error", "warning")
 
     @property
-    def criteria(self) -> list[str]:
-        """The criteria that the row does not meet."""
-        return [f"{finding.rule}: {finding.sentence}" for finding in self.findings]
+    def word(self) -> str:
+        return "FAIL" if self.failed else "pass"
 
     def with_reference(self, **more: Any) -> dict[str, Any]:
         return {"source": self.source, **{name: self.row.get(name) for name in _REFERENCE}, **more}
@@ -84,7 +67,7 @@ class GateOutcome(Verdict):
 
     @property
     def failing(self) -> list[RowOutcome]:
-        return [row for row in self.matched if row.findings]
+        return [row for row in self.matched if row.failed]
 
     @property
     def status(self) -> Literal["pass", "fail", "no_rows"]:
@@ -114,11 +97,13 @@ class GateOutcome(Verdict):
                     "status": self.status,
                     "matched_rows": len(self.matched),
                     "failing_rows": [
-                        row.with_reference(failed_criteria=row.criteria, refuted=row.outcome == "FAIL")
+                        row.with_reference(failed_criteria=_texts(row.failed), refuted=row.outcome == "FAIL")
                         for row in self.failing
                     ],
                     "review_required_rows": [
-                        row.with_reference(review=row.review) for row in self.matched if row.review
+                        row.with_reference(review=[one.sentence for one in notes])
+                        for row in self.matched
+                        if (notes := row.of("note"))
                     ],
                     "missing_coverage": self.missing_coverage,
                     "unexpected_coverage": self.unexpected_coverage,
@@ -128,18 +113,17 @@ class GateOutcome(Verdict):
         }
 
     def as_text(self) -> str:
-        """Lines for a terminal: one a row, what speaks against it below, the outcome last."""
+        """Lines for a terminal: each row with its findings, the outcome last."""
         lines = []
         for row in self.matched:
             lines += [f"{row.word}: {row.title}  ({row.source})", *row.finding_lines()]
-            lines += [f"  review: {text}" for text in row.review]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
         lines += [*self._coverage(), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:
-        """The same as a page: a table of the rows, then what speaks against each."""
+        """The same as a page: a table of the rows, then the findings on each."""
         table = [["row", "tier", "outcome", "closed", "open"], ["---"] * 5]
         lines = [f"# {GATE_ID}", "", self._last_line(), ""]
         for row in self.matched:
@@ -147,7 +131,8 @@ class GateOutcome(Verdict):
             table.append([row.title, str(row.row.get("support_status") or "–"), row.word, *divisions])
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
         for row in self.matched:
-            if found := row.criteria + [f"review: {text}" for text in row.review]:
+            if row.findings:
+                found = _texts(row.of("error", "warning", "note"))
                 lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in found)]
         lines += ["", *(f"- {line}" for line in self._coverage())]
         return printable("\n".join(lines).rstrip() + "\n", lines=True)
@@ -166,6 +151,10 @@ class GateOutcome(Verdict):
         elif self.outcome == "PASS":
             how = "open"
         return f"gate {GATE_ID}: {how}; {counts}"
+
+
+def _texts(findings: list[Finding]) -> list[str]:
+    return [f"{finding.rule}: {finding.sentence}" for finding in findings]
 
 
 @decides(
@@ -201,23 +190,15 @@ def judge_rows(
         said = f"{counted(outcome.not_matched, 'row')} of {len(every)} without a declaration"
         outcome.findings.append(warn("gate/rows_declared", said))
     if wanted := set(expected):
-        there = {_pair(one.row) for one in outcome.matched}
+        there = {"/".join(pair_of(one.row)) for one in outcome.matched}
         outcome.missing_coverage = sorted(wanted - there)
         outcome.unexpected_coverage = sorted(there - wanted)
         outcome.findings += [warn("gate/coverage", f"no row declares {pair}") for pair in outcome.missing_coverage]
     return outcome
 
 
-_DECLARE = "correct the declaration, or run the legs again with the technique that it names"
-
-
 @decides(
     "gate",
-    ("gate/pair_registered", "warning", OURS, "technique and variant are in the registry", _DECLARE),
-    ("gate/status_known", "warning", OURS, "both statuses are known values", _DECLARE),
-    ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
-     "evaluate the quality of the technique, and name the evaluation"),
-    ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
     ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
      "give the accuracy leg as it ran, or run it again"),
     ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
@@ -230,73 +211,39 @@ _DECLARE = "correct the declaration, or run the legs again with the technique th
 def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
     """Apply every criterion to one row that declares a mechanism."""
     declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})
-    row = {**judged.row, **declared.values}
-    record = validate(row, registries)
-    evidence = judged.evidence
-    engine = evidence.engine if evidence else facts_of_row(judged.row)
+    row, quality = {**judged.row, **declared.values}, judged.quality
+    engine = judged.engine or facts_of_row(judged.row)
+    recorded = judged.engine is not None and not engine.gaps  # a row's own columns are no evidence
     lossy = {mechanism for mechanism, _ in engine.in_force}
-    recorded = evidence is not None and not engine.gaps  # a row's own columns are no evidence
-    divisions = eligibility(row["mechanism"], evidence.quality.passed if evidence else None, lossy, recorded=recorded)
-    failures = [warn(f"gate/{slug}", sentence) for slug, sentence in _incomplete(row, record, registries)]
-    failures += [fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(row, engine)]
-    failures += _completed_without_evidence(row, judged)
+    divisions = eligibility(row["mechanism"], quality.passed if quality else None, lossy, recorded=recorded)
+    findings = list(check_declaration(row, registries))
+    findings += [fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(row, engine)]
+    findings += _completed(row, judged)
     if division is not None and not divisions[division]["eligible"]:
-        not_known = divisions[division]["eligible"] is None  # for want of a record: only missing, not refuted
-        how = "not known to be" if not_known else "not"
-        sentence = f"{how} in the {division} division: {divisions[division]['reason']}"
-        failures.append((warn if not_known else fail)("gate/eligible_in_division", sentence))
-    review = [*declared.issues]
-    if evidence is None:
-        failures += _row_alone(judged.row)
+        not_known = divisions[division]["eligible"] is None  # for want of a record
+        sentence = f"{'not known to be' if not_known else 'not'} in the {division} division: "
+        sentence += divisions[division]["reason"]
+        findings.append((warn if not_known else fail)("gate/eligible_in_division", sentence))
+    review = [*declared.issues, *([registries.error] if registries.error else [])]
+    if quality is None:
+        findings += _row_alone(judged.row)
         review += engine.gaps
     else:  # a run directory has to show a run, and what it ran with
-        if evidence.broken is not None:
-            failures.append(fail("gate/run_verified", evidence.broken))
-        failures += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
-        review += judged.row[RECORD]["issues"]
-        quality = evidence.quality  # an accuracy leg that the declaration does not speak of
-        if quality.passed is not None and row["mechanism"] != BASELINE and row["quality_eval_status"] != "completed":
+        if judged.broken is not None:
+            findings.append(fail("gate/run_verified", judged.broken))
+        findings += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
+        review += judged.row[VALIDATION]["issues"]
+        status = row["quality_eval_status"]
+        if quality.passed is not None and row["mechanism"] != BASELINE and status != "completed":
             outcome = "passes" if quality.passed else f"does not pass: {quality.failures[0]}"
-            review.append(f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}")
-    sentences = " ".join(finding.sentence for finding in failures)
-    review += [issue for issue in record["issues"] if issue not in sentences]
-    return RowOutcome(judged.source, row, list(dict.fromkeys(review)), divisions, findings=failures)
-
-
-def _pair(row: dict[str, Any]) -> str:
-    return f"{row.get('mechanism')}/{row.get('mechanism_variant') or NO_VARIANT}"
-
-
-def _incomplete(row: dict[str, Any], record: dict[str, Any], registries: Registries) -> Iterator[tuple[str, str]]:
-    """What the declaration by itself lacks: the criterion, and a sentence."""
-    mechanism, quality_id, status = row["mechanism"], row["quality_eval_id"], row["quality_eval_status"]
-    unread = next((f" ({issue})" for issue in record["issues"] if issue.startswith("registry_load_error")), "")
-    if mechanism == BASELINE:
-        for name in OF_TECHNIQUES:
-            if row[name] not in (None, NO_VARIANT):
-                yield "pair_registered", f"a baseline has no {name}, the row says {row[name]!r}"
-    elif record["mechanism_eval_registered"] is not True:
-        yield "pair_registered", f"{_pair(row)} is not in the registry of mechanisms{unread}"
-    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
-        if row.get(name) is not None and row[name] not in known:
-            yield "status_known", f"{name} {row[name]!r} is none of {', '.join(known)}"
-    registered = record["quality_eval_registered"] is True
-    if registries.compresses(mechanism) and row.get(SUPPORT_STATUS) == "supported":
-        needs = f"supported {mechanism} needs a"
-        if status != "completed":
-            yield "quality_evaluated", f"{needs} completed evaluation, it is {status or 'not given'}"
-        if not registered:
-            yield "quality_evaluated", f"{needs} registered evaluation, the row has {quality_id or 'none'}{unread}"
-    elif mechanism != BASELINE and quality_id is not None and not registered:
-        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations{unread}"
-        yield "quality_evaluated", sentence
-    for name in ("draft_model_id", "speculative_acceptance_rate"):
-        if registries.drafts(mechanism) and row[name] is None:
-            yield "draft_model_declared", f"{mechanism} needs {name}"
+            review.append(f"quality_eval_status is {status}, and {quality.directory} {outcome}")
+    known = {finding.sentence for finding in findings}
+    findings += [note("gate/review", sentence) for sentence in dict.fromkeys(review) if sentence not in known]
+    return RowOutcome(judged.source, row, divisions, findings=findings)
 
 
 def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
-    """What a row without files says of its run, and values that no store has written."""
+    """What a row without files has of its run, and values that no store has written."""
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
             sentence = f"the row has {name} {str(value)[:40]}, of a finished run it is {good}"
@@ -306,14 +253,14 @@ def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
         yield warn("gate/run_verified", sentence)
 
 
-def _completed_without_evidence(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
-    """A completed evaluation has to have its files, and they have to pass when scored again."""
+def _completed(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
+    """A completed evaluation must have its files, and they must pass when scored again."""
     if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
         return
-    rule = "gate/completed_evaluation_passes"
-    quality = judged.evidence.quality if judged.evidence else None
-    own = quality.evaluation if quality else None
-    known = {own} if own else {one.quality_eval for one in BENCHMARKS.values()}
+    rule, quality = "gate/completed_evaluation_passes", judged.quality
+    known = (
+        {quality.evaluation} if quality and quality.evaluation else {one.quality_eval for one in BENCHMARKS.values()}
+    )
     if row["quality_eval_id"] not in known:
         sentence = f"only {' or '.join(sorted(known))} can be derived again here"
         yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")

@@ -1,13 +1,13 @@
 """A row for each result: its conditions, its numbers derived from the files, its declaration and the evidence for it.
 
-Rows are what the gate judges and the result store keeps. A row is plain data; `evidence` in it is what was found in the
-run's files when the row was made, and a gate that is given the run directory looks there again.
+The gate judges rows and the result store keeps them. `evidence` in a row is what the run's files showed when the row
+was made; a gate that has the run directory reads them again.
 """
 
+import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import orjson
 
 from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
+from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, VALIDATION, Declaration, declare, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
-from compliance.mechanisms.technique_registry import RECORD, Registries, eligibility, validate
+from compliance.mechanisms.technique_registry import Registries, eligibility
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import HarnessError, InputError, StalledError
@@ -32,73 +32,44 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.store import COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
-AUDITED = "audits"
-_IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
+_AUDITS = "audits"
+_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes, and takes as many in memory where it is shorter
 MOST_ROWS = 100_000
 MOST_PARTS = 500_000  # objects and lists in rows: each takes 60 bytes, and 3 in the file
-# Columns that a run's files decide, whatever the answers are scored with.
+# Columns that depend on what the answers are scored with, and those that a run's files decide in any case.
+_BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
     *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the engine's record
-    *(column.name for column in COLUMNS if column.role in ("condition", "number")),
+    *(column.name for column in COLUMNS if column.role in ("condition", "number") and column.name not in _BY_SCORING),
 ]
-_BY_SCORING = ("accuracy_passed", AUDITED)  # numbers that depend on it
 _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 
 
 @dataclass(frozen=True)
 class QualityEvidence:
-    """An accuracy leg, judged. `passed` is None where there is no leg; `failures` say what speaks against it.
-    `evaluation` is its name in the registry."""
+    """An accuracy leg, judged."""
 
-    passed: bool | None
+    passed: bool | None  # None: there is no leg
     failures: tuple[str, ...] = ()
     directory: str | None = None
-    accuracy_log_sha256: str | None = None
-    accuracy_text_sha256: str | None = None
+    evaluation: str | None = None  # its name in the registry
     scores: dict[str, float] | None = None
     delta: str | None = None  # scores against the reference's, in per cent
-    evaluation: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        names = ("passed", "directory", "accuracy_log_sha256", "accuracy_text_sha256", "delta")
-        return {**{name: getattr(self, name) for name in names}, "failures": list(self.failures)}
-
-    def columns(self) -> dict[str, Any]:
-        """The scores as they stand in a row."""
-        passed = None if self.passed is None else int(self.passed)
-        return {**{name: (self.scores or {}).get(name) for name in _SCORES}, "accuracy_passed": passed}
-
-
-@dataclass(frozen=True)
-class RowEvidence:
-    """What the files of a run say of its declaration."""
-
-    engine: EngineFacts
-    quality: QualityEvidence
-    broken: str | None = None  # why the files are no finished run that agrees with itself
-
-    def as_json(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "in_force": [
-                {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": place}
-                for (mechanism, variant), place in self.engine.in_force.items()
-            ],
-            "gaps": list(self.engine.gaps),
-            "broken": self.broken,
-            "misdeclared": misdeclared(declared, self.engine),
-            "quality": self.quality.as_json(),
-        }
+    accuracy_log_sha256: str | None = None
+    accuracy_text_sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """A row and what it rests on. `evidence` is None for a row without files."""
+    """A row, and what the files of its run show; `engine` and `quality` are None for a row without files."""
 
     row: dict[str, Any]
-    evidence: RowEvidence | None
     source: str  # where it is from, for people
+    engine: EngineFacts | None = None
+    quality: QualityEvidence | None = None
+    broken: str | None = None  # why the files are no finished run, or disagree
 
 
 def rows_of_runs(
@@ -117,62 +88,56 @@ def rows_of_runs(
 def _row(result: ResultLegs, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
     verdict = verify_result(result, sources=sources)
     main = result.leg(PERFORMANCE) or result.leg(ACCURACY)
-    run = main.run if main else RunDir(result.directories[0])
-    manifest = main.manifest if main else _manifest_of(run)
-    engine = _engine_facts(result, run, manifest)
+    run, manifest = (main.run, main.manifest) if main else (RunDir(result.directories[0]), None)
+    if main is None:
+        with contextlib.suppress(HarnessError):  # a leg that did not finish
+            manifest = read_manifest(run.manifest)
+    engine = facts_of_run(run, manifest)
+    for leg in result.legs:  # an accuracy leg may show more
+        if leg.run.root != run.root:
+            other = facts_of_run(leg.run, leg.manifest)
+            contradictions = engine.contradictions + other.contradictions
+            engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     quality = quality_evidence(result, verdict)
     declaration = declaration.over(manifest.mechanism if manifest is not None else {})
     values = declaration.values
-    validation = validate(values, registries)
+    validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
     validation["issues"] += declaration.issues
     lossy = {mechanism for mechanism, _ in engine.in_force}
+    # The same for the same run wherever it lies: LoadGen's detail log has its times; else the manifest.
+    identity = run.detail if run.detail.is_file() else run.manifest
+    if not identity.is_file():
+        raise InputError(f"{run.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
     row: dict[str, Any] = {
-        "run_id": _run_id(run),
+        "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
         **_status(result, verdict, manifest),
         **_conditions(manifest, main),
-        **engine.columns(),
+        **engine.columns,
         **_numbers(main),
-        **quality.columns(),
-        AUDITED: _audits(result.home, main),
+        **{name: (quality.scores or {}).get(name) for name in _SCORES},
+        "accuracy_passed": None if quality.passed is None else int(quality.passed),
+        _AUDITS: _audits(result.home, main),
         **values,
         "quality_delta_summary": values["quality_delta_summary"] or quality.delta,
         SUPPORT_STATUS: declaration.support_status,
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],
-        RECORD: validation,
+        VALIDATION: validation,
         "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
-    evidence = RowEvidence(engine, quality, None if row["certification"] else row["error_message"])
-    row["evidence"] = evidence.as_json(values)
-    return JudgedRow(row, evidence, row["run_directory"])
-
-
-def _engine_facts(result: ResultLegs, run: RunDir, manifest: Manifest | None) -> EngineFacts:
-    """Of the performance leg, with whatever an accuracy leg beside it shows in addition."""
-    facts = facts_of_run(run, manifest)
-    for leg in result.legs:
-        if leg.run.root != run.root:
-            other = facts_of_run(leg.run, leg.manifest)
-            in_force = {**other.in_force, **facts.in_force}
-            facts = replace(facts, in_force=in_force, contradictions=facts.contradictions + other.contradictions)
-    return facts
-
-
-def _manifest_of(run: RunDir) -> Manifest | None:
-    """The manifest of a leg that did not finish."""
-    try:
-        return read_manifest(run.manifest) if run.manifest.is_file() else None
-    except HarnessError:
-        return None
-
-
-def _run_id(run: RunDir) -> str:
-    """The same for the same run wherever it lies: LoadGen's detail log holds its times; else the manifest has them."""
-    path = run.detail if run.detail.is_file() else run.manifest
-    if not path.is_file():
-        raise InputError(f"{run.root} holds neither a finished run nor a manifest.json", "name a run directory")
-    return str(uuid.uuid5(_IDENTITY, sha256_of(path)))
+    broken = None if row["certification"] else row["error_message"]
+    row["evidence"] = {
+        "in_force": [
+            {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": place}
+            for (mechanism, variant), place in engine.in_force.items()
+        ],
+        "gaps": engine.gaps,
+        "broken": broken,
+        "misdeclared": misdeclared(values, engine),
+        "quality": asdict(quality),
+    }
+    return JudgedRow(row, row["run_directory"], engine, quality, broken)
 
 
 def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
@@ -192,40 +157,37 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     """Judge the accuracy leg of a result.
 
     Args:
-        verdict: what `verify_result` found in them; its scores come from the answers, not from accuracy.txt alone.
+        verdict: what `verify_result` found; its scores come from the answers, not from accuracy.txt alone.
     """
     leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
     if leg is None:
         return QualityEvidence(None)
+    found = QualityEvidence(False, (), str(leg.run.root), leg.benchmark.quality_eval)
     if part is None:
-        why = verdict.error.message if verdict.error else "it could not be judged"
-        return QualityEvidence(False, (why,), str(leg.run.root), evaluation=leg.benchmark.quality_eval)
-    failures = [*(found.sentence for found in part.contradictions), *part.failures(verdict.official_asked)]
+        return replace(found, failures=(verdict.error.message if verdict.error else "it could not be judged",))
+    failures = [*(one.sentence for one in part.contradictions), *part.failures(verdict.official_asked)]
     if part.details.get("scores_from") != leg.run.accuracy_log.name:
         failures.append("the answers were not scored again: the scores are only claimed")
     performance = result.leg(PERFORMANCE)
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
-        found = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
-        failures += describe(found, "in the performance leg", "in the accuracy leg")  # accuracy of another system
+        different = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
+        failures += describe(different, "in the performance leg", "in the accuracy leg")  # accuracy of another system
     scores, target = part.details.get("scores"), part.details.get("target")
-    return QualityEvidence(
-        not failures,
-        tuple(failures),
-        str(leg.run.root),
-        sha256_of(leg.run.accuracy_log) if leg.run.accuracy_log.is_file() else None,
-        sha256_of(leg.run.accuracy_text) if leg.run.accuracy_text.is_file() else None,
-        scores,
-        _delta(scores, target) if scores and target else None,
-        leg.benchmark.quality_eval,
-    )
-
-
-def _delta(scores: dict[str, float], target: dict[str, float]) -> str:
-    return ", ".join(
+    deltas = [
         f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
-        for name, reference in target.items()
-        if name != "gen_num"
+        for name, reference in (target or {}).items()
+        if scores and name != "gen_num"
+    ]
+    log, text = (sha256_of(path) if path.is_file() else None for path in (leg.run.accuracy_log, leg.run.accuracy_text))
+    return replace(
+        found,
+        passed=not failures,
+        failures=tuple(failures),
+        scores=scores,
+        delta=", ".join(deltas) or None,
+        accuracy_log_sha256=log,
+        accuracy_text_sha256=text,
     )
 
 
@@ -250,7 +212,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
-    """What the numbers depend on beside the technique."""
+    """What the numbers depend on, apart from the technique."""
     facts = leg_fingerprint(leg) if leg is not None else fingerprint(manifest) if manifest is not None else {}
     conditions: dict[str, Any] = {
         column: next((facts[key] for key in keys if facts.get(key) is not None), None)
@@ -259,11 +221,13 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     if manifest is not None:
         plan, gpus = manifest.plan, [str(name or "unknown") for name in facts["accelerators.name"]]
         conditions |= {
-            "timestamp": _time(manifest.start_time_ns),
+            "timestamp": datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat(),
             "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
             "gpu_count": len(gpus),
             "model": Path(plan.model_path).name,
-            "model_sha256": _one_hash(manifest.model.sha256),
+            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(hashes)).hex
+            if (hashes := manifest.model.sha256)
+            else None,
             "engine_version": facts.get(f"versions.{plan.engine}"),
             "engine_options": _sorted_json(plan.engine_options),
             "sampling": _sorted_json(plan.sampling),
@@ -275,21 +239,12 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     return conditions
 
 
-def _time(time_ns: int | None) -> str | None:
-    return None if time_ns is None else datetime.fromtimestamp(time_ns // 10**9, UTC).isoformat()
-
-
 def _sorted_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _one_hash(hashes: Any) -> str | None:
-    """One value for all the model's files; the same files give the same value."""
-    return uuid.uuid5(_IDENTITY, _sorted_json(hashes)).hex if hashes and isinstance(hashes, dict) else None
-
-
 def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
-    """The performance leg's numbers: derived from our own records where there are any, else LoadGen's."""
+    """The performance leg's numbers: derived from per-sample records where there are any, else LoadGen's."""
     if leg is None or leg.mode != PERFORMANCE:
         return {}
     try:
@@ -315,7 +270,7 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
 
 
 def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
-    """What the audits in the result's directory come to, judged again, as JSON: {"TEST06": "PASS"}."""
+    """The outcome of each audit in the result's directory, judged again, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     for path in sorted(ResultDir(home).audit("*").parent.glob("*/audit_*.json")):
         name = path.stem.removeprefix("audit_")
@@ -355,7 +310,7 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
 
 
 def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sources: ScoreSources | None) -> JudgedRow:
-    bare = JudgedRow(row, None, source)
+    bare = JudgedRow(row, source)
     directory = row.get("run_directory")
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return bare
@@ -364,16 +319,14 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     except HarnessError:
         return bare
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
-    if same is None or same.evidence is None:  # another run lies there now, which says nothing of the row
+    if same is None:  # another run lies there now, which is no evidence for this row
         return bare
-    by_files, evidence = same.row, same.evidence
-    told = {name: row[name] for name in _FROM_FILES if name not in _BY_SCORING and row.get(name) is not None}
-    different = differences(told, {name: by_files.get(name) for name in told})
-    if evidence.broken is None:
-        texts = (
-            f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
-            for name, (one, other) in different.items()
-        )
-        evidence = replace(evidence, broken=next(texts, None))
-    own = (RECORD, *_BY_SCORING, "valid", *FIELD_NAMES)  # in FIELD_NAMES what the row leaves open, its run declares
-    return JudgedRow({**by_files, **row, **{name: by_files[name] for name in own}}, evidence, source)
+    by_files, broken = same.row, same.broken
+    in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
+    for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items():
+        broken = broken or f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
+    # FIELD_NAMES: what the row leaves open, its run declares
+    own = (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)
+    return replace(
+        same, row={**by_files, **row, **{name: by_files[name] for name in own}}, source=source, broken=broken
+    )

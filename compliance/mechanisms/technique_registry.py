@@ -1,10 +1,11 @@
-"""The registries of techniques and quality evaluations, what they say of a declaration, and which division allows it.
+"""The registries of techniques and quality evaluations, and which division allows a technique.
 
 There are two lists, and this project's extension of each. The sets of compression and speculative techniques come from
-the files; nothing of them is repeated in code.
+the files, not from code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +26,6 @@ NO_VARIANT = "none"  # what a missing variant counts as
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
 Division = Literal["closed", "open"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open")
-RECORD = "mechanism_eval_validation"  # the validation record's key in a row
 
 
 class _Entry(BaseModel):
@@ -75,10 +75,10 @@ class Registries:
     compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
     quality_evals: tuple[str, ...] = ()  # ids
-    error: str | None = None  # why the files could not be read; nothing is known then
+    error: str | None = None  # why the files could not be read; then nothing is registered
 
     def compresses(self, mechanism: str) -> bool:
-        """Whether a quality evaluation is needed; if nothing is known, of everything but a baseline."""
+        """Whether a quality evaluation is needed; with unreadable registries, of everything but a baseline."""
         return mechanism != BASELINE if self.error else mechanism in self.compression
 
     def drafts(self, mechanism: str) -> bool:
@@ -107,61 +107,17 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     compression = tuple(name for one in lists for name in one.compression_mechanisms)
     speculative = tuple(name for one in lists for name in one.speculative_mechanisms)
     evals = tuple(entry.quality_eval_id for one in eval_lists for entry in one.eval_harnesses)
-    _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants], folder / VARIANTS_FILE)
-    _unique([*compression, *speculative, BASELINE], folder / VARIANTS_FILE)
-    _unique(evals, folder / QUALITY_FILE)
+    pairs = [f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants]
+    for name, ids in (
+        (VARIANTS_FILE, pairs), (VARIANTS_FILE, [*compression, *speculative, BASELINE]), (QUALITY_FILE, evals)
+    ):  # fmt: skip
+        if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
+            raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
     if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
         text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: has no variant, or is of neither kind"
         raise InputError(text, "name each technique among compression_mechanisms or speculative_mechanisms")
     by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
     return Registries(by_name, compression, speculative, evals)
-
-
-def _unique(names: Sequence[str], path: Path) -> None:
-    plain = [name.casefold() for name in names]
-    twice = sorted({name for name in names if plain.count(name.casefold()) > 1})
-    if twice:
-        raise InputError(f"{path}: {', '.join(twice)} is listed twice", "keep one entry of each")
-
-
-def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, Any]:
-    """The validation record: is what was declared registered? Never raises, only flags.
-
-    Args:
-        declared: fields of a `Declaration`; missing ones count as None.
-
-    Returns:
-        `mechanism_eval_registered`, `quality_eval_registered` (None without an id), `quality_eval_status_known`
-        (None without a status) and `issues`. The first three are None where the registries could not be read.
-    """
-    record: dict[str, Any] = dict.fromkeys(
-        ("mechanism_eval_registered", "quality_eval_registered", "quality_eval_status_known")
-    )
-    if registries.error:
-        return {**record, "issues": [registries.error]}
-    issues = []
-    mechanism, variant = declared.get("mechanism") or BASELINE, declared.get("mechanism_variant") or NO_VARIANT
-    entry = registries.variants.get((mechanism, variant))
-    record["mechanism_eval_registered"] = entry is not None
-    if entry is None:
-        issues.append(f"{mechanism}/{variant} is not in the registry of mechanisms")
-    else:
-        issues += [
-            f"{name} {declared[name]!r} is not that of {mechanism}/{variant}"
-            for name in ("compression_method", "compression_scope")
-            if declared.get(name) not in (None, getattr(entry, name))
-        ]
-    if (quality_id := declared.get("quality_eval_id")) is not None:
-        record["quality_eval_registered"] = quality_id in registries.quality_evals
-        if not record["quality_eval_registered"]:
-            issues.append(f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations")
-    if (status := declared.get("quality_eval_status")) is not None:
-        record["quality_eval_status_known"] = status in QUALITY_STATUSES
-        if not record["quality_eval_status_known"]:
-            issues.append(f"quality_eval_status {status!r} is unknown; known are {', '.join(QUALITY_STATUSES)}")
-    if registries.drafts(mechanism) and declared.get("draft_model_id") is None:
-        issues.append(f"{mechanism} without draft_model_id")
-    return {**record, "issues": issues}
 
 
 # Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimisations are

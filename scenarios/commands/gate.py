@@ -9,7 +9,7 @@ from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
-from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
+from compliance.mechanisms.row import read_rows, rows_of_runs
 from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
@@ -29,9 +29,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     registries = load_registries(options["registry"])  # a gate that does not know what may pass is closed to all
     directories = [path for path in targets if path.is_dir()]
-    rows: list[JudgedRow] = []
-    if directories:
-        rows += rows_of_runs(directories, declaration, registries, sources)
+    rows = rows_of_runs(directories, declaration, registries, sources) if directories else []
     for path in targets:
         if not path.is_dir():
             rows += read_rows(path, registries, sources)

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.technique_registry import registries_or_error, validate
+from compliance.mechanisms.declaration import validate
+from compliance.mechanisms.technique_registry import registries_or_error
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset

@@ -26,7 +26,7 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
 
 
 def judged(given: dict[str, Any]) -> JudgedRow:
-    return JudgedRow(given, None, "test")
+    return JudgedRow(given, "test")
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from compliance.mechanisms.declaration import (
     declare,
     from_environment,
     read_declaration_file,
+    validate,
 )
-from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries, validate
+from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries
 from runs.errors import InputError
 from tests.support.mechanism_rows import eagle3, fp8, row
 
@@ -113,8 +114,8 @@ def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> 
         (row("kv_quantization"), False, None, None, 1),
         (row("kv_quantization", mechanism_variant="fp4"), False, None, None, 1),
         (fp8(quality_eval_id="mine", quality_eval_status="done"), True, False, False, 2),
-        (eagle3(), True, None, None, 1),
-        (eagle3(draft_model_id="draft"), True, None, None, 0),
+        (eagle3(), True, None, None, 2),
+        (eagle3(draft_model_id="draft"), True, None, None, 1),
         (fp8(compression_scope="weights"), True, None, None, 1),
     ],
 )

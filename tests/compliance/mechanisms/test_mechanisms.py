@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.mechanisms import row as row_file
-from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
+from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file, validate
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import read_rows
@@ -21,7 +21,6 @@ from compliance.mechanisms.technique_registry import (
     eligibility,
     load_registries,
     registries_or_error,
-    validate,
 )
 from runs.errors import InputError
 from runs.record.layout import RunDir
@@ -36,7 +35,7 @@ def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
 
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
-    return [failure.slug for one in gate(*rows, **options).matched for failure in one.findings]
+    return [failure.slug for one in gate(*rows, **options).matched for failure in one.failed]
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -124,7 +123,7 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
 )
 def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     outcome = gate(given_row)
-    assert [failure.slug for failure in outcome.matched[0].findings] == failed
+    assert [failure.slug for failure in outcome.matched[0].failed] == failed
     assert not outcome.closed  # nothing is refuted by evidence
     assert gate(given_row, strict=True).closed is bool(failed)
 
@@ -174,7 +173,7 @@ def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> 
 )
 def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: dict[str, Any]) -> None:
     outcome = gate(row(**shown))
-    assert [failure.slug for failure in outcome.matched[0].findings] == ["mechanism_misdeclared"]
+    assert [failure.slug for failure in outcome.matched[0].failed] == ["mechanism_misdeclared"]
     assert outcome.closed
 
 
