@@ -324,7 +324,9 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     by_files, broken = same.row, same.broken
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
     for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items():
-        broken = broken or f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
+        broken = (
+            broken or f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
+        )
     # FIELD_NAMES: what the row leaves open, its run declares
     own = (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)
     return replace(
