@@ -1,8 +1,7 @@
-"""The accelerators that this process may use, with the facts that each vendor's own tool or library gives.
+"""The accelerators that this process may use, with the facts that each vendor's tool or library gives.
 
-A device is known by its device node; its facts are known by the tool. A tool that is absent or fails is named in the
-row of each device that is left without facts (`problem`), and is never taken for an absent device. What vLLM makes of
-the devices is another question (sut/vllm/machine.py).
+If every tool of a vendor is absent or fails, its device nodes are counted: each gets a row without facts, whose
+`problem` says why.
 """
 
 import importlib
@@ -17,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_S = 30
-# A row's names are nvidia-smi's, whatever the vendor: memory in MiB, clock in MHz, power in W, as text.
+# Names as in nvidia-smi, values as text: memory in MiB, clock in MHz, power in W.
 FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
-_PCI_DISPLAY = "0x0300"  # class of a card with a screen, as processors have one built in
+_PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 Row = dict[str, Any]
-Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → what reads it from the answers of a source; it may raise
+Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → reads it from a library, or a tool's answer; it may raise
 
 
 class ProbeError(Exception):
-    """A source gives no facts; the message says why."""
+    """A tool or library gives no facts."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,17 @@ class Vendor:
     """One maker of accelerators."""
 
     name: str
-    # asked in this order until one answers; each returns a row a device, or raises ProbeError
-    sources: tuple[Callable[[], list[Row]], ...]
-    # counts the device nodes below a root: they show that there are devices though no source answers
-    nodes: Callable[[Path], int]
-    # variables that choose among the devices; of a group the first that is set counts, and each group chooses among
-    # what the one before left
+    sources: tuple[Callable[[], list[Row]], ...]  # tried in this order: a row per device, or a ProbeError
+    nodes: Callable[[Path], int]  # the number of device nodes below a root
+    # Variables that choose devices: the first of a group that is set counts; a group chooses among those that the
+    # group before it left.
     visible: tuple[tuple[str, ...], ...]
 
 
 def accelerators(root: Path = Path("/")) -> list[Row]:
-    """A row for each accelerator of this process: `vendor`, FACTS, `visible_by` where a variable chose it.
+    """A row for each accelerator of this process: `vendor`, FACTS, `visible_by` if a variable chose it.
 
-    Where no source gives a device's facts they are None, and `problem` says why.
+    The facts of a device that no source knows are None, and `problem` says why.
     """
     return [row for vendor in VENDORS for row in _devices(vendor, root)]
 
@@ -68,7 +65,7 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
         except ProbeError as error:
             problems.append(str(error))
     else:
-        problem = "; ".join(problems) or "this vendor's devices have no tool that is asked"
+        problem = "; ".join(problems) or "no tool for this vendor's devices is known"
         rows = [
             {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "problem": problem}
             for index in range(vendor.nodes(root))
@@ -87,13 +84,10 @@ def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
     if "*" in parts:
         return rows
     ids = [part for part in parts if part.startswith(("GPU-", "MIG-", "0x"))]
-    chosen = [
-        row
-        for place, row in enumerate(rows)
-        if str(place) in parts or any(str(row["uuid"] or "").startswith(part) for part in ids)
-    ]
-    for part in ids:
-        if rows and not any(str(row["uuid"] or "").startswith(part) for row in rows):  # a part of a device (MIG)
+    named = {place: [part for part in ids if str(row["uuid"] or "").startswith(part)] for place, row in enumerate(rows)}
+    chosen = [row for place, row in enumerate(rows) if str(place) in parts or named[place]]
+    for part in ids if rows else ():
+        if not any(part in found for found in named.values()):  # a part of a device (MIG)
             problem = f"no source lists {part}, which {variable} names"
             chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "problem": problem})
     return chosen
@@ -125,7 +119,7 @@ def _json_of(tool: str, *arguments: str) -> Any:
 
 
 def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
-    """One device's facts as text; None where this device or version of the source does not tell one."""
+    """One device's facts as text; None for one that this device or version does not have."""
     row: Row = {"index": str(index)}
     for name, read in facts.items():
         try:
@@ -137,7 +131,7 @@ def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
 
 
 def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callable[[Any], Iterable[Any]]) -> list[Row]:
-    """The rows by a vendor's Python library. It loads a C library, and raises whatever that does."""
+    """The rows by a vendor's Python library, which may raise anything."""
     try:
         library = importlib.import_module(name)
     except Exception as error:
@@ -158,13 +152,6 @@ def _nvidia_smi() -> list[Row]:
     return [dict(zip(FACTS, row, strict=True)) for row in rows if len(row) == len(FACTS)]
 
 
-def _rocm_smi() -> list[Row]:
-    flags = ("--showproductname", "--showuniqueid", "--showdriverversion", "--showmaxpower")
-    answer = _json_of("rocm-smi", *flags, "--showmeminfo", "vram", "--json")
-    cards = {name: card for name, card in answer.items() if name.startswith("card")}
-    return [_row(name.removeprefix("card"), _ROCM_SMI, answer, card) for name, card in cards.items()]
-
-
 def _xpu_smi() -> list[Row]:
     rows = []
     for device in _json_of("xpu-smi", "discovery", "-j").get("device_list", []):
@@ -178,7 +165,7 @@ def _watts(cap: Any) -> Any:
     return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap
 
 
-# NVIDIA's library, for where its tool is absent, as in some containers.
+# NVIDIA's library; some containers lack the tool.
 _NVML: Facts = {
     "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
@@ -187,7 +174,7 @@ _NVML: Facts = {
     "clocks.max.sm": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
     "power.limit": lambda nvml, gpu: f"{nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000:.2f}",
 }
-# AMD's library, which comes with ROCm; vLLM finds AMD's devices by it too.
+# AMD's library, which vLLM requires.
 _AMDSMI: Facts = {
     "name": lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"],
     "uuid": lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu),
@@ -195,13 +182,6 @@ _AMDSMI: Facts = {
     "driver_version": lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"],
     "clocks.max.sm": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"],
     "power.limit": lambda smi, gpu: _watts(smi.amdsmi_get_power_cap_info(gpu)["power_cap"]),
-}
-_ROCM_SMI: Facts = {
-    "name": lambda answer, card: card.get("Card Series") or card["Card series"],
-    "uuid": lambda answer, card: card["Unique ID"],
-    "memory.total": lambda answer, card: int(card["VRAM Total Memory (B)"]) >> 20,
-    "driver_version": lambda answer, card: answer["system"]["Driver version"],
-    "power.limit": lambda answer, card: card["Max Graphics Package Power (W)"],
 }
 _XPU_SMI: Facts = {
     "name": lambda index, device: device["device_name"],
@@ -216,12 +196,12 @@ _XPU_SMI: Facts = {
 # Device nodes -----------------------------------------------------------------------------------------------------
 
 
-def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, beside: str = "", screens: bool = True) -> int:
-    """How many device nodes there are, of a PCI vendor in a class of sysfs; "" for nodes that are one vendor's alone.
+def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, required: str = "", displays: bool = True) -> int:
+    """The number of device nodes of a PCI vendor in a class of sysfs; "" if only one vendor has such nodes.
 
     Args:
-        beside: a path that has to be there too.
-        screens: whether cards with a screen count, as processors have one built in.
+        required: a path that has to exist too.
+        displays: count display controllers.
     """
 
     def fact(node: Path, name: str) -> str:
@@ -230,10 +210,10 @@ def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, beside: str = ""
         except OSError:
             return ""
 
-    if not (root / beside).exists():
+    if not (root / required).exists():
         return 0
     nodes = [node for node in root.glob(pattern) if not vendor or fact(node, "vendor") == vendor]
-    return sum(screens or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
+    return sum(displays or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
 
 
 _PYNVML = partial(
@@ -247,14 +227,14 @@ VENDORS = (
     Vendor("NVIDIA", (_nvidia_smi, _PYNVML), partial(_nodes, "dev/nvidia[0-9]*", "", ""), (("CUDA_VISIBLE_DEVICES",),)),
     Vendor(
         "AMD",
-        (_AMD, _rocm_smi),
-        partial(_nodes, "dev/dri/renderD*", "drm", "0x1002", beside="dev/kfd"),
+        (_AMD,),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x1002", required="dev/kfd"),
         (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
     ),
     Vendor(
         "Intel",
         (_xpu_smi,),
-        partial(_nodes, "dev/dri/renderD*", "drm", "0x8086", screens=False),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x8086", displays=False),
         (("ZE_AFFINITY_MASK",), ("ONEAPI_DEVICE_SELECTOR",)),
     ),
     Vendor("Google", (), partial(_nodes, "dev/accel[0-9]*", "accel", "0x1ae0"), (("TPU_VISIBLE_CHIPS",),)),

@@ -1,8 +1,8 @@
 """LoadGen's early stopping: how many late queries a run of a given length may have.
 
-A run that promises "a share p of the queries is in time" must show it with 99 % confidence. With t late
-queries among n that holds when BinomCDF(t; n, 1 - p) < 0.01. LoadGen states it as h(t, p): the smallest
-number of queries in time that outweighs t late ones, so that n >= h + t passes.
+A run must show with 99 % confidence that a share p of the queries is in time. With t late queries among n it does if
+BinomCDF(t; n, 1 - p) < 0.01. LoadGen states this as h(t, p), the smallest number of queries in time for t late ones:
+n >= h + t passes.
 """
 
 import math
@@ -40,26 +40,28 @@ def min_queries(late: int, percentile: float) -> int:
         late: t, at least 0.
         percentile: p as a share, 0 < p < 1 (0.99 for Server).
     """
-    log_limit = math.log(1 - CONFIDENCE)
     low, high = late, max(1, 2 * late)
-    while _log_binomial_cdf(late, high, 1 - percentile) >= log_limit:
+    while latecomers_allowed(high, percentile) < late:
         low, high = high, 2 * high
     while high - low > 1:  # low fails, high passes
         middle = (low + high) // 2
-        if _log_binomial_cdf(late, middle, 1 - percentile) < log_limit:
-            high = middle
-        else:
+        if latecomers_allowed(middle, percentile) < late:
             low = middle
+        else:
+            high = middle
     return high
 
 
 def latecomers_allowed(query_count: int, percentile: float) -> int:
-    """The most queries that may be late among `query_count`; -1 when even none late proves nothing yet."""
+    """The most queries that may be late among `query_count`; -1 if the run is too short for any verdict."""
     if query_count <= 0:
         return -1
     share_late = 1 - percentile
-    # The answer lies below the mean, as 0.01 lies below one half.
-    terms = _log_binomial_terms(math.ceil(query_count * share_late), query_count, share_late)
+    log_none_late = query_count * math.log1p(-share_late)
+    # log P(X = k) for k = 0, 1, … up to the mean of X ~ Binomial(query_count, share_late), where P(X <= k) is about 1/2
+    k = np.arange(1, math.ceil(query_count * share_late) + 1, dtype=np.float64)
+    steps = np.log(query_count - k + 1) - np.log(k) + (math.log(share_late) - math.log1p(-share_late))
+    terms = np.concatenate(([0.0], np.cumsum(steps))) + log_none_late
     return int(np.searchsorted(np.cumsum(np.exp(terms)), 1 - CONFIDENCE, side="left")) - 1
 
 
@@ -79,19 +81,3 @@ def estimate_percentile(sorted_values_ns: NDArray[np.int64], percentile: float) 
     count = len(sorted_values_ns)
     late = latecomers_allowed(count, percentile)
     return int(sorted_values_ns[count - late]) if late >= 1 else None
-
-
-def _log_binomial_terms(last: int, trials: int, share: float) -> NDArray[np.float64]:
-    """log P(X = k) for k = 0 … last, X ~ Binomial(trials, share)."""
-    k = np.arange(1, last + 1, dtype=np.float64)
-    steps = np.log(trials - k + 1) - np.log(k) + (math.log(share) - math.log1p(-share))
-    return np.concatenate(([0.0], np.cumsum(steps))) + trials * math.log1p(-share)
-
-
-def _log_binomial_cdf(late: int, trials: int, share: float) -> float:
-    """log P(X <= late)."""
-    if late >= trials:
-        return 0.0
-    terms = _log_binomial_terms(late, trials, share)
-    top = float(terms.max())
-    return top + math.log(float(np.exp(terms - top).sum()))

@@ -1,4 +1,4 @@
-"""`result.json`: what a leg came to, read from its files alone."""
+"""`result.json`: the outcome of a leg, computed from its files alone."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -16,37 +16,31 @@ from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
 from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons
-from runs.numbers.numbers import CONDITIONS, RATE_KEYS, Numbers, reported_numbers
+from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.reading import read_as
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
-from runs.record.observed import LoopLag
 from runs.record.requests_log import RequestTable
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
 
 
 class _Record(BaseModel):
-    """A part of a cache, which another version may have written: what is unknown is left out."""
+    """A part of the file. Another version may have written it, so unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Counts(_Record):
-    """How many of what. None where no file tells."""
+    """Numbers of samples; None if the files do not have it."""
 
-    queries: int | None  # LoadGen's: one in Offline
     samples: int | None  # with a record in requests.jsonl
-    distinct_samples: int | None
-    samples_expected: int | None  # what LoadGen issued, or has to issue in an accuracy run
-    accuracy_entries: int | None  # accuracy runs
-    errors: int  # error records of LoadGen
-    warnings: int
+    samples_expected: int | None  # that LoadGen issued, or has to issue in an accuracy run
 
 
 class InForce(_Record):
-    """The settings that LoadGen used. Limits only in the Server scenario."""
+    """The settings that LoadGen used; limits in the Server scenario only."""
 
     target_qps: float
     min_duration_ms: int
@@ -60,7 +54,7 @@ class InForce(_Record):
 
 
 class Result(_Record):
-    """One leg's outcome. `disagreements` is not empty when files contradict each other: trust nothing then."""
+    """One leg's outcome. If `disagreements` has entries, the files contradict each other and no number counts."""
 
     schema_version: Literal[1] = 1
     scenario: str  # as asked: Interactive, where LoadGen ran Server
@@ -68,9 +62,7 @@ class Result(_Record):
     verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
     reasons: list[str]  # why it is not valid, and what to do
     notes: list[str]
-    loadgen_version: str
     loadgen_verdict: str | None
-    conditions: dict[str, bool | None] | None = None  # LoadGen's parts of a verdict; None: the scenario has none
     duration_ns: int | None = None  # what the minimum duration is compared with
     in_force: InForce
     reported: Numbers | None = None
@@ -80,12 +72,6 @@ class Result(_Record):
     disagreements: list[Disagreement] = Field(default_factory=list)
     counts: Counts
     output_tokens_mean: float | None = None
-    loop_lag: LoopLag | None = None  # as the leg measured it
-
-
-def build_result(run: RunDir, *, scenario: Scenario | None = None) -> Result:
-    """`result_of` the leg in a directory."""
-    return result_of(FinishedLeg(run), scenario=scenario)
 
 
 def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
@@ -107,34 +93,37 @@ def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
         raise InputError(
             f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
         )
-    said, notes = cross_check(leg.summary, detail), []
-    found = [Disagreement(run.summary.name, sentence, None, 0, "", "summary") for sentence in said]
+    requests, notes = leg.requests, []
+    different = cross_check(leg.summary, detail)
+    found = [Disagreement(run.summary.name, sentence, None, 0, "", "summary") for sentence in different]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
         )
-    if leg.requests is None:
+    if requests is None:
         notes.append(f"{run.requests.name} is missing: no number could be re-derived")
     else:
-        found += _order(detail, leg.requests, leg.trace)
+        found += _order(detail, requests, leg.trace)
     specific = _performance(leg, found) if leg.is_performance else _accuracy(leg, found)
     return Result.model_validate(
         {
             "scenario": scenario or detail.scenario,
             "mode": detail.mode,
             "notes": notes,
-            "loadgen_version": str(detail.get("loadgen_version", "")),
             "loadgen_verdict": detail.validity,
             "in_force": _in_force(detail),
             "disagreements": found,
-            "output_tokens_mean": float(leg.requests.output_tokens.mean()) if leg.requests else None,
+            "counts": Counts(
+                samples=None if requests is None else len(requests), samples_expected=expected_samples(detail)
+            ),
+            "output_tokens_mean": float(requests.output_tokens.mean()) if requests else None,
             **specific,
         }
     )
 
 
 def write_result(run: RunDir, result: Result) -> None:
-    """Write `result.json`, atomically."""
+    """Write `result.json` atomically."""
     write_json(run.result, result.model_dump(mode="json"))
 
 
@@ -143,7 +132,7 @@ def read_result(path: Path) -> Result:
     """Read a `result.json`.
 
     Raises:
-        InputError: missing or of another shape; names the field.
+        InputError: missing, or a field is missing or wrong.
     """
     fix = "give the result.json of the leg, or build it again with verify"
     return read_as(path, Result, fix, within=path.parent, strict=True)
@@ -198,13 +187,15 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
                 found += compare(derived, detail)
             except InputError as error:
                 found.append(Disagreement("records of the run", None, error.message, 0, ""))
-    reasons = invalid_reasons(detail, reported, derived, _asked(leg))
+    try:
+        asked = None if leg.manifest is None else leg.manifest.asked
+    except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
+        asked = None
+    reasons = invalid_reasons(detail, reported, derived, asked)
     fields: dict[str, Any] = {
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": reasons,
-        "conditions": {name: detail.flag(key) for name, key in CONDITIONS.items()},
         "reported": reported,
-        "counts": _counts(leg, queries=detail.integer("result_query_count") if reported else None),
     }
     if derived is not None:
         fields |= {
@@ -214,13 +205,6 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
             "early_stopping": derived.early_stopping,
         }
     return fields
-
-
-def _asked(leg: FinishedLeg) -> dict[str, Any] | None:
-    try:
-        return None if leg.manifest is None else leg.manifest.asked
-    except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
-        return None
 
 
 def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
@@ -242,24 +226,7 @@ def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
     if leg.requests is not None and len(leg.requests) != len(entries):
         name = f"answers in {path.name} and {leg.run.requests.name}"
         found.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
-    return {
-        "verdict": "INVALID" if reasons else "DONE",
-        "reasons": reasons,
-        "counts": _counts(leg, accuracy_entries=len(entries)),
-    }
-
-
-def _counts(leg: FinishedLeg, queries: int | None = None, accuracy_entries: int | None = None) -> Counts:
-    requests = leg.requests
-    return Counts(
-        queries=queries,
-        samples=None if requests is None else len(requests),
-        distinct_samples=None if requests is None else len(np.unique(requests.sample_index)),
-        samples_expected=expected_samples(leg.detail),
-        accuracy_entries=accuracy_entries,
-        errors=leg.detail.error_count,
-        warnings=leg.detail.warning_count,
-    )
+    return {"verdict": "INVALID" if reasons else "DONE", "reasons": reasons}
 
 
 def _in_force(detail: DetailLog) -> InForce:

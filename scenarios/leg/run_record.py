@@ -23,10 +23,11 @@ from runs.environment import harness_facts, host_facts, loadgen_facts, software_
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
-from runs.loadgen.detail_log import DetailLog, read_detail
-from runs.numbers.result import Result, build_result, write_result
+from runs.loadgen.detail_log import DetailLog
+from runs.numbers.result import Result, result_of, write_result
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
@@ -172,18 +173,18 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     _refuse_other_weights(leg, manifest)
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
-    detail = read_detail(run_dir.detail)
+    finished = FinishedLeg(run_dir)
+    detail = finished.detail
     manifest.notes += late_client(manifest.observed, _limits_ns(detail))
     for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
         say(console, f"  note: {sentence}")
-    result = build_result(run_dir, scenario=plan.scenario)
+    result = result_of(finished, scenario=plan.scenario)
     if result.disagreements:
         raise _FilesDisagree(run_dir, result)
     check_engaged(detail, plan)
     accuracy = None
     if plan.mode == "accuracy":
         accuracy = score_leg(leg, console)
-    result = result.model_copy(update={"loop_lag": manifest.observed.loop_lag})
     write_result(run_dir, result)
     negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
     return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)

@@ -109,7 +109,6 @@ def _result(leg: PreparedLeg, answers: list[Answered]) -> Result:
         verdict="VALID" if valid else "INVALID",
         reasons=[] if valid else ["it is late or too short"],
         notes=[],
-        loadgen_version="6.0.17",
         loadgen_verdict="VALID" if valid else "INVALID",
         duration_ns=round(seconds * 1e9),
         in_force=InForce(
@@ -122,11 +121,8 @@ def _result(leg: PreparedLeg, answers: list[Answered]) -> Result:
         ),
         reported=Numbers(samples_per_second=len(answers) / seconds, **latencies),
         early_stopping=EarlyStopping(met, PERCENTILE["Server"], 459, verdicts, {}) if verdicts else None,
-        counts=Counts(
-            queries=len(answers), samples=len(answers), distinct_samples=None, samples_expected=len(answers),
-            accuracy_entries=None, errors=0, warnings=0,
-        ),
-    )  # fmt: skip
+        counts=Counts(samples=len(answers), samples_expected=len(answers)),
+    )
 
 
 def _statistics(values: Any) -> LatencyNumbers:

@@ -40,7 +40,7 @@ def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
     entries, requests = read_accuracy_log(leg.run.accuracy_log), leg.requests
     assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
     assert leg.result["verdict"] == "DONE"
-    assert leg.result["counts"]["accuracy_entries"] == spec.samples
+    assert leg.result["counts"]["samples"] == spec.samples
     for entry in entries:
         ids = ids_of(entry.data)
         assert entry.token_count == len(ids) == requests.output_tokens[entry.seq_id]

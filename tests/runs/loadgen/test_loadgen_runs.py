@@ -12,8 +12,9 @@ from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
 from runs.numbers.rederive import derive
-from runs.numbers.result import build_result, read_result, write_result
+from runs.numbers.result import read_result, result_of, write_result
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests
 from tests.runs.conftest import server_queries
 from tests.support.editing import edit_detail
@@ -23,7 +24,7 @@ from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Ru
 @pytest.mark.parametrize("name", VALID)
 def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = build_result(run)
+    result = result_of(FinishedLeg(run))
     assert result.disagreements == []
     assert (result.verdict, result.reasons) == ("VALID", [])
     assert result.derived_from == ("requests" if name.endswith("no-trace") else "trace")
@@ -46,7 +47,7 @@ def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> N
 
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
-    result = build_result(loadgen_runs[name])
+    result = result_of(FinishedLeg(loadgen_runs[name]))
     assert result.verdict == "INVALID"
     assert result.disagreements == []
     assert any(INVALID[name][1] in reason for reason in result.reasons), result.reasons
@@ -55,9 +56,9 @@ def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
 @pytest.mark.parametrize("name", ACCURACY)
 def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = build_result(run)
+    result = result_of(FinishedLeg(run))
     assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
-    assert result.counts.accuracy_entries == result.counts.samples == result.counts.distinct_samples == 100
+    assert result.counts.samples == result.counts.samples_expected == 100
     tokens = {entry.seq_id: entry.token_count for entry in read_accuracy_log(run.accuracy_log)}
     requests = read_requests(run.requests)
     assert [tokens[seq] for seq in requests.seq.tolist()] == requests.output_tokens.tolist()
@@ -75,7 +76,7 @@ def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name:
     if trace is not None:
         assert trace.sample_index.tolist() == expected.tolist()
     if name in ORDERS:
-        assert build_result(run).disagreements == []
+        assert result_of(FinishedLeg(run)).disagreements == []
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])
@@ -104,7 +105,7 @@ def test_loaded_set_of_a_part_of_the_library(loadgen_runs: Runs) -> None:
 
 def test_result_is_written_and_read_back(copied_run: Callable[[str], RunDir], loadgen_runs: Runs) -> None:
     run = copied_run("server")
-    result = build_result(run, scenario="Interactive")
+    result = result_of(FinishedLeg(run), scenario="Interactive")
     write_result(run, result)
     assert read_result(run.result) == result
     assert result.scenario == "Interactive"

@@ -11,8 +11,9 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import Allowance, Disagreement, compare
 from runs.numbers.rederive import Derived, derive, evaluate
-from runs.numbers.result import build_result
+from runs.numbers.result import result_of
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests
 from tests.support.editing import edit_detail, edit_requests
 from tests.support.loadgen_runs import Runs
@@ -111,7 +112,7 @@ def test_other_token_counts_are_found(copied_run: Copy, name: str) -> None:
 def test_another_sample_than_loadgen_issued_is_found(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_requests(run, 3, sample_index=1_000)
-    names = [item.name for item in build_result(run).disagreements]
+    names = [item.name for item in result_of(FinishedLeg(run)).disagreements]
     assert names == [
         "sample index at seq 3 (trace; 1 differ)",
         "sample index at seq 3 (replay of the seeds; 1 differ)",
@@ -155,7 +156,7 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
 def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
     edit_requests(run, 5)
-    assert any("seq 5" in str(item) for item in build_result(run).disagreements)
+    assert any("seq 5" in str(item) for item in result_of(FinishedLeg(run)).disagreements)
 
 
 def test_a_disagreement_reads_as_a_sentence() -> None:

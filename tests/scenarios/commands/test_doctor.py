@@ -121,10 +121,10 @@ def test_a_build_for_accelerators_that_finds_none(machine: Callable[..., None]) 
 
 
 def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
-    machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "problem": "rocm-smi is not installed"}])
+    machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "problem": "amdsmi cannot be imported"}])
     state, text = states()["accelerator"]
     assert state == "note"
-    assert text == "AMD device 0, without facts: rocm-smi is not installed"
+    assert text == "AMD device 0, without facts: amdsmi cannot be imported"
 
 
 def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
