@@ -6,8 +6,6 @@ token reads the keys and values of its context; with one query at a time also al
 """
 
 import math
-import timeit
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ class Device:
 
     name: str
     bytes_per_second: float
-    flops: float  # dense 16-bit floating point (float32 of a CPU)
+    flops: float  # dense 16-bit floating point
     source: str
 
 
@@ -56,35 +54,14 @@ def find_device(name: str) -> Device | None:
     return next((device for device in _DEVICES if set(device.name.upper().split()) <= words), None)
 
 
-def measure_cpu() -> Device:
-    """This machine's processor by a short stream (a copy of 256 MiB) and a float32 matrix product, best of five."""
-    import torch  # slow to import, and rarely needed
-
-    def best_s(work: Callable[[], object]) -> float:
-        return min(timeit.repeat(work, number=1, repeat=5))
-
-    source, size = torch.ones(64 * 2**20, dtype=torch.float32), 1536
-    target, left = torch.empty_like(source), torch.ones(size, size)
-    product = torch.empty_like(left)
-    return Device(
-        f"this processor, {torch.get_num_threads()} threads",
-        2 * source.nbytes / best_s(lambda: target.copy_(source)),
-        2 * size**3 / best_s(lambda: torch.mm(left, left, out=product)),
-        "measured now, by this command",
-    )
-
-
-def ceiling_rows(
-    manifest: Manifest, requests: RequestTable, tokens_per_second: float | None, measured: Device | None
-) -> list[tuple[str, str]]:
+def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
     """What the devices of a leg allow and how near it came, or why that is not known.
 
     Args:
         tokens_per_second: what the leg reached.
-        measured: this machine's processor, for legs that ran on it.
     """
     try:
-        device, count = _devices_of(manifest, measured)
+        device, count = _devices_of(manifest)
         arithmetic, memory = (count * one for one in bounds(device, manifest, requests))
     except HarnessError as error:
         return [("not known", error.message)]
@@ -99,14 +76,11 @@ def ceiling_rows(
     return rows
 
 
-def _devices_of(manifest: Manifest, measured: Device | None) -> tuple[Device, int]:
+def _devices_of(manifest: Manifest) -> tuple[Device, int]:
     if not manifest.plan.engine_record.computes_here:
         raise InputError(f"not known for engine {manifest.plan.engine}", "")
     if not manifest.observed.accelerators:
-        if measured is None:
-            text = "the leg ran on a processor: --measure-machine measures this machine's, if it is the same one"
-            raise InputError(text, "")
-        return measured, 1
+        raise InputError("the leg ran on a CPU", "")
     name = str(manifest.observed.accelerators[0].get("name"))
     if (device := find_device(name)) is None:
         raise InputError(f"{name} is not in the table of devices", "")

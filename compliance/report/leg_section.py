@@ -11,7 +11,7 @@ from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report import pictures
-from compliance.report.ceiling import Device, ceiling_rows
+from compliance.report.ceiling import ceiling_rows
 from compliance.report.pictures import Limit, Picture
 from compliance.report.series import cdf, time_series
 from runs.errors import HarnessError, InputError
@@ -65,7 +65,7 @@ class LegSection:
         return " / ".join(text for text in found[0] if text) if found else ""
 
 
-def leg_section(root: Path, key: str, name: str, measured: Device | None) -> LegSection:
+def leg_section(root: Path, key: str, name: str) -> LegSection:
     """Read a finished leg and draw it.
 
     Raises:
@@ -105,7 +105,7 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
             section.notes.append(f"no distributions: {error.message}")
     _draw(section, requests, derived)
     section.tables = [
-        ("How far from the limit", ceiling_rows(manifest, requests, section.tokens_per_second, measured)),
+        ("How far from the limit", ceiling_rows(manifest, requests, section.tokens_per_second)),
         ("Where the queries' time went, by vLLM's statistics", _time_rows(manifest)),
         ("What ran", _machine_rows(manifest)),
         ("Settings in force", _setting_rows(manifest, result)),

@@ -9,7 +9,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from compliance.report import pictures
-from compliance.report.ceiling import Device
 from compliance.report.curve import curves, point_of_folder, point_of_leg
 from compliance.report.leg_section import LegSection, leg_section
 from compliance.report.pictures import Bar, CurvePoint, Picture
@@ -39,7 +38,6 @@ def make_page(
     made: str,
     legs: Sequence[tuple[str, Path]],
     tunes: Sequence[tuple[Path, dict[str, Any]]],
-    measured: Device | None,
     folders: Sequence[tuple[str, Path]] = (),
 ) -> Page:
     """Read and draw everything; a leg that cannot be read is named on the page.
@@ -47,13 +45,12 @@ def make_page(
     Args:
         legs: name and run directory.
         tunes: directory, and the record in its tune.json.
-        measured: this machine's processor, for legs that ran on it.
         folders: name and directory of runs of the MLPerf Endpoints client.
     """
     page = Page(title, made)
     for number, (name, root) in enumerate(legs[:MOST_SECTIONS], start=1):
         try:
-            page.legs.append(leg_section(root, f"leg{number}", name, measured))
+            page.legs.append(leg_section(root, f"leg{number}", name))
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
     page.left_out += [f"{name}: not drawn, the page has {MOST_SECTIONS} legs" for name, _ in legs[MOST_SECTIONS:]]

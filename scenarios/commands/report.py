@@ -12,19 +12,13 @@ from scenarios.console import tell
 EXAMPLES = (
     "one leg: report RUN_DIR",
     "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
-    "how far from what this processor allows: report RUN_DIR --measure-machine",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--output", type=PATH, metavar="FILE", help="File of the page. Default: report.html in the first DIR.")
-@click.option(
-    "--measure-machine",
-    is_flag=True,
-    help="Measure this machine's processor for a few seconds, as the limit of legs on it.",
-)
-def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool) -> ExitCode:
+def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
     """Write one HTML page about the legs, campaigns and tunes in DIR.
 
     The page is a single file without network access or scripts. A campaign and a tune write their own page.
@@ -33,7 +27,7 @@ def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool
     """
     from scenarios.status.shown_legs import write_page
 
-    path = write_page(folders, output, measure_machine=measure_machine)
+    path = write_page(folders, output)
     answer.put(page=path)
     tell(f"written to {path}")
     return ExitCode.OK

@@ -17,7 +17,7 @@ from scenarios.tune.journal import TuneDir, read_tune
 PAGE_NAME = "report.html"
 
 
-def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_machine: bool = False) -> Path:
+def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     """Make a page about directories.
 
     Returns:
@@ -28,8 +28,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         SetupError: the page cannot be written.
     """
     from compliance.endpoints.submission import run_folders
-    from compliance.report.ceiling import measure_cpu  # draws with matplotlib, which takes a moment to import
-    from compliance.report.report_page import make_page, render
+    from compliance.report.report_page import make_page, render  # draws with matplotlib, slow to import
 
     places = find_in(folders)
     tunes, damaged = [], []
@@ -50,7 +49,6 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         moment(time.time_ns()),
         named,
         tunes,
-        measure_cpu() if measure_machine else None,
         [
             (str(run.relative_to(first)) if run.is_relative_to(first) and run != first else run.name, run)
             for run in sorted(runs)
