@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from runs.errors import InputError
 from runs.files import sha256_of
@@ -15,8 +17,9 @@ from runs.loadgen.trace_log import read_trace
 from runs.reading import MAX_LOG_BYTES, bounded_lines, files_below, read_object, read_record, read_whole
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
-from tests.support.damage import deep_folder
+from runs.record.requests_log import RequestRecord, encode, read_requests
+from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
+from tests.support.damage import damaged, deep_folder, input_error
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:
@@ -81,22 +84,40 @@ def _elsewhere(path: Path) -> None:
     path.symlink_to(outside)
 
 
-NO_FILES = {"a pipe": _pipe, "out of its directory": _endless, "bytes, at most": _sparse, "": _loop}
+def _missing(path: Path) -> None:
+    pass
+
+
+NO_FILES = {
+    "a pipe": _pipe, "out of its directory": _endless, "bytes, at most": _sparse, "": _loop, "No such file": _missing,
+    "a directory": Path.mkdir,
+}  # fmt: skip
+# Small whole files of the parsers.
+FILES: dict[Callable[[Path], object], bytes] = {
+    read_detail: test_detail_log.COMPLETE.encode(),
+    read_summary: test_summary_log.TEXT.encode(),
+    read_accuracy_log: test_accuracy_log.WHOLE.encode(),
+    read_trace: test_trace_log.WHOLE.encode(),
+    read_requests: b"".join(
+        encode(RequestRecord(seq, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)) for seq in range(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("read", FILES)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
+@given(data=st.data())
+def test_random_damage_never_breaks_a_parser(
+    tmp_path: Path, read: Callable[[Path], object], data: st.DataObject
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data.draw(damaged(FILES[read]) | st.binary(max_size=60)))
+    problem = input_error(lambda: read(path))
+    assert problem is None or str(path) in problem.message
 
 
 @pytest.mark.parametrize("said", NO_FILES)
-@pytest.mark.parametrize(
-    "read",
-    [
-        read_detail,
-        read_summary,
-        read_accuracy_log,
-        read_trace,
-        read_requests,
-        read_manifest,
-        read_engine_log,
-    ],
-)
+@pytest.mark.parametrize("read", [*FILES, read_manifest, read_engine_log])
 def test_a_judge_reads_regular_files_of_the_directory_only(
     tmp_path: Path, said: str, read: Callable[[Path], object]
 ) -> None:

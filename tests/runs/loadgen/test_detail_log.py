@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from runs.errors import InputError
 from runs.loadgen.detail_log import MAX_KEPT_RECORDS, MAX_LINE_BYTES, TruncatedLogError, read_detail
-from tests.support.damage import damaged, input_error
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
 
@@ -111,6 +109,7 @@ def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value
         (COMPLETE.encode() + b':::MLLOG {"key": "x", "value": 1}\n', "lacks time_ms or metadata"),
         (COMPLETE.encode() + b':::MLLOG {"key": "\xff", "value": 1}\n', "holds no valid JSON"),
         (b":::MLLOG " + b"[" * 200_000 + b"\n", "holds no valid JSON"),
+        (COMPLETE.replace('"value": 22.5', '"value" : 9.5, "value": 22.5').encode(), "has a field twice"),
     ],
 )
 def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> None:
@@ -121,21 +120,6 @@ def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> No
 def test_a_line_beyond_all_measure(write: Write) -> None:
     with pytest.raises(InputError, match="line 2 is longer than 16,384 KiB"):
         read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (MAX_LINE_BYTES + 10)))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"value": 22.5', '"value" : 9999.5, "value": 22.5', "has a field twice"),
-        ("[3, 1, 2]", "[3, true, 2]", "loaded_qsl_set"),
-        ("[3, 1, 2]", "[3, -1, 2]", "loaded_qsl_set"),
-        ("[3, 1, 2]", '[3, "1", 2]', "loaded_qsl_set"),
-    ],
-)
-def test_what_loadgen_does_not_write(write: Write, old: str, new: str, said: str) -> None:
-    assert old in COMPLETE
-    with pytest.raises(InputError, match=said):
-        _ = read_detail(write(COMPLETE.replace(old, new))).loaded_qsl_set
 
 
 @pytest.mark.parametrize(
@@ -153,19 +137,13 @@ def test_a_cut_last_line_is_told_apart(write: Write, cut: int) -> None:
         read_detail(write(line("a", 1) + last[:cut]))
 
 
-def test_missing_file_and_directory(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        read_detail(tmp_path / "nothing.txt")
-    with pytest.raises(InputError, match="directory"):
-        read_detail(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "use"),
     [
         ("loaded_qsl_set", "text", "loaded_qsl_set"),
         ("loaded_qsl_set", [1, -2], "loaded_qsl_set"),
         ("loaded_qsl_set", [1, True], "loaded_qsl_set"),
+        ("loaded_qsl_set", [1, "1"], "loaded_qsl_set"),
         ("effective_qsl_rng_seed", 1.5, "seeds"),
         ("effective_scenario", 3, "scenario"),
         ("effective_test_mode", None, "mode"),
@@ -177,28 +155,5 @@ def test_a_value_of_the_wrong_kind_is_named(write: Write, key: str, value: Any, 
         getattr(log, use)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=damaged(COMPLETE.encode()))
-def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "damaged.txt"
-    path.write_bytes(content)
-    problem = input_error(lambda: use_everything(path))
-    assert problem is None or str(path) in problem.message
-
-
-def use_everything(path: Path) -> None:
-    """Whatever still reads as a record has kept its types or says so."""
-    log = read_detail(path)
-    for use in ("scenario", "mode", "loaded_qsl_set", "seeds", "validity", "finished"):
-        getattr(log, use)
-
-
 def test_a_log_with_windows_line_ends(write: Write) -> None:
     assert read_detail(write(COMPLETE.replace("\n", "\r\n"))).validity == "VALID"
-
-
-def test_a_log_that_is_only_partly_copied_has_not_finished(write: Write) -> None:
-    kept = COMPLETE[: COMPLETE.index(":::MLLOG", COMPLETE.index("loaded_qsl_set"))]
-    log = read_detail(write(kept))
-    assert not log.finished
-    assert not log.has_results

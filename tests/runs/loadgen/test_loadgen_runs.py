@@ -12,7 +12,7 @@ from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
 from runs.numbers.rederive import derive
-from runs.numbers.result import read_result, result_of, write_result
+from runs.numbers.result import result_of
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests
@@ -101,15 +101,6 @@ def test_loaded_set_of_a_part_of_the_library(loadgen_runs: Runs) -> None:
     detail = read_detail(loadgen_runs["offline-part-of-library"].detail)
     assert len(detail.loaded_qsl_set) == 30
     assert detail.loaded_qsl_set == loaded_sets(detail.seeds.qsl_rng_seed, 30, 30)[0]
-
-
-def test_result_is_written_and_read_back(copied_run: Callable[[str], RunDir], loadgen_runs: Runs) -> None:
-    run = copied_run("server")
-    result = result_of(FinishedLeg(run), scenario="Interactive")
-    write_result(run, result)
-    assert read_result(run.result) == result
-    assert result.scenario == "Interactive"
-    assert not loadgen_runs["server"].result.exists()
 
 
 @pytest.mark.parametrize(

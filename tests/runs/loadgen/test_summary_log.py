@@ -4,14 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from runs.errors import InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.record.layout import RunDir
-from tests.support.damage import damaged, input_error
-from tests.support.loadgen_runs import Runs
 
 TEXT = """\
 ================================================
@@ -74,25 +71,6 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_summary(write(tmp_path, content))
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        read_summary(tmp_path / "nothing.txt")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=damaged(TEXT.encode()))
-def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
-    path = write(tmp_path, content)
-    problem = input_error(lambda: read_summary(path))
-    assert problem is None or str(path) in problem.message
-
-
-@pytest.mark.parametrize("name", ["offline", "server", "single-stream", "offline-accuracy", "server-one-token"])
-def test_real_logs_tell_one_story(loadgen_runs: Runs, name: str) -> None:
-    run = loadgen_runs[name]
-    assert cross_check(read_summary(run.summary), read_detail(run.detail)) == []
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from runs.errors import InputError
 from runs.loadgen.trace_log import NO_TIME, read_trace
-from tests.support.damage import damaged, input_error
 
 HEAD = '{"traceEvents":[\n{"name":"LogDetail","ph":"X","pid":1,"tid":1,"ts":1.000,"dur":2.0,"args":{"key":""x""}},\n'
 TAIL = '{"name":"LastTrace"}\n],\n"displayTimeUnit":"ns",\n"otherData":{\n"ts":1795255579315461.750\n}\n}\n'
@@ -90,17 +87,4 @@ def test_damage_is_named(tmp_path: Path, content: str, said: str) -> None:
         read_trace(write(tmp_path, content))
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        read_trace(tmp_path / "nothing.json")
-
-
 WHOLE = HEAD + first_token("20.007", 3, 50) + sample(0, "20.007", 3, 90) + sample(1, "30.000", 1, 80) + TAIL
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=damaged(WHOLE.encode()) | st.binary(max_size=60))
-def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
-    path = write(tmp_path, content)
-    problem = input_error(lambda: read_trace(path))
-    assert problem is None or str(path) in problem.message

@@ -22,40 +22,33 @@ from tests.support.loadgen_runs import Runs
 Copy = Callable[[str], RunDir]
 
 
-@pytest.mark.parametrize("name", ["mlperf_log_detail.txt", "mlperf_log_summary.txt"])
-def test_a_missing_log_is_an_unfinished_run(copied_run: Copy, name: str) -> None:
-    run = copied_run("server")
-    (run.root / name).unlink()
-    with pytest.raises(ExecutionError, match=f"{name} is missing: LoadGen did not finish"):
-        result_of(FinishedLeg(run))
+def cut(name: str, kept: int) -> Callable[[RunDir], object]:
+    """The first bytes of a file."""
+
+    def do(run: RunDir) -> None:
+        path = getattr(run, name)
+        path.write_bytes(path.read_bytes()[:kept])
+
+    return do
 
 
-@pytest.mark.parametrize("kept", [0, 100, 5_000, 20_000])
-def test_a_log_that_breaks_off_is_an_unfinished_run(copied_run: Copy, kept: int) -> None:
-    run = copied_run("server")
-    run.detail.write_bytes(run.detail.read_bytes()[:kept])
-    with pytest.raises(ExecutionError, match="LoadGen did not finish"):
-        result_of(FinishedLeg(run))
-
-
-def test_results_that_break_off_are_an_unfinished_run(copied_run: Copy) -> None:
-    run = copied_run("server")
-    edit_detail(run, "num_errors", None)
-    with pytest.raises(ExecutionError, match="LoadGen did not finish"):
-        result_of(FinishedLeg(run))
-
-
-def test_an_empty_summary_is_an_unfinished_run(copied_run: Copy) -> None:
-    run = copied_run("server")
-    run.summary.write_bytes(b"")
-    with pytest.raises(ExecutionError, match="is empty"):
-        result_of(FinishedLeg(run))
-
-
-def test_a_missing_accuracy_log_is_an_unfinished_run(copied_run: Copy) -> None:
-    run = copied_run("offline-accuracy")
-    run.accuracy_log.unlink()
-    with pytest.raises(ExecutionError, match=r"mlperf_log_accuracy\.json is missing"):
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("server", lambda run: run.detail.unlink(), "mlperf_log_detail.txt is missing: LoadGen did not finish"),
+        ("server", lambda run: run.summary.unlink(), "mlperf_log_summary.txt is missing: LoadGen did not finish"),
+        ("server", cut("summary", 0), "is empty"),
+        *(("server", cut("detail", kept), "LoadGen did not finish") for kept in (0, 100, 5_000, 20_000)),
+        ("server", lambda run: edit_detail(run, "num_errors", None), "LoadGen did not finish"),
+        ("offline-accuracy", lambda run: run.accuracy_log.unlink(), r"mlperf_log_accuracy\.json is missing"),
+    ],
+)
+def test_a_log_that_is_missing_or_breaks_off_is_an_unfinished_run(
+    copied_run: Copy, name: str, change: Callable[[RunDir], object], message: str
+) -> None:
+    run = copied_run(name)
+    change(run)
+    with pytest.raises(ExecutionError, match=message):
         result_of(FinishedLeg(run))
 
 
@@ -116,21 +109,15 @@ def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
     assert any("no request is recorded" in str(item) for item in result_of(FinishedLeg(run)).disagreements)
 
 
-def test_an_answer_that_is_missing_makes_an_accuracy_run_invalid(copied_run: Copy) -> None:
+@pytest.mark.parametrize(("replaced", "answers"), [([], 99), ([2], 100)], ids=["missing", "twice"])
+def test_an_accuracy_run_without_one_answer_is_invalid(copied_run: Copy, replaced: list[int], answers: int) -> None:
     run = copied_run("offline-accuracy")
     lines = run.accuracy_log.read_text().splitlines()
-    run.accuracy_log.write_text("\n".join([lines[0], *lines[2:]]))
+    run.accuracy_log.write_text("\n".join([lines[0], *(lines[place] for place in replaced), *lines[2:]]))
     result = result_of(FinishedLeg(run))
     assert result.verdict == "INVALID"
-    assert "holds 99 answers to 99 samples where each of 100" in result.reasons[0]
-    assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)]
-
-
-def test_an_answer_given_twice_makes_an_accuracy_run_invalid(copied_run: Copy) -> None:
-    run = copied_run("offline-accuracy")
-    lines = run.accuracy_log.read_text().splitlines()
-    run.accuracy_log.write_text("\n".join([lines[0], lines[2], *lines[2:]]))
-    assert "holds 100 answers to 99 samples" in result_of(FinishedLeg(run)).reasons[0]
+    assert f"holds {answers} answers to 99 samples where each of 100" in result.reasons[0]
+    assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (answers == 99)
 
 
 def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
@@ -143,35 +130,28 @@ def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
     assert after.output_tokens_mean > before.output_tokens_mean > 1
 
 
-def test_a_result_of_another_version_is_read_as_far_as_it_goes(copied_run: Copy) -> None:
-    run = copied_run("offline")
-    result = result_of(FinishedLeg(run))
+def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> None:
+    run = copied_run("server")
+    edit_detail(run, "result_mean_latency_ns", 1)
+    result = result_of(FinishedLeg(run), scenario="Interactive")
+    assert result.scenario == "Interactive"
+    assert result.disagreements
+    write_result(run, result)
+    assert read_result(run.result) == result
     write_json(run.result, result.model_dump(mode="json") | {"given up": 1})
     assert read_result(run.result) == result
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "it is not JSON"), (b"{}", "scenario: Field required"), (b"[]", "holds no object")],
+    [(b"{", "it is not JSON"), (b"{}", "scenario: Field required"), (b"[]", "holds no object"), (None, "No such file")],
 )
-def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "result.json"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(InputError, match=said):
         read_result(path)
-
-
-def test_a_missing_result(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
-        read_result(tmp_path / "result.json")
-
-
-def test_disagreements_survive_the_file(copied_run: Copy) -> None:
-    run = copied_run("server")
-    edit_detail(run, "result_mean_latency_ns", 1)
-    result = result_of(FinishedLeg(run))
-    write_result(run, result)
-    assert read_result(run.result).disagreements == result.disagreements != []
 
 
 @pytest.mark.parametrize("name", ["offline", "server-no-trace", "single-stream", "offline-accuracy"])

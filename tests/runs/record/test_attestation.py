@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from securesystemslib.dsse import Envelope
 
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
@@ -22,7 +22,6 @@ from runs.record.attestation import (
     last_statement,
     load_signer,
     read_attestation,
-    signer_of,
 )
 from runs.record.layout import RunDir
 from tests.support.editing import SIGNER
@@ -105,82 +104,59 @@ def test_a_file_removed_or_added_is_found(run: RunDir) -> None:
 # What is no statement ----------------------------------------------------------------------------------------------
 
 
-def resigned(envelope: Json, change: Callable[[Json], object]) -> Json:
-    """The envelope with another statement, which the test's key signs again."""
-    from securesystemslib.dsse import Envelope
-
-    statement = json.loads(base64.b64decode(envelope["payload"]))
-    change(statement)
-    again = Envelope(json.dumps(statement).encode(), envelope["payloadType"], {})
-    again.sign(SIGNER)
-    return again.to_dict()
+def changed(**values: object) -> Callable[[Json], object]:
+    """With other fields in the envelope."""
+    return lambda envelope: {**envelope, **values}
 
 
-def edited(change: Callable[[Json], object]) -> Callable[[Json], Json]:
-    def edit(envelope: Json) -> Json:
-        change(envelope)
-        return envelope
-
-    return edit
+def signed(**values: object) -> Callable[[Json], object]:
+    """With other fields in its signature."""
+    return lambda envelope: {**envelope, "signatures": [{**envelope["signatures"][0], **values}]}
 
 
-def stating(change: Callable[[Json], object]) -> Callable[[Json], Json]:
-    return lambda envelope: resigned(envelope, change)
+def stating(change: Callable[[Json], object]) -> Callable[[Json], object]:
+    """With another statement, which the tests' key signs again."""
+
+    def resign(envelope: Json) -> object:
+        statement = json.loads(base64.b64decode(envelope["payload"]))
+        change(statement)
+        again = Envelope(json.dumps(statement).encode(), envelope["payloadType"], {})
+        again.sign(SIGNER)
+        return again.to_dict()
+
+    return resign
 
 
-DAMAGES: dict[str, tuple[Callable[[Json], object], str]] = {
-    "no object": (lambda _: [], "holds no object"),
-    "the seal of an older version": (
-        lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}},
-        "no statement of a leg: payload",
-    ),
-    "no signature": (edited(lambda one: one.update(signatures=[])), "signatures"),
-    "two signatures": (edited(lambda one: one.update(signatures=one["signatures"] * 2)), "signatures"),
-    "a payload that is no base64": (edited(lambda one: one.update(payload="!")), "the signature is not one of the key"),
-    "another payload type": (
-        edited(lambda one: one.update(payloadType="text/plain")),
-        "the payload is 'text/plain', not application/vnd.in-toto+json",
-    ),
-    "a changed payload": (
-        edited(lambda one: one.update(payload=base64.b64encode(b"{}").decode())),
-        "the signature is not one of the key",
-    ),
-    "a changed signature": (
-        edited(lambda one: one["signatures"][0].update(sig="AAAA")),
-        "the signature is not one of the key",
-    ),
-    "the id of another key": (
-        edited(lambda one: one["signatures"][0].update(keyid="ab" * 32)),
-        "the signature is not one of the key",
-    ),
-    "an id that is no key": (edited(lambda one: one["signatures"][0].update(keyid="mine")), "keyid"),
-    "a foreign statement": (stating(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
-    "a foreign predicate": (
-        stating(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")),
-        "predicateType",
-    ),
-    "a subject without a digest": (stating(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
-    "a subject twice": (stating(lambda one: one["subject"].append(one["subject"][0])), "states a file twice"),
-    "a predicate without its fields": (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
-}
+BAD_SIGNATURE = "the signature is not one of the key"
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_what_is_no_statement_is_refused(run: RunDir, name: str) -> None:
-    change, said = DAMAGES[name]
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: [], "holds no object"),
+        (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "no statement of a leg: payload"),
+        (changed(signatures=[]), "signatures"),
+        (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),
+        (changed(payload="!"), BAD_SIGNATURE),
+        (changed(payload=base64.b64encode(b"{}").decode()), BAD_SIGNATURE),
+        (changed(payloadType="text/plain"), "the payload is 'text/plain', not application/vnd.in-toto+json"),
+        (signed(sig="AAAA"), BAD_SIGNATURE),
+        (signed(keyid="ab" * 32), BAD_SIGNATURE),
+        (signed(keyid="mine"), "keyid"),
+        (stating(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
+        (stating(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")), "predicateType"),
+        (stating(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
+        (stating(lambda one: one["subject"].append(one["subject"][0])), "states a file twice"),
+        (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
+    ],
+)
+def test_what_is_no_statement_is_refused(run: RunDir, change: Callable[[Json], object], message: str) -> None:
     seal(run)
     run.seal.write_text(json.dumps(change(json.loads(run.seal.read_bytes()))))
     with pytest.raises(InputError) as caught:
         read_attestation(run)
     assert str(run.seal) in caught.value.message
-    assert said in caught.value.message
-
-
-@pytest.mark.parametrize("content", ["", "no JSON", '{"payload": "", "payload": ""}'])
-def test_what_is_no_json_is_refused(run: RunDir, content: str) -> None:
-    run.seal.write_text(content)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_attestation(run)
+    assert message in caught.value.message
 
 
 # The chain -----------------------------------------------------------------------------------------------------------
@@ -211,11 +187,17 @@ def test_the_key_is_made_on_first_use_for_its_owner_alone(tmp_path: Path, monkey
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
-def test_a_key_by_openssl_can_be_named(run: RunDir, tmp_path: Path) -> None:
+def openssl_key(path: Path, *words: str) -> None:
+    subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
+
+
+def test_a_key_by_openssl_can_be_named_and_signs_alike(run: RunDir, tmp_path: Path) -> None:
+    """Archives of legs that are sealed again stay the same."""
     path = tmp_path / "key.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(path)], check=True)
+    openssl_key(path, "-algorithm", "ed25519")
     signer = load_signer(path)
-    attest(run, signer, record_version=3, harness_commit=None, previous=None)
+    digests = {attest(run, signer, record_version=3, harness_commit=None, previous=None) for _ in range(2)}
+    assert len(digests) == 1
     assert read_attestation(run).key == signer.public_key.keyid
 
 
@@ -225,10 +207,6 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(SetupError) as caught:
         load_signer(None)
     assert "--signing-key" in caught.value.fix
-
-
-def openssl_key(path: Path, *words: str) -> None:
-    subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -248,11 +226,3 @@ def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object
         load_signer(path)
     assert said in caught.value.message
     assert str(path) in caught.value.message
-
-
-def test_a_key_signs_alike(run: RunDir) -> None:
-    """So archives of legs that are sealed again stay the same."""
-    first = seal(run)
-    assert seal(run) == first
-    other = signer_of(Ed25519PrivateKey.generate())
-    assert attest(run, other, record_version=3, harness_commit="abc", previous=None) != first
