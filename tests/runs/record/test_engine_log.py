@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.record.engine_log import last_error, read_engine_log
+from runs.record.engine_log import StageClock, last_error, read_engine_log, start_stage
 
 LOG = """INFO 11-22 12:00:00 [core.py:99] Initializing a V1 LLM engine
 (EngineCore pid=7) ERROR 11-22 12:00:01 [core.py:1100] EngineCore failed to start.
@@ -35,3 +35,35 @@ def test_a_copy_of_several_does_not_tell_how_many_there_are(tmp_path: Path, core
     configuration = read_engine_log(log).configuration
     assert configuration["dtype"] == "float32"
     assert configuration.get("data_parallel_size") == copies
+
+
+# Lines of vLLM 0.32.0, in their order; the last three of the CUDA build.
+START_LINES = [
+    ("Resolved architecture: LlamaForCausalLM", ""),
+    ("(Worker pid=9) INFO 11-21 12:26:10 [cpu_model_runner.py:68] Starting to load model /m...", "loading weights"),
+    ("INFO [default_loader.py:501] Loading weights took 0.21 seconds", "profiling memory"),
+    ("INFO [monitor.py:20] Dynamo bytecode transform time: 2.1 s", "compiling"),
+    ("INFO [kv_cache_utils.py:2327] GPU KV cache size: 80,444 tokens", "making the KV cache"),
+    ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  10%|", "capturing graphs"),
+    ("INFO [core.py:402] init engine (profile, create kv cache, warmup model) took 0.91 s", "last preparations"),
+]
+
+
+@pytest.mark.parametrize("count", range(1, len(START_LINES) + 1))
+def test_the_last_stage_counts(tmp_path: Path, count: int) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("\n".join(line for line, _ in START_LINES[:count]))
+    assert start_stage(log) == START_LINES[count - 1][1]
+
+    assert start_stage(tmp_path / "none.log") == ""
+
+
+@pytest.mark.parametrize(("then_s", "took_s"), [(100.0, 10.0), (80.0, 0.0)], ids=["forward", "the clock is put back"])
+def test_the_seconds_of_each_stage(then_s: float, took_s: float) -> None:
+    now = [then_s]
+    clock = StageClock("importing", 90.0, lambda: now[0])
+    clock.enter("importing")
+    clock.enter("weights")
+    now[0] += 7.5
+    clock.enter("running")
+    assert clock.seconds == {"importing": took_s, "weights": 7.5}

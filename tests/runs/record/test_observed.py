@@ -1,10 +1,10 @@
-"""A client of a server that was late itself is flagged, by the limits of its leg."""
+"""What is measured while a leg runs: the engines' own times, and how late the client of a server was."""
 
 from typing import Any
 
 import pytest
 
-from runs.record.observed import EngineSeen, LatenessSummary, Observed, ServerClient, late_client
+from runs.record.observed import EngineSeen, LatenessSummary, Observed, QueryTimes, ServerClient, late_client
 from tests.support.records import observed
 
 LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
@@ -41,3 +41,28 @@ def test_more_than_a_twentieth_of_a_limit_is_flagged(
     said = list(late_client(found, limits))
     assert len(said) == len(flagged)
     assert all(f"of the {name} limit" in sentence for name, sentence in zip(flagged, said, strict=True))
+
+
+ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
+
+
+@pytest.mark.parametrize(
+    ("engines", "found"),
+    [
+        ([], None),
+        ([{}], None),
+        ([{"query_times": ONE}], QueryTimes(**ONE)),
+        (
+            [{"query_times": ONE}, {}, {"query_times": ONE}],
+            QueryTimes(queries=4, queued_s=1.0, prefill_s=2.0, decode_s=7.0),
+        ),
+    ],
+)
+def test_all_engines_of_a_leg_together(engines: list[dict[str, Any]], found: QueryTimes | None) -> None:
+    assert Observed.model_validate(observed(engines=engines)).query_times == found
+
+
+@pytest.mark.parametrize("wrong", [[], 1, {"decode_s": -1.0}, {"decode_s": "1"}, {**ONE, "more": 1}])
+def test_a_damaged_record_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="query_times"):
+        EngineSeen.model_validate({"query_times": wrong})
