@@ -42,16 +42,12 @@ def find_audit(name: str) -> AuditTest:
 def legs_in_turn(
     test: AuditTest, request: AuditRequest, finish: Callable[[LegSpec], LegArtifacts]
 ) -> list[LegArtifacts]:
-    """The legs that the test plans, each finished by `finish`; the test sees it before it plans the next."""
+    """The legs that the test plans, each finished by `finish`."""
     finished: list[LegArtifacts] = []
-    planner = test.legs(request)
-    spec: LegSpec | None = next(planner)
-    while spec is not None:
-        finished.append(finish(spec))
-        try:
-            spec = planner.send(finished[-1])
-        except StopIteration:
-            spec = None
+    specs = test.legs(request)
+    while specs:
+        finished += [finish(spec) for spec in specs]
+        specs = test.more_legs(request, finished)
     return finished
 
 

@@ -6,7 +6,7 @@ force afterwards: the proof that LoadGen took it.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -253,9 +253,6 @@ class AuditResult(Verdict):
         return {**self.details, **super().record(strict=strict), **told}
 
 
-LegPlanner = Generator[LegSpec, LegArtifacts, None]
-
-
 class AuditTest(ABC):
     """An audit. A new one is a module with such an object and a line in the registry."""
 
@@ -279,8 +276,12 @@ class AuditTest(ABC):
                 raise InputError(f"--test {self.name} takes no {flag} (given: {value})", f"leave out {flag}")
 
     @abstractmethod
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        """Yield the legs one by one; each finished leg is sent back, so that the next may depend on it."""
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
+        """The legs that run first."""
+
+    def more_legs(self, request: AuditRequest, finished: Sequence[LegArtifacts]) -> list[LegSpec]:
+        """The legs that follow from those that are finished; none when the audit is complete."""
+        return []
 
     @abstractmethod
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:

@@ -7,7 +7,7 @@ again together with its reference before it counts: machines drift.
 """
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,11 @@ from compliance.audits.base import (
     AuditResult,
     AuditTest,
     LegArtifacts,
-    LegPlanner,
     LegSpec,
     asked_count,
     text_of,
 )
-from compliance.audits.pace import Comparison, compare_paces, pace_of
+from compliance.audits.pace import compare_paces, decisive, excess, pace_of
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
@@ -36,7 +35,8 @@ FEW_SAMPLES = 4
 FEW_FROM_SAMPLES = 16  # fewer queries than this cannot repeat the few often enough
 REFERENCE, FEW = "reference", "few"
 # Suffixes of the rounds: a leg over its limit is run again, and a third time if it is no further over it than CLOSE.
-ROUNDS = _, AGAIN, THIRD = "", "-again", "-third"
+AGAIN, THIRD = "-again", "-third"
+ROUNDS = "", AGAIN, THIRD
 CLOSE = 1.10
 _REPEAT = re.compile(r"repeat-(\d{1,6})")
 # A second reference leg twice as fast as the first is no drift of the machine: the answers were kept somewhere.
@@ -83,61 +83,63 @@ class OutputCaching(AuditTest):
             "threshold": threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
         }
 
-    def legs(self, request: AuditRequest) -> LegPlanner:
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
+        samples = request.samples_or(DEFAULT_SAMPLES[request.scenario])
+        return [_spec(request.scenario, REFERENCE, samples, samples, performance_issue_unique=1)]
+
+    def more_legs(self, request: AuditRequest, finished: Sequence[LegArtifacts]) -> list[LegSpec]:
         scenario = request.scenario
-        samples = request.samples_or(DEFAULT_SAMPLES[scenario])
-        threshold = request.threshold_or(DEFAULT_THRESHOLD[scenario])
-        audit_samples = request.audit_samples or samples
-        unique = _spec(scenario, REFERENCE, samples, samples, performance_issue_unique=1)
-        reference = yield from _taken(unique)
-        repeats = [
-            _spec(
-                scenario, f"repeat-{index}", samples, audit_samples,
-                performance_issue_same=1, performance_issue_same_index=index,
-            )
-            for index in request.sample_index or (nearest_mean(reference),)
-        ]  # fmt: skip
-        if samples >= FEW_FROM_SAMPLES:
-            repeats.append(_spec(scenario, FEW, FEW_SAMPLES, audit_samples))
-        suspects = []
-        for spec in repeats:
-            leg = yield from _taken(spec)
-            if not compare_paces(pace_of(reference), pace_of(leg), threshold).passed:
-                suspects.append(spec)
-        if not suspects:
-            return
-        # The other way round: a machine that grows faster or slower does not favour the same legs again.
-        taken = []
-        for spec in suspects:
-            leg = yield from _taken(_named(spec, AGAIN))
-            taken.append((spec, leg))
-        reference = yield from _taken(_named(unique, AGAIN))
-        compared = [(spec, compare_paces(pace_of(reference), pace_of(leg), threshold)) for spec, leg in taken]
-        close = [spec for spec, found in compared if not found.passed and found.excess < CLOSE]
-        for spec in [unique, *close] if close else ():
-            yield _named(spec, THIRD)
+        for leg in finished:
+            _check_issued(leg)
+        if len(finished) == 1:
+            samples = request.samples_or(DEFAULT_SAMPLES[scenario])
+            count = request.audit_samples or samples
+            repeats = [
+                _spec(
+                    scenario, f"repeat-{index}", samples, count,
+                    performance_issue_same=1, performance_issue_same_index=index,
+                )
+                for index in request.sample_index or (nearest_mean(finished[0]),)
+            ]  # fmt: skip
+            return repeats + [_spec(scenario, FEW, FEW_SAMPLES, count)] * (samples >= FEW_FROM_SAMPLES)
+        specs = {leg.spec.label: leg.spec for leg in finished}
+        rounds = _rounds(finished, request.threshold_or(DEFAULT_THRESHOLD[scenario]))
+        over = {label: found[-1] for label, found in rounds.items() if _broken(found[-1])}
+        if REFERENCE + AGAIN not in specs:
+            # The other way round: a machine that grows faster or slower does not favour the same legs again.
+            suffix, labels = AGAIN, [*over, REFERENCE]
+        else:
+            suffix, labels = THIRD, [REFERENCE, *(label for label, found in over.items() if excess(found) < CLOSE)]
+        if not over or len(labels) == 1 or REFERENCE + THIRD in specs:
+            return []
+        return [replace(specs[label], label=label + suffix) for label in labels]
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
         for leg in legs:
             _check_issued(leg)
         threshold = request.threshold_or(DEFAULT_THRESHOLD[request.scenario])
-        comparisons = [_mildest(rounds, threshold) for rounds in _pairs(legs)]
+        # The round that speaks most for the system: a cache is fast every time, a disturbed machine is not.
+        mildest = {
+            label: min(rounds, key=lambda found: (_broken(found), excess(found)))
+            for label, rounds in _rounds(legs, threshold).items()
+        }
         checks = [_completeness(leg, threshold) for leg in legs]
-        checks += [check for comparison in comparisons for check in comparison.checks]
+        checks += [check for found in mildest.values() for check in found]
         checks += _second_reference(legs)
         checks += [check for leg in legs for check in _direct_evidence(leg)]
-        worst = max(comparisons, key=lambda comparison: (not comparison.passed, comparison.excess))
-        audit = next(leg for leg in legs if leg.spec.label == worst.label)
-        score = worst.decisive
-        scores = f"{worst.label}: {score.test:.6g} against {score.reference:.6g} {worst.unit} of reference"
+        rate = decisive(max(mildest.values(), key=lambda found: (_broken(found), excess(found))))
+        label, limit = rate.text.partition(":")[0], rate.numbers["limit"]
+        audit = next(leg for leg in legs if leg.spec.label == label)
+        reference, test, unit = (rate.numbers[name] for name in ("reference", "test", "name"))
+        scores = f"{label}: {test:.6g} against {reference:.6g} of reference ({unit})"
         failed = [check for check in checks if not check.passed]
         if failed:
             broken = f"{failed[0].text}: {failed[0].found}"
             said, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores})"
         else:
-            said, reason = "TEST PASS", f"{scores}, limit {score.limit:.6g}"
-        head = f"Verifying performance.\nreference score = {score.reference}\ntest score = {score.test}\n{said}\n"
+            said, reason = "TEST PASS", f"{scores}, limit {limit:.6g}"
+        head = f"Verifying performance.\nreference score = {reference}\ntest score = {test}\n{said}\n"
         rule = _rule(request.scenario, threshold)
         return self.result(
             checks,
@@ -147,16 +149,14 @@ class OutputCaching(AuditTest):
             text=text_of(head, rule, legs, checks),
             details={
                 "threshold": threshold,
-                "ref_qps": score.reference,
-                "audit_qps": score.test,
-                "unit": worst.unit,
+                "ref_qps": reference,
+                "audit_qps": test,
+                "unit": unit,
                 "ref_completed": legs[0].completed,
                 "ref_requested": legs[0].requested,
                 "audit_completed": audit.completed,
                 "audit_requested": audit.requested,
-                "decided_by": worst.label,
-                "paces": [pace_of(leg).as_json() for leg in legs],
-                "comparisons": [comparison.as_json() for comparison in comparisons],
+                "decided_by": label,
             },
         )
 
@@ -199,16 +199,6 @@ def _spec(scenario: Scenario, label: str, loaded: int, count: int, **others: int
     return LegSpec(label, settings=settings | others, scenario=scenario, requested=count)
 
 
-def _named(spec: LegSpec, suffix: str) -> LegSpec:
-    return replace(spec, label=spec.label + suffix)
-
-
-def _taken(spec: LegSpec) -> Generator[LegSpec, LegArtifacts, LegArtifacts]:
-    leg = yield spec
-    _check_issued(leg)
-    return leg
-
-
 def _check_issued(leg: LegArtifacts) -> None:
     """LoadGen issued what this kind of leg is made of, by the record of every request."""
     table, effective = leg.requests, leg.spec.in_force
@@ -227,24 +217,27 @@ def _check_issued(leg: LegArtifacts) -> None:
         )
 
 
-def _pairs(legs: list[LegArtifacts]) -> list[list[tuple[LegArtifacts, LegArtifacts]]]:
-    """For each repeating leg its (reference, leg) of the first round, and of those that followed."""
+def _rounds(legs: Sequence[LegArtifacts], threshold: float) -> dict[str, list[list[Finding]]]:
+    """Of each repeating leg, its comparison with the reference of the same round, for each round that it is in."""
     by_label = {leg.spec.label: leg for leg in legs}
-    first, *repeats = by_label
+    first, *others = by_label
     if first != REFERENCE or len(by_label) != len(legs):
         text = f"{OutputCaching.name}: the legs {list(by_label)} do not start with one reference"
         raise ExecutionError(text, "run the audit again")
-    return [
-        [(by_label[REFERENCE + suffix], by_label[label + suffix]) for suffix in ROUNDS if label + suffix in by_label]
-        for label in repeats
-        if not label.endswith(ROUNDS[1:])
-    ]
+    paces = {label: pace_of(leg) for label, leg in by_label.items()}
+    return {
+        label: [
+            compare_paces(paces[REFERENCE + suffix], paces[label + suffix], threshold)
+            for suffix in ROUNDS
+            if label + suffix in by_label
+        ]
+        for label in others
+        if not label.endswith((AGAIN, THIRD))
+    }
 
 
-def _mildest(rounds: list[tuple[LegArtifacts, LegArtifacts]], threshold: float) -> Comparison:
-    """The round that speaks most for the system: a cache is fast every time, a disturbed machine is not."""
-    compared = [compare_paces(pace_of(reference), pace_of(leg), threshold) for reference, leg in rounds]
-    return min(compared, key=lambda comparison: (not comparison.passed, comparison.excess))
+def _broken(found: Sequence[Finding]) -> bool:
+    return any(not one.passed for one in found)
 
 
 @decides(
@@ -257,7 +250,7 @@ def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
     would pass the pairs of legs that follow."""
     for leg in legs:
         if leg.spec.label in (REFERENCE + AGAIN, REFERENCE + THIRD):
-            latency = compare_paces(pace_of(legs[0]), pace_of(leg), SECOND_TIME_THRESHOLD).checks[0]
+            latency = compare_paces(pace_of(legs[0]), pace_of(leg), SECOND_TIME_THRESHOLD)[0]
             yield replace(
                 latency, rule="caching-second-reference", text=f"{latency.text}, of the same samples as before"
             )

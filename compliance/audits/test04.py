@@ -15,7 +15,6 @@ from compliance.audits.base import (
     AuditResult,
     AuditTest,
     LegArtifacts,
-    LegPlanner,
     LegSpec,
     text_of,
 )
@@ -73,9 +72,8 @@ class OfficialTest04(AuditTest):
                 f"use at least {SAME_INDEX + 1} samples",
             )
 
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield LegSpec("reference")
-        yield LegSpec("repeat", settings=SETTINGS, scenario=request.scenario)
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
+        return [LegSpec("reference"), LegSpec("repeat", settings=SETTINGS, scenario=request.scenario)]
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)

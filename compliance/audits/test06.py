@@ -19,7 +19,6 @@ from compliance.audits.base import (
     AuditResult,
     AuditTest,
     LegArtifacts,
-    LegPlanner,
     LegSpec,
 )
 from compliance.evidence.plausibility import shared_answers
@@ -64,8 +63,8 @@ class OfficialTest06(AuditTest):
                 "give --model-path a folder with generation_config.json",
             )
 
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield LegSpec(PERFORMANCE, settings=SETTINGS, scenario=request.scenario, requested=LOGGED_SAMPLES)
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
+        return [LegSpec(PERFORMANCE, settings=SETTINGS, scenario=request.scenario, requested=LOGGED_SAMPLES)]
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 1)

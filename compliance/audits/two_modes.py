@@ -20,7 +20,6 @@ from compliance.audits.base import (
     AuditResult,
     AuditTest,
     LegArtifacts,
-    LegPlanner,
     LegSpec,
     asked_count,
     text_of,
@@ -57,8 +56,7 @@ class TwoModeAudit(AuditTest):
     def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"samples": asked_count(logs[PERFORMANCE])} if PERFORMANCE in logs else {}
 
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield LegSpec("accuracy", "accuracy")
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
         samples = request.samples_or(DEFAULT_SAMPLES)
         settings = {
             "mode": PERFORMANCE_MODE,
@@ -73,20 +71,36 @@ class TwoModeAudit(AuditTest):
             "performance_issue_same": 0,
             "sample_concatenate_permutation": 0,
         }
-        yield LegSpec(PERFORMANCE, settings=settings, scenario=request.scenario, requested=samples)
+        return [
+            LegSpec("accuracy", "accuracy"),
+            LegSpec(PERFORMANCE, settings=settings, scenario=request.scenario, requested=samples),
+        ]
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
-        threshold = request.threshold_or(self.default_threshold)
-        checks, others = self.compare(_accuracy_answers(legs[0]), _logged_answers(legs[1]), legs[1], threshold)
+        performance, threshold = legs[1], request.threshold_or(self.default_threshold)
+        answers, logged = _accuracy_answers(legs[0]), _logged_answers(performance)
+        checks = list(self.compare(answers, logged, performance, threshold))
+        if not checks:
+            raise ExecutionError(
+                f"{performance.run.root} has neither logged answers nor a requests.jsonl",
+                "run the audit's own legs with --scenario, or log answers with --audit-conf",
+            )
+        rule = self.rule(threshold)
         head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
-        return self.result(checks, legs[:2], text=text_of(head, others["rule"], (), checks), **others)
+        details = {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)}
+        text = text_of(head, rule, (), checks)
+        return self.result(checks, legs[:2], kept=checks[0].sentence, rule=rule, text=text, details=details)
+
+    @abstractmethod
+    def rule(self, threshold: float) -> str:
+        """What is compared, in words."""
 
     @abstractmethod
     def compare(
         self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
-    ) -> tuple[list[Finding], dict[str, Any]]:
-        """Judge the performance leg: checks, and further fields of the result.
+    ) -> Iterator[Finding]:
+        """Judge the performance leg; nothing where it has neither logged answers nor a record of requests.
 
         Args:
             answers: the first to each sample of the accuracy leg.
@@ -102,40 +116,50 @@ class OutputConsistency(TwoModeAudit):
     # rounding decides a near tie, and everything after it differs. docs/audits.md has what was measured.
     default_threshold = 0.05
 
+    def rule(self, threshold: float) -> str:
+        return (
+            "of the tokens of each logged performance answer, those before the first difference to the accuracy leg's "
+            f"answer to the same sample; over all answers at least {1 - threshold:.4g} of the longer answers' tokens; "
+            f"and by their hashes at least {1 - DIFFERENT_ANSWERS_PER_TOKEN * threshold:.4g} of all answers equal"
+        )
+
+    @decides(
+        "audit",
+        ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
+        ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
+        ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
+    )  # fmt: skip
     def compare(
         self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
-    ) -> tuple[list[Finding], dict[str, Any]]:
-        least, least_equal = 1 - threshold, 1 - DIFFERENT_ANSWERS_PER_TOKEN * threshold
-        checks = [_tokens(logged, answers, least)] if logged else []
-        if performance.run.requests.exists():
-            checks += _hashes(performance, answers, least_equal)
-        if not checks:
-            raise ExecutionError(
-                f"{performance.run.root} has neither logged answers nor a requests.jsonl",
-                "run the audit's own legs with --scenario, or log answers with --audit-conf",
-            )
-        rule = (
-            "of the tokens of each logged performance answer, those before the first difference to the accuracy leg's "
-            f"answer to the same sample; over all answers at least {least:.4g} of the longer answers' tokens; "
-            f"and by their hashes at least {least_equal:.4g} of all answers equal"
-        )
-        return checks, {
-            "rule": rule,
-            "kept": checks[0].sentence,
-            "details": {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)},
-        }
+    ) -> Iterator[Finding]:
+        if logged:
+            yield _tokens(logged, answers, 1 - threshold)
+        if not performance.run.requests.exists():
+            return
+        table, where = performance.requests, performance.run.requests
+        digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in answers.items()}
+        pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
+        different = [index for index, digest in pairs if digests.get(index) != digest]
+        share, least = 1 - len(different) / max(1, len(table)), 1 - DIFFERENT_ANSWERS_PER_TOKEN * threshold
+        passed, found = len(table) > 0 and share >= least, f"{share:.4f} of all {len(table):,}"
+        found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
+        name = "answers equal, by hash"
+        yield applied("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
+        recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
+        wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
+        found = f"{len(wrong)} of {len(performance.entries)} differ"
+        found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
+        yield applied("consistency-record", "logged answers are the recorded ones", not wrong, found, "none", where)
 
 
-@decides(
-    "audit",
-    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
-)  # fmt: skip
 def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
     agreed = total = 0
     different = []
     for entry, ids in logged:
         expected = answers.get(entry.qsl_idx, ids[:0])
-        common, longer = _common_start(ids, expected), max(len(ids), len(expected))
+        both, longer = min(len(ids), len(expected)), max(len(ids), len(expected))
+        places = np.flatnonzero(ids[:both] != expected[:both])
+        common = int(places[0]) if len(places) else both
         agreed += common
         total += longer
         if common < longer:
@@ -149,95 +173,48 @@ def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
     return applied("consistency-tokens", name, share >= least, found, f"at least {least:.4g}", share=share)
 
 
-def _common_start(one: Ids, other: Ids) -> int:
-    both = min(len(one), len(other))
-    different = np.flatnonzero(one[:both] != other[:both])
-    return int(different[0]) if len(different) else both
-
-
-@decides(
-    "audit",
-    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
-    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
-)  # fmt: skip
-def _hashes(performance: LegArtifacts, answers: dict[int, Ids], least: float) -> Iterator[Finding]:
-    """By our record: all answers against the accuracy leg's, and LoadGen's log against it."""
-    table, where = performance.requests, performance.run.requests
-    digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in answers.items()}
-    pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
-    different = [index for index, digest in pairs if digests.get(index) != digest]
-    total = len(table)
-    share = 1 - len(different) / total if total else 0.0
-    passed, found = total > 0 and share >= least, f"{share:.4f} of all {total:,}"
-    found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
-    name = "answers equal, by hash"
-    yield applied("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
-    recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
-    wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
-    found = f"{len(wrong)} of {len(performance.entries)} differ"
-    found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
-    yield applied("consistency-record", "logged answers are the recorded ones", not wrong, found, "none", where)
-
-
 class OutputLength(TwoModeAudit):
     name = "output_length"
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
     heading, text_name = "Output length", "verify_output_len.txt"
     default_threshold = 0.10
 
+    def rule(self, threshold: float) -> str:
+        return f"mean output tokens of the performance leg within ± {threshold:g} of the accuracy leg's, same samples"
+
     @decides(
         "audit",
-        ("length-samples", "error", OURS, "both legs answered the same samples", AUDIT_AGAIN),
         ("length-mean", "error", OURS, "performance answers are as long as the accuracy leg's", AUDIT_AGAIN),
+        ("length-samples", "error", OURS, "both legs answered the same samples", AUDIT_AGAIN),
     )  # fmt: skip
     def compare(
         self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
-    ) -> tuple[list[Finding], dict[str, Any]]:
+    ) -> Iterator[Finding]:
         issued = [(entry.qsl_idx, len(ids)) for entry, ids in logged]
         if performance.run.requests.exists():
             table = performance.requests
             issued = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
         if not issued:
-            raise ExecutionError(
-                f"{performance.run.root} has no output lengths: no requests.jsonl, and no logged answer",
-                "run the audit's own legs with --scenario, or log answers with --audit-conf",
-            )
-        unknown = sorted({index for index, _ in issued} - answers.keys())
+            return
         found = float(np.mean([length for _, length in issued]))
         # A performance leg may issue some samples often and others never: the same ones are compared.
         same = [len(answers[index]) for index, _ in issued if index in answers]
         expected = float(np.mean(same)) if same else 0.0
         ratio = found / expected if expected else float("inf")
-        checks = [
-            applied(
-                "length-samples",
-                "samples of the performance leg",
-                not unknown,
-                f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else ""),
-                "all in the accuracy leg",
-                performance.run.root,
-            ),
-            applied(
-                "length-mean",
-                "mean output length",
-                1 - threshold <= ratio <= 1 + threshold,
-                f"{found:.2f} tokens over {len(issued):,} answers, {ratio:.4f} of the accuracy leg's",
-                f"{1 - threshold:.4g} to {1 + threshold:.4g} of {expected:.2f} tokens (same samples)",
-                performance.run.root,
-            ),
-        ]
-        return checks, {
-            "rule": f"mean output tokens of the performance leg within ± {threshold:g} of the accuracy leg's, same "
-            "samples",
-            "kept": checks[-1].sentence,
-            "details": {
-                "threshold": threshold,
-                "performance_mean_tokens": found,
-                "accuracy_mean_tokens": expected,
-                "accuracy_mean_tokens_all": float(np.mean([len(ids) for ids in answers.values()])),
-                "ratio": ratio if ratio != float("inf") else None,
-            },
-        }
+        yield applied(
+            "length-mean",
+            "mean output length",
+            1 - threshold <= ratio <= 1 + threshold,
+            f"{found:.2f} tokens over {len(issued):,} answers, {ratio:.4f} of the accuracy leg's",
+            f"{1 - threshold:.4g} to {1 + threshold:.4g} of {expected:.2f} tokens (same samples)",
+            performance.run.root,
+            mean_tokens=found,
+            accuracy_mean_tokens=expected,
+        )
+        unknown = sorted({index for index, _ in issued} - answers.keys())
+        said = f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else "")
+        name, where = "samples of the performance leg", performance.run.root
+        yield applied("length-samples", name, not unknown, said, "all in the accuracy leg", where)
 
 
 def _accuracy_answers(leg: LegArtifacts) -> dict[int, Ids]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from compliance.audits.output_caching import SECOND_TIME_THRESHOLD
-from compliance.audits.pace import SLOWEST_SHARE, Comparison, Pace, compare_paces
+from compliance.audits.pace import LATENCY, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
 from compliance.endpoints.load import Load, audit_leg, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
@@ -180,16 +180,15 @@ def _judged(folder: AuditFolder, threshold: float, reference: Load, cached: Load
     unit = _output_unit(reference, cached)
     cold_ns = _cold_ns(reference, cached) if folder.cold else 0
     paces = _pace(reference, REFERENCE, unit, cold_ns), _pace(cached, CACHED, unit)
-    found = compare_paces(*paces, threshold)
-    findings = list(found.checks)
-    if not found.passed and _decodes_alike(reference, cached):
+    findings = found = compare_paces(*paces, threshold)
+    if not all(one.passed for one in found) and _decodes_alike(reference, cached):
         findings = [
             finding if finding.passed or finding.rule != "caching-pace"
             else replace(finding, rule="endpoints-audit-kept-prompts", severity="warning")
             for finding in findings
         ]  # fmt: skip
     if folder.main is not None and _answered(folder.main).any():
-        findings += _second_time(folder.main, reference, unit)
+        findings = findings + _second_time(folder.main, reference, unit)
     yield from findings
     told, broken = folder.client_verdict, next((one for one in findings if one.severity == "error"), None)
     if told is not None:
@@ -199,12 +198,13 @@ def _judged(folder: AuditFolder, threshold: float, reference: Load, cached: Load
         yield note("endpoints-audit-verdict", f"{client}; here: {ours}", place, client=told.passed, ours=broken is None)
 
 
-def _why(found: Comparison, paces: tuple[Pace, Pace], cold_ns: int) -> str:
+def _why(found: list[Finding], paces: tuple[Pace, Pace], cold_ns: int) -> str:
     lengths = [
         np.mean([pace.lengths[index][which] for index in pace.issued]) for which in (0, 1) for pace in paces
     ]  # fmt: skip
+    rate = decisive(found).numbers
     text = (
-        f"{found.decisive.name} {found.decisive.test:.6g} with a limit of {found.decisive.limit:.6g}: prompts "
+        f"{rate['name']} {rate['test']:.6g} with a limit of {rate['limit']:.6g}: prompts "
         f"{lengths[1] / lengths[0]:.0%} and answers {lengths[3] / lengths[2]:.0%} as long as the reference's"
     )
     return text + (f", which began {cold_ns / 1e9:.2f} s cold" if cold_ns else "")
@@ -252,13 +252,11 @@ def _pace(load: Load, label: str, unit: str, cold_ns: int = 0) -> Pace:
         label=label,
         scenario="Offline" if offline else "SingleStream",
         samples_per_second=len(rows) / max(_less(run_ns, cold_ns), 1.0) * 1e9,
-        tokens_per_second=None,
         mean_latency_ns=_less(mean, cold_ns) if offline else mean,
         steady_latency_ns=_less(mean, cold_ns) if offline else _steady(latency, wave),
         median_ttft_ns=float(np.median(first)) if len(first) and not offline else None,
         lengths={one: (size[one] or 1, float(np.mean(made[one])) or 1.0) for one in size},
         issued=index,
-        mean_output_tokens=float(outputs.mean()) or 1.0,
     )
 
 
@@ -298,7 +296,8 @@ def _second_time(main: Load, reference: Load, unit: str) -> list[Finding]:
         return []
     before, after = _pace(main, "the run before", unit), _pace(reference, REFERENCE, unit)
     offline = after.scenario == "Offline"
-    measured = {one.text.rpartition(": ")[2]: one for one in compare_paces(before, after, SECOND_TIME_THRESHOLD).checks}
-    name = "samples/s" if offline else "1 / mean latency"  # in Offline more samples wait longer
+    name = RATE if offline else LATENCY  # in Offline more samples wait longer
     text = f"{REFERENCE}: {name}, of samples that the run before had"
-    return [replace(measured[name], rule="endpoints-audit-second-time", text=text)]
+    rates = compare_paces(before, after, SECOND_TIME_THRESHOLD)
+    found = next(one for one in rates if one.numbers.get("name") == name)
+    return [replace(found, rule="endpoints-audit-second-time", text=text)]

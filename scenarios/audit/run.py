@@ -88,7 +88,7 @@ def run_audit(
 def _show_plan(
     test: AuditTest, request: AuditRequest, leg: PreparedLeg, folder: Path, tell: Callable[[str], None]
 ) -> None:
-    first = next(test.legs(request))
+    first = test.legs(request)[0]
     count = expected_count(leg, first.mode, dict(first.settings))
     tell(f"{test.name}, {request.scenario}: {test.summary}")
     tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")

@@ -72,7 +72,7 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
         except (InputError, SetupError) as error:
             raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
         audit = (test, request)
-        first = next(test.legs(request))
+        first = test.legs(request)[0]
         settings, mode = dict(first.settings), first.mode
         countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
     count = expected_count(prepared, mode, settings)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compliance.audits.audit_registry import AUDITS, find_audit, write_audit
+from compliance.audits.audit_registry import AUDITS, find_audit, legs_in_turn, write_audit
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
 from runs.errors import ExecutionError, InputError, SetupError
 from tests.support.audit_legs import write_leg
@@ -30,15 +30,8 @@ def run(tmp_path: Path) -> Run:
     """Plays the runner: each planned leg is written with the pace given for its label, then all are judged."""
 
     def play(asked: AuditRequest, **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
-        finished: list[LegArtifacts] = []
-        planner = TEST.legs(asked)
-        spec = next(planner)
-        while True:
-            finished.append(leg_for(tmp_path, spec, asked.scenario, paces))
-            try:
-                spec = planner.send(finished[-1])
-            except StopIteration:
-                return TEST.verify(asked, finished), [leg.spec.label for leg in finished]
+        finished = legs_in_turn(TEST, asked, lambda spec: leg_for(tmp_path, spec, asked.scenario, paces))
+        return TEST.verify(asked, finished), [leg.spec.label for leg in finished]
 
     return play
 
@@ -60,15 +53,15 @@ def leg_for(folder: Path, spec: LegSpec, scenario: str, paces: dict[str, dict[st
 
 
 def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
-    planner = TEST.legs(request(sample_index=(3,), audit_samples=25))
-    reference = next(planner)
+    asked = request(sample_index=(3,), audit_samples=25)
+    (reference,) = TEST.legs(asked)
     assert reference.render() == (
         "*.*.mode = 2\n*.*.performance_issue_unique = 1\n*.*.performance_issue_same = 0\n"
         "*.*.performance_issue_same_index = 0\n*.*.performance_sample_count_override = 10\n"
         "*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 10\n*.*.min_duration = 0\n"
         "*.*.max_duration = 0\n*.*.max_query_count = 0\n"
     )
-    repeat = planner.send(write_leg(tmp_path / "leg", reference, samples=UNIQUE))
+    (repeat,) = TEST.more_legs(asked, [write_leg(tmp_path / "leg", reference, samples=UNIQUE)])
     assert repeat.label == "repeat-3"
     assert "*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n" in str(repeat.render())
     assert "*.*.min_query_count = 25\n" in str(repeat.render())
@@ -190,10 +183,10 @@ MIXED = [(0, 10, 5), (1, 400, 100), (2, 220, 60), (3, 210, 55), (4, 100, 128), *
 
 
 def test_the_repeated_sample_is_the_one_nearest_the_means(tmp_path: Path) -> None:
-    planner = TEST.legs(request())
-    leg = write_leg(tmp_path / "leg", next(planner), samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+    (spec,) = TEST.legs(request())
+    leg = write_leg(tmp_path / "leg", spec, samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
     # Means 244 and 59.8 tokens: sample 2 (220, 60), which stands at place 7 of the loaded set.
-    assert planner.send(leg).label == "repeat-7"
+    assert TEST.more_legs(request(), [leg])[0].label == "repeat-7"
 
 
 def test_a_short_sample_may_be_faster_by_its_length_and_no_more(run: Run) -> None:
@@ -244,7 +237,7 @@ def test_no_time_is_no_verdict(run: Run) -> None:
 
 
 def test_one_leg_is_no_verdict(tmp_path: Path) -> None:
-    spec = next(TEST.legs(request()))
+    spec = TEST.legs(request())[0]
     leg = write_leg(tmp_path / "leg", spec, samples=UNIQUE)
     for legs in ([], [leg]):
         with pytest.raises(ExecutionError, match="finished legs"):
@@ -252,21 +245,20 @@ def test_one_leg_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_legs_in_another_order_are_no_verdict(tmp_path: Path) -> None:
-    planner = TEST.legs(request(sample_index=(3,)))
-    reference = write_leg(tmp_path / "leg", next(planner), samples=UNIQUE)
-    repeat = write_leg(tmp_path / "leg2", planner.send(reference), samples=[UNIQUE[3]] * 10, loaded=range(10))
+    asked = request(sample_index=(3,))
+    reference = write_leg(tmp_path / "leg", TEST.legs(asked)[0], samples=UNIQUE)
+    (spec,) = TEST.more_legs(asked, [reference])
+    repeat = write_leg(tmp_path / "leg2", spec, samples=[UNIQUE[3]] * 10, loaded=range(10))
     assert TEST.verify(request(sample_index=(3,)), [reference, repeat]).passed
     with pytest.raises(ExecutionError, match="start with one reference"):
         TEST.verify(request(sample_index=(3,)), [repeat, reference])
 
 
 def test_issued_samples_must_fit_the_leg(tmp_path: Path) -> None:
-    spec = next(TEST.legs(request()))
+    spec = TEST.legs(request())[0]
     leg = write_leg(tmp_path / "leg", spec, samples=[UNIQUE[0]] * 10)
-    planner = TEST.legs(request())
-    next(planner)
     with pytest.raises(ExecutionError, match="do not fit its audit"):
-        planner.send(leg)
+        TEST.more_legs(request(), [leg])
 
 
 @pytest.mark.parametrize(
@@ -281,7 +273,7 @@ def test_issued_samples_must_fit_the_leg(tmp_path: Path) -> None:
     ],
 )
 def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: str, value: object) -> None:
-    spec = next(TEST.legs(request()))
+    spec = TEST.legs(request())[0]
     write_leg(tmp_path / "good", spec, samples=UNIQUE).check_engaged()
     leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: value})
     with pytest.raises(ExecutionError, match=f"not engaged: {key}"):
@@ -290,7 +282,7 @@ def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: 
 
 @pytest.mark.parametrize("key", ["power_end", "result_validity"])
 def test_an_unfinished_leg_is_no_verdict(tmp_path: Path, key: str) -> None:
-    spec = next(TEST.legs(request()))
+    spec = TEST.legs(request())[0]
     leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: None})
     with pytest.raises(ExecutionError, match="did not finish"):
         leg.check_engaged()

@@ -121,7 +121,7 @@ def test_bare_logs_are_judged_by_what_was_logged(tmp_path: Path, name: str) -> N
     assert judge(name, finished).passed
     empty = legs(tmp_path / "2", SAME, logged=0)
     empty[1].run.requests.unlink()
-    with pytest.raises(ExecutionError, match=r"neither|no output lengths"):
+    with pytest.raises(ExecutionError, match="neither"):
         judge(name, empty)
 
 
@@ -143,19 +143,13 @@ def test_an_accuracy_leg_without_answers_is_no_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_plan(tmp_path: Path, name: str) -> None:
-    planner = find_audit(name).legs(request(samples=7))
-    first = next(planner)
+def test_plan(name: str) -> None:
+    first, second = find_audit(name).legs(request(samples=7))
     assert (first.mode, first.render()) == ("accuracy", None)
-    second = planner.send(legs(tmp_path, SAME)[0])
     assert second.settings["min_query_count"] == second.settings["accuracy_log_sampling_target"] == 7
     assert second.in_force["accuracy_log_rng_seed"] == second.settings["accuracy_log_rng_seed"]
-    other = find_audit(name).legs(request(samples=7))
-    next(other)
-    assert (
-        other.send(legs(tmp_path / "2", SAME)[0]).settings["accuracy_log_rng_seed"]
-        != (second.settings["accuracy_log_rng_seed"])
-    )
+    other = find_audit(name).legs(request(samples=7))[1]
+    assert other.settings["accuracy_log_rng_seed"] != second.settings["accuracy_log_rng_seed"]
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])

@@ -127,7 +127,7 @@ def request(**more: object) -> AuditRequest:
 
 
 def test_plan_is_the_official_configuration() -> None:
-    spec = next(find_audit("TEST06").legs(request()))
+    spec = find_audit("TEST06").legs(request())[0]
     assert spec.render() == (
         "*.*.mode = 2\n*.*.accuracy_log_rng_seed = 720381539243781796\n*.*.accuracy_log_sampling_target = 100\n"
         "*.*.min_query_count = 100\n*.*.min_duration = 0\n*.*.sample_concatenate_permutation = 0\n"
@@ -136,7 +136,7 @@ def test_plan_is_the_official_configuration() -> None:
 
 def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> None:
     test = find_audit("TEST06")
-    spec = next(test.legs(request()))
+    spec = test.legs(request())[0]
     entries = [entry([10, 128009, 128009], seq=seq, index=seq) for seq in range(100)]
     leg = write_leg(tmp_path / "leg", spec, samples=[(seq, 9, 3) for seq in range(100)], entries=entries)
     result = test.verify(request(), [leg])
@@ -152,7 +152,7 @@ def test_required_where_the_benchmark_asks_for_it(tmp_path: Path, scenario: str,
     test = find_audit("TEST06")
     samples = [(seq, 9, 3) for seq in range(100)]
     entries = [entry(GOOD, seq=seq, index=seq) for seq in range(100)]
-    spec = next(test.legs(request()))
+    spec = test.legs(request())[0]
     leg = write_leg(tmp_path / "leg", spec, scenario=scenario, samples=samples, entries=entries)
     assert test.verify(request(scenario=scenario), [leg]).required == required
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from compliance.audits.audit_registry import AUDITS, judged_again, request_beside
-from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegPlanner
+from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
@@ -214,8 +214,8 @@ class OwnAudit(AuditTest):
     existing = ("performance", "performance")
     error: Exception | None = None
 
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield from ()
+    def legs(self, request: AuditRequest) -> list[LegSpec]:
+        return []
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         if self.error is not None:
