@@ -4,7 +4,6 @@ An audit changes LoadGen's settings only through an audit.config that is rendere
 force afterwards: the proof that LoadGen took it.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable, read_requests
 
-_LABEL = re.compile(r"[A-Za-z0-9_-]+")
 EXISTING = ("ref", "run")  # labels of runs that were there before the audit
 PERFORMANCE = "performance"  # label of a leg whose logged answers are looked at
 PERFORMANCE_MODE = 2  # LoadGen's number for it
@@ -49,10 +47,6 @@ class LegSpec:
     settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; none = no audit.config
     scenario: Scenario = "Offline"  # of a leg with settings
     requested: int | None = None  # samples the leg has to answer; None = whatever LoadGen issues
-
-    def __post_init__(self) -> None:
-        if not _LABEL.fullmatch(self.label):
-            raise ValueError(f"label {self.label!r}: only letters, digits, - and _")
 
     @property
     def in_force(self) -> dict[str, Any]:
@@ -131,7 +125,7 @@ class LegArtifacts:
 
     def summary(self) -> dict[str, Any]:
         """The leg in numbers, for the record."""
-        detail = self.detail
+        detail, table, manifest = self.detail, self.leg.requests, self.manifest
         facts: dict[str, Any] = {
             "label": self.spec.label,
             "directory": str(self.run.root),
@@ -146,16 +140,19 @@ class LegArtifacts:
         }
         if self.spec.mode == "performance":
             facts["numbers"] = self.numbers.model_dump(exclude_none=True)
-        if self.run.requests.exists():
-            table = self.requests
-            facts["distinct_samples"] = len(np.unique(table.sample_index))
-            facts["mean_prompt_tokens"] = float(np.mean(table.prompt_tokens)) if len(table) else None
-            facts["mean_output_tokens"] = float(np.mean(table.output_tokens)) if len(table) else None
-        if self.manifest is not None:
-            facts["pid"] = self.manifest.pid
-            facts["start_time_ns"] = self.manifest.start_time_ns
-            facts["prefix_caching"] = self.manifest.engine.prefix_caching
-            facts["cached_prompt_tokens"] = self.manifest.observed.cached_prompt_tokens
+        if table is not None and len(table):
+            facts |= {
+                "distinct_samples": len(np.unique(table.sample_index)),
+                "mean_prompt_tokens": float(np.mean(table.prompt_tokens)),
+                "mean_output_tokens": float(np.mean(table.output_tokens)),
+            }
+        if manifest is not None:
+            facts |= {
+                "pid": manifest.pid,
+                "start_time_ns": manifest.start_time_ns,
+                "prefix_caching": manifest.engine.prefix_caching,
+                "cached_prompt_tokens": manifest.observed.cached_prompt_tokens,
+            }
         return facts
 
     def lines(self) -> Iterator[str]:
