@@ -1,5 +1,5 @@
-"""B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system; and
-the numbers that gates compare: always those that were derived again, never those of a report."""
+"""B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system. And
+the metrics that gates compare: those derived again from raw files, never reported ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence, checks, unlike
+from compliance.signoff.evidence import Evidence, checks, same_facts
 from runs.numbers.numbers import Numbers
-from runs.record.fingerprint import MEASURED, Differences, differences
+from runs.record.fingerprint import MEASURED
 
 # Of spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it. Nothing loosens it for a
 # candidate.
@@ -37,10 +37,9 @@ def metrics_of(evidence: Evidence) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def headline_of(evidence: Evidence) -> tuple[str, bool]:
-    """Name of the metric that the scenario is measured by, and whether higher is better."""
-    name = _HEADLINE[evidence.detail.scenario]
-    return name, name in HIGHER_IS_BETTER
+def headline_of(evidence: Evidence) -> str:
+    """Name of the metric that the scenario is measured by."""
+    return _HEADLINE[evidence.detail.scenario]
 
 
 def medians(legs: list[Evidence]) -> dict[str, float]:
@@ -50,10 +49,10 @@ def medians(legs: list[Evidence]) -> dict[str, float]:
     return {name: median(one[name] for one in all_metrics) for name in sorted(names)}
 
 
-def change_pct(ref: float, cand: float, higher_is_better: bool) -> float:
-    """Improvement in percent of the reference; negative for a loss."""
+def change_pct(name: str, ref: float, cand: float) -> float:
+    """Improvement of a metric in percent of the reference; negative for a loss."""
     change = (cand - ref) / abs(ref) * 100 if ref else 0.0
-    return change if higher_is_better else -change
+    return change if name in HIGHER_IS_BETTER else -change
 
 
 def performance_legs(legs: list[Evidence]) -> list[Evidence]:
@@ -64,7 +63,7 @@ def performance_legs(legs: list[Evidence]) -> list[Evidence]:
 
 @checks("B-1", ("too_few_repeats", "error", "a baseline has two repeats"))
 def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
-    """B-1, B-2, B-3 and B-5; what holds for each leg alone is checked elsewhere."""
+    """B-1, B-2, B-3 and B-5; each leg alone is checked elsewhere."""
     repeats = performance_legs(legs)
     if len(repeats) < LEAST_REPEATS:
         text = f"{len(repeats)} performance legs; a baseline has at least {LEAST_REPEATS}"
@@ -77,16 +76,15 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
 
 @checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
-    """Repeats are of one thing."""
-    found: Differences = {}
+    """B-3: repeats are of one configuration."""
     for other in repeats[1:]:
-        found |= differences(repeats[0].facts, other.facts, MEASURED)
-    yield from unlike("B-3/other_conditions", "the repeats ran under different conditions", found, repeats[0].run.root)
+        text = "the repeats ran under different conditions"
+        yield from same_facts("B-3/other_conditions", text, repeats[0], other, MEASURED)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     """B-1 and B-2: (max - min) / median of the headline metric, in noise bands."""
-    name, _ = headline_of(repeats[0])
+    name = headline_of(repeats[0])
     values = [metrics_of(evidence).get(name) for evidence in repeats]
     known = [value for value in values if value is not None]
     if len(known) < len(values):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence, checks, in_words, unlike
+from compliance.signoff.evidence import Evidence, checks, difference_text, same_facts
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.reading import read_record
@@ -22,33 +22,32 @@ _LEGS = ("performance/run_*", _ACCURACY)
 
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
 def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Hold every leg against the first of its kind."""
+    """Compare every leg with the first of its kind."""
     first: dict[tuple[str, ...], Evidence] = {}
     for evidence in legs:
         if evidence.manifest is None:
             continue
         of, mode = evidence.benchmark.submission_name, evidence.manifest.plan.mode
         for kind, scope in (((), BUNDLE), ((of,), BUNDLE_BENCHMARK), ((of, mode), BUNDLE_MODE)):
-            other = first.setdefault(kind, evidence)
-            said, roots = "the legs of this bundle are of several systems", (other.run.root, evidence.run.root)
-            yield from unlike("H-9/several_systems", said, differences(other.facts, evidence.facts, scope), *roots)
+            text, other = "the legs of this bundle are of several systems", first.setdefault(kind, evidence)
+            yield from same_facts("H-9/several_systems", text, other, evidence, scope)
     yield from far_apart(legs)
 
 
 @checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured, too."""
+    """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured."""
     made = [evidence for evidence in legs if evidence.manifest is not None]
     for evidence in made[1:]:  # a checkout that was changed is as on any day of work; a bundle may not have one
         if found := differences(made[0].facts, evidence.facts, CODE):
-            text = f"legs by different versions of the harness: {in_words(found)}"
+            text = f"legs by different versions of the harness: {difference_text(found)}"
             yield warn("B-3/other_harness", text, made[0].run.root, evidence.run.root, keys=sorted(found))
             return
 
 
 @checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
 def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """Do the legs lie within half a year? What is no submission may (`make` is then `warn`), but is told."""
+    """Do the legs lie within half a year? Of legs that are no submission that is a warning (`make`)."""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
     if not starts:
         return
@@ -60,7 +59,7 @@ def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> 
 
 
 def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
-    """How legs that explain a lever differ from every performance leg of the bundle; empty where they do not.
+    """How legs that are to explain a lever differ from every performance leg of the bundle; empty where they do not.
 
     Raises:
         HarnessError: a leg cannot be read.
@@ -72,7 +71,7 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
             continue
         found = [differences(one.facts, evidence.facts, LEVER) for one in own]
         if found and all(found):
-            return in_words(min(found, key=len))
+            return difference_text(min(found, key=len))
     return ""
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -10,8 +9,10 @@ from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FEW_SAMPLES, Evidence, checks
+from compliance.signoff.signoff_verdict import SignOff
 from runs.errors import HarnessError
 from runs.record.fingerprint import ANSWERS
+from runs.record.requests_log import RequestTable
 
 # Coherent text, on ids alone.
 COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
@@ -28,14 +29,6 @@ LEAST_ALIKE = 0.1
 LEAST_REPETITIONS = 16
 _NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
 
-Status = Literal[
-    "byte_parity_pass",
-    "accuracy_gate_pass",
-    "accuracy_gate_fail",
-    "diverges_needs_accuracy_probe",
-    "unverifiable_noncoherent_reference",
-]
-
 
 def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
     """The legs that hold every answer."""
@@ -49,7 +42,7 @@ def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
     ("not_scored_again", "error", "the answers were scored again"),
 )
 def coherent(legs: list[Evidence]) -> Iterator[Finding]:
-    """C-1 on the reference: with gibberish nothing can be said, even where bytes match; unseen, it is no PASS."""
+    """C-1 on the reference: gibberish proves nothing, even where bytes match; without answers it is no PASS."""
     found = accuracy_legs(legs)
     if not found:
         text = "no accuracy leg among the reference legs: whether the answers make sense was not seen"
@@ -71,7 +64,7 @@ def coherent(legs: list[Evidence]) -> Iterator[Finding]:
 
 
 def _reaches_target(evidence: Evidence) -> bool:
-    """Answers that were scored again and reach their reference scores are coherent, however a weak model loops."""
+    """Answers that were scored again and reach their reference scores are coherent, even if a weak model loops."""
     part = evidence.part
     if part is None or not evidence.details.get("target") or not _scored_again(evidence):
         return False
@@ -171,61 +164,60 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
 
 
 @checks("C-2", ("byte_parity_pass", "note", "the answers are the reference's, byte by byte"))
-def correctness(ref: list[Evidence], cand: list[Evidence]) -> tuple[Status, list[Finding]]:
-    """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy."""
-    if any(reason.severity == "error" for reason in coherent(ref)):
-        return "unverifiable_noncoherent_reference", []
-    reference = (accuracy_legs(ref) or ref)[0]
-    answers = _answers(reference)
-    equal = total = 0
-    for evidence in cand:
-        if evidence.requests is None:
-            continue
-        for index, digest in zip(evidence.requests.sample_index.tolist(), evidence.requests.output_sha256, strict=True):
-            total += 1
-            equal += answers.get(index) == digest
-    where = reference.run.root
-    if total and equal == total:
-        text = f"all {total} answers of the candidate are the reference's"
-        return "byte_parity_pass", [note("C-2/byte_parity_pass", text, where)]
-    return _accuracy_gate(reference, accuracy_legs(cand), equal / total if total else 0.0)
-
-
-def _answers(reference: Evidence) -> dict[int, str]:
-    """SHA-256 of the answer to each sample: of the logged ones, else as recorded."""
-    if not reference.is_performance:
-        return {entry.qsl_idx: hashlib.sha256(entry.data).hexdigest() for entry in reference.entries}
-    table = reference.requests
-    return {} if table is None else dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
-
-
 @checks(
     "C-3",
     ("accuracy_gate_fail", "error", "the candidate's own scores pass"),
     ("accuracy_gate_pass", "note", "the candidate's own scores pass"),
     ("diverges_needs_accuracy_probe", "error", "a candidate with other answers has an accuracy leg"),
 )
-def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> tuple[Status, list[Finding]]:
+def correctness(verdict: SignOff, ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding]:
+    """C-1 on the reference, then C-2 and C-3: byte parity of the candidate's answers, or else its accuracy."""
+    broken = [finding for finding in coherent(ref) if finding.severity != "note"]
+    yield from broken
+    if any(finding.severity == "error" for finding in broken):
+        verdict.correctness_status = "unverifiable_noncoherent_reference"
+        return
+    found = _same_answers(ref, cand)
+    verdict.correctness_status = found.slug
+    yield found
+
+
+def _same_answers(ref: list[Evidence], cand: list[Evidence]) -> Finding:
+    reference, candidates = (accuracy_legs(ref) or ref)[0], accuracy_legs(cand)
+    where, expected = reference.run.root, _answers(reference)
+    given = [pair for one in cand if one.requests is not None for pair in _digests(one.requests)]
+    equal = sum(expected.get(index) == digest for index, digest in given)
+    if given and equal == len(given):
+        return note("C-2/byte_parity_pass", f"all {equal} answers of the candidate are the reference's", where)
+    share = equal / len(given) if given else 0.0
+    text = f"{share:.1%} of the candidate's answers are the reference's"
     if not candidates:
-        text = f"{share:.1%} of the candidate's answers are the reference's, and it has no accuracy leg"
-        found = fail("C-3/diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
-        return "diverges_needs_accuracy_probe", [found]
-    problems: list[str] = []
-    for evidence in candidates:
-        problems += _below_target(evidence, reference) + _unknown_ids(evidence)
+        text += ", and it has no accuracy leg"
+        return fail("C-3/diverges_needs_accuracy_probe", text, where, equal_share=share)
+    problems = [text for one in candidates for text in (*_below_target(one, reference), *_unknown_ids(one))]
+    where = candidates[0].run.root
     if problems:
-        found = fail("C-3/accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
-        return "accuracy_gate_fail", [found]
-    text = f"{share:.1%} of the answers are the reference's; the candidate's own scores pass"
-    return "accuracy_gate_pass", [note("C-3/accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)]
+        return fail("C-3/accuracy_gate_fail", "; ".join(problems), where, equal_share=share)
+    return note("C-3/accuracy_gate_pass", f"{text}; the candidate's own scores pass", where, equal_share=share)
+
+
+def _digests(table: RequestTable) -> Iterator[tuple[int, str]]:
+    """Sample and SHA-256 of the answer, of each request."""
+    return zip(table.sample_index.tolist(), table.output_sha256, strict=True)
+
+
+def _answers(reference: Evidence) -> dict[int, str]:
+    """SHA-256 of the answer to each sample: of the logged ones, else as recorded."""
+    if not reference.is_performance:
+        return {entry.qsl_idx: hashlib.sha256(entry.data).hexdigest() for entry in reference.entries}
+    return dict(_digests(reference.requests)) if reference.requests is not None else {}
 
 
 def _unknown_ids(evidence: Evidence) -> list[str]:
     try:
-        ids = evidence.answer_ids
+        return [one.text for one in ids_known(evidence.answer_ids, evidence) if one.severity == "error"]
     except HarnessError as error:
         return [error.message]
-    return [reason.text for reason in ids_known(ids, evidence) if reason.severity == "error"]
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
@@ -252,18 +244,15 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
 
 @checks("H-5", ("other_answers", "error", "repetitions have the answer of the first time"))
 def one_model(legs: list[Evidence]) -> Iterator[Finding]:
-    """H-5: a greedy model answers a sample alike, in the repetitions of one leg, and in all legs that record one model,
-    data set and sampling; invented answers are never the same."""
+    """H-5: a greedy model gives a sample the same answer in the repetitions of one leg, and in all legs that record one
+    model, data set and sampling; invented answers are never the same."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in legs:
         table = evidence.requests
         if table is None:
             continue
         answers: dict[int, str] = {}
-        same = [
-            answers.setdefault(index, digest) == digest
-            for index, digest in zip(table.sample_index.tolist(), table.output_sha256, strict=True)
-        ]
+        same = [answers.setdefault(index, digest) == digest for index, digest in _digests(table)]
         where = "its first answer: greedy decoding repeats itself"
         yield from _unlike(evidence, sum(same) - len(answers), len(same) - len(answers), where)
         if evidence.manifest is None:

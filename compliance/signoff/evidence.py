@@ -16,7 +16,7 @@ from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
 from runs.numbers.timeline import Timeline, timeline
-from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, leg_fingerprint, value_text
+from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, differences, leg_fingerprint, value_text
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg, unfinished
 from runs.record.manifest import read_manifest
@@ -201,15 +201,20 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     return fail("P-1/damaged_raw", str(error), where)
 
 
-def in_words(found: Differences) -> str:
+def difference_text(found: Differences) -> str:
     """Differences as a text."""
-    return shortened_list(
-        [f"{key} {value_text(one, 40)} / {value_text(other, 40)}" for key, (one, other) in found.items()], 4
-    )
+    texts = [f"{key} {value_text(one, 40)} / {value_text(other, 40)}" for key, (one, other) in found.items()]
+    return shortened_list(texts, 4)
 
 
-def unlike(rule: str, said: str, found: Differences, *roots: Path) -> Iterator[Finding]:
-    """A finding where legs differ that may not; by what was free at their start, a flag."""
+def differing(rule: str, text: str, found: Differences, *roots: Path) -> Iterator[Finding]:
+    """A finding where legs differ that may not: an error, or a warning where only the memory differs that was free at
+    their start."""
     if found:
         make = warn if found.keys() <= FREE_MEMORY else fail
-        yield make(rule, f"{said}: {in_words(found)}", *roots, keys=sorted(found))
+        yield make(rule, f"{text}: {difference_text(found)}", *roots, keys=sorted(found))
+
+
+def same_facts(rule: str, text: str, one: Evidence, other: Evidence, scope: Scope) -> Iterator[Finding]:
+    """A finding where two legs differ in a fact of a scope."""
+    yield from differing(rule, text, differences(one.facts, other.facts, scope), one.run.root, other.run.root)

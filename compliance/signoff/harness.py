@@ -1,11 +1,13 @@
-"""H: do the accuracy and the performance legs show one and the same system, under the official load, and does an answer
-cost as much the second time, and as much in performance as in accuracy mode?"""
+"""H: are the accuracy and the performance legs of one system, under LoadGen's load? Does an answer take as long the
+second time, and as long in performance as in accuracy mode?"""
 
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compliance.audits.audit_registry import judged_again, read_audit, request_beside
 from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
@@ -20,8 +22,9 @@ from compliance.signoff.evidence import (
     STAMP_MEDIAN_NS,
     Evidence,
     checks,
+    differing,
     load,
-    unlike,
+    same_facts,
 )
 from compliance.signoff.provenance import between_legs, leg_proofs
 from runs.errors import HarnessError
@@ -39,7 +42,7 @@ _AUDIT = OutputCaching()
 _PASSED = "H-5/caching_audited"
 # Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
-# What a leg of an audit need not keep: it is no normal run, its settings are the audit's, it may be too short to be
+# Rules that a leg of an audit may break: it is no normal run, its settings are the audit's, it may be too short to be
 # valid, and repeats are what the audit itself compares.
 _OF_AN_AUDIT = frozenset(
     {"perf-audit-settings", "perf-validity", "plausible-repeats", "P-7/settings_contradict_record"}
@@ -82,12 +85,12 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
     ("output_length", "note", "outputs are as long as in the accuracy leg"),
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-1 and H-3 by the records, H-7 and the answers by the audits that need no legs of their own."""
+    """H-1 and H-3 by the records; the answers and H-7 by the audits that need no legs of their own."""
     found = differences(accuracy.facts, performance.facts, BOTH_MODES)
     roots = accuracy.run.root, performance.run.root
     data = {key: found[key] for key in BUNDLE_BENCHMARK.of(found)}
     rule = "H-3/other_model_or_data" if data else "H-1/other_path"
-    yield from unlike(rule, "accuracy and performance ran differently", data or found, *roots)
+    yield from differing(rule, "accuracy and performance ran differently", data or found, *roots)
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
     audits: tuple[tuple[str, str, AuditTest], ...] = (
@@ -99,21 +102,13 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         LegArtifacts(LegSpec("performance"), performance),
     ]
     for broken, kept, audit in audits:
-        yield from _audit(broken, kept, audit, legs, performance)
-
-
-def _audit(
-    broken: str, kept: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
-) -> Iterator[Finding]:
-    try:
-        result = audit.verify(request_beside(performance), legs)
-    except HarnessError as error:
-        yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
-        return
-    if result.passed:
-        yield note(kept, result.reason, performance.run.root)
-    else:
-        yield fail(broken, result.reason, performance.run.root)
+        try:
+            result = audit.verify(request_beside(performance), legs)
+        except HarnessError as error:
+            yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
+        else:
+            rule, make = (kept, note) if result.passed else (broken, fail)
+            yield make(rule, result.reason, performance.run.root)
 
 
 @checks("H-2", ("not_representative", "error", "every loaded sample was issued, equally often"))
@@ -143,20 +138,19 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
     ("repetitions_cost", "note", "repetitions cost as much as new samples"),
 )
 def caching(evidence: Evidence) -> Iterator[Finding]:
-    """H-5: something must show that an answer costs as much the second time. An audit is judged anew from its legs."""
+    """H-5: something must show that an answer takes as long the second time. An audit is judged again from its legs."""
     root = evidence.run.root
     home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
     folder = home.audit(_AUDIT.name)
     record = audit_record(folder, _AUDIT.name)
     if record.is_file():
         yield from _audited(evidence, folder, record)
-        return
-    if evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unobserved(evidence.manifest):
+    elif evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unobserved(evidence.manifest):
         text = "no audit of output caching, and the server does not count what it takes from a cache"
         yield fail("H-5/caching_audit_absent", text, record)
-        return
-    checks = evidence.part.checks if evidence.part is not None else []
-    if any(check.rule == "plausible-repeats" and check.passed for check in checks):
+    elif evidence.part is not None and any(
+        one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
+    ):
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
         yield note("H-5/repetitions_cost", text, evidence.run.requests)
     elif evidence.scenario in _NO_AUDIT:
@@ -173,17 +167,17 @@ def output_caching_passed(leg: FinishedLeg) -> bool:
 
 
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
-    """The audit's legs, judged again: its record is nothing but somebody's word."""
+    """The audit's legs, judged again: its record alone is no evidence."""
     try:
-        told = read_audit(folder, _AUDIT.name)
+        recorded = read_audit(folder, _AUDIT.name)
         outcome, legs = judged_again(folder, _AUDIT.name, request_beside(evidence))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
-        said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-        text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
+        why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+        text = f"the audit of output caching cannot be judged again: {why}"
         yield fail("H-5/caching_audit_forged", text, record)
         return
-    if not (outcome.passed and told.passed):
-        reason = told.reason if outcome.passed else outcome.reason
+    if not (outcome.passed and recorded.passed):
+        reason = recorded.reason if outcome.passed else outcome.reason
         yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {reason}", record)
         return
     unique, fewest = legs[0].requested, min(leg.requested for leg in legs)
@@ -198,25 +192,23 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
 
 
 def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
-    """What is wrong with the legs of an audit beside a performance leg: each by itself, and as legs of one system."""
+    """What is wrong with the legs of an audit of a performance leg: each by itself, and as legs of one system."""
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_legs(every), *one_model(every), *one_system(every)]
     broken += [reason for other in found for reason in leg_proofs(other)]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     for other in found:
-        different = differences(evidence.facts, other.facts, AUDITED)
-        yield from unlike("H-5/caching_audit_forged", "the audit is of another system", different, other.run.root)
+        yield from same_facts("H-5/caching_audit_forged", "the audit is of another system", evidence, other, AUDITED)
 
 
 @checks("H-8", ("faster_than_accuracy", "error", "performance is no faster than accuracy at the same load"))
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-8: a leg whose answers were looked up, or that another engine gave, is faster than the one that shows answers.
+    """H-8: a leg whose answers were looked up, or came from another engine, is faster than the leg that logs answers.
 
     Compared at no lower load: in SingleStream one request at a time, in Offline all at once, in Server the same rate or
-    a higher one. The time to first token holds the queue, so it is compared in SingleStream alone. Cores that others
-    used during the accuracy leg make it slower by as much as they left it less; what is less in an answer than our
-    stamps are wrong by says little.
+    a higher one. The time to first token includes the queue, so it is compared in SingleStream only. Cores that others
+    used during the accuracy leg make it slower in proportion; a difference within the error of our stamps is ignored.
     """
     ours, theirs = performance.requests, accuracy.requests
     if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
@@ -242,16 +234,17 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         yield make("H-8/faster_than_accuracy", text, where, performance_ms=here_ms, accuracy_ms=there_ms)
 
 
-def _ttft_ms(table: RequestTable) -> float | None:
+def _ttft_ms(table: RequestTable) -> float:
     known = table.first_token_ns != NO_TIME
-    if not known.any():
-        return None
-    return float(np.median((table.first_token_ns - table.issue_ns)[known])) / 1e6
+    return _median_ms((table.first_token_ns - table.issue_ns)[known])
 
 
-def _tpot_ms(table: RequestTable) -> float | None:
+def _tpot_ms(table: RequestTable) -> float:
     known = (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
-    if not known.any():
-        return None
     spans_ns = (table.complete_ns - table.first_token_ns)[known]
-    return float(np.median(spans_ns / (table.output_tokens[known] - 1))) / 1e6
+    return _median_ms(spans_ns / (table.output_tokens[known] - 1))
+
+
+def _median_ms(times_ns: NDArray[Any]) -> float:
+    """0 of none."""
+    return float(np.median(times_ns)) / 1e6 if len(times_ns) else 0.0

@@ -4,31 +4,30 @@ import contextlib
 import signal
 import threading
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import Finding, UnknownRuleError, fail, warn
+from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.attribution import attribution
-from compliance.signoff.baseline import NOISE_BAND_PCT, baseline, medians, performance_legs, same_conditions, spread
+from compliance.signoff.baseline import (
+    NOISE_BAND_PCT,
+    NOISY_BANDS,
+    baseline,
+    medians,
+    performance_legs,
+    same_conditions,
+    spread,
+)
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
 from compliance.signoff.claim import Claim, claimed_numbers, not_looked_at
-from compliance.signoff.coherence import coherent, correctness, one_model
+from compliance.signoff.coherence import correctness, one_model
 from compliance.signoff.evidence import Evidence, checks, load, require_directory
-from compliance.signoff.gain import (
-    SignedPatch,
-    claimed_gain,
-    decomposition,
-    drift,
-    headline_integrity,
-    isolated,
-    measure,
-    real_delta,
-)
+from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
-from compliance.signoff.levers import same_conditions as compare_conditions
+from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import between_legs, leg_proofs
 from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
 from runs.errors import ExecutionError, HarnessError, InputError
@@ -146,105 +145,119 @@ def _judge(
     sources: ScoreSources,
     trust: Trust,
 ) -> None:
+    found, band_pct = verdict.findings, verdict.noise_band_pct
     reference, reasons = load(ref, sources)
     candidate, more = load(cand, sources)
-    verdict.findings += [*reasons, *more]
-    legs = reference + candidate
+    found += [*reasons, *more]
+    legs, judged = reference + candidate, candidate or reference
     for evidence in legs:
-        verdict.findings += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
+        found += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
-    verdict.findings += [*between_legs(legs), *chained(evidence.run for evidence in legs)]
+    found += [*between_legs(legs), *chained(evidence.run for evidence in legs)]
     if verdict.scope != "bundle":
-        verdict.findings += [*one_harness(legs), *far_apart(legs, warn)]
-    readable = [evidence for evidence in legs if evidence.part is not None]
-    verdict.findings += one_model(readable)
-    verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}
-    verdict.findings += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
-    verdict.findings += not_looked_at(claim, verdict.scope, compared=bool(cand))
+        found += [*one_harness(legs), *far_apart(legs, warn)]
+    found += one_model([evidence for evidence in legs if evidence.part is not None])
+    sides = performance_legs(reference), performance_legs(candidate)
+    verdict.metrics = {"ref": medians(sides[0]), "cand": medians(sides[1])}
+    found += claimed_numbers(verdict.metrics, claim, band_pct)
+    found += not_looked_at(claim, verdict.scope, compared=bool(cand))
     if not all(evidence.complete for evidence in legs) or not reference:
-        return  # what is missing has been said; nothing can be compared
+        return  # what is missing has been reported; nothing can be compared
     if verdict.scope == "baseline":
-        verdict.findings += baseline(reference, verdict.noise_band_pct)
+        found += baseline(reference, band_pct)
     elif verdict.scope == "profile":
-        sides = performance_legs(reference), performance_legs(candidate)
-        verdict.findings += attribution(*sides, claim, verdict.noise_band_pct)
+        found += attribution(*sides, claim, band_pct)
     elif verdict.scope == "harness":
-        verdict.findings += harness(reference)
+        found += harness(reference)
+    elif verdict.scope == "bundle":
+        found += one_system(judged)
+        groups: dict[tuple[str, str], list[Evidence]] = {}
+        for evidence in judged:
+            groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
+        for group in groups.values():
+            found += harness(group)
     else:
-        if verdict.scope == "bundle":
-            verdict.findings += one_system(candidate or reference)
-            verdict.findings += _results(candidate or reference)
-        if cand:
-            _compare(verdict, reference, candidate, claim, sources)
-        if tree is not None:
-            verdict.findings += tree_logs(tree, candidate or reference)
-
-
-def _results(legs: list[Evidence]) -> Iterable[Finding]:
-    """The harness checks on each scenario of each benchmark by itself."""
-    groups: dict[tuple[str, str], list[Evidence]] = {}
-    for evidence in legs:
-        groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
-    for group in groups.values():
-        yield from harness(group)
+        modes = [*one_system_in_both_modes(reference), *one_system_in_both_modes(candidate)]
+        found += [finding for finding in modes if finding.severity != "note"]
+    if cand and verdict.scope in ("patch", "bundle"):
+        found += _compare(verdict, reference, candidate, claim, sources)
+    if tree is not None:
+        found += tree_logs(tree, judged)
 
 
 @checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))
-def _compare(verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
+def _compare(
+    verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources
+) -> Iterator[Finding]:
     """All G checks: reference against candidate."""
-    reference, candidate = performance_legs(ref), performance_legs(cand)
-    if not reference or not candidate:
-        verdict.findings.append(fail("G-4/missing_raw", "a performance leg is missing on one of the two sides"))
+    before, after = performance_legs(ref), performance_legs(cand)
+    if not before or not after:
+        yield fail("G-4/missing_raw", "a performance leg is missing on one of the two sides")
         return
-    band_pct = verdict.noise_band_pct
-    for side in (reference, candidate):
-        verdict.findings += same_conditions(side) if len(side) > 1 else ()
-    verdict.findings += spread(reference, band_pct) if len(reference) > 1 else ()
-    levers, found = compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch")
-    verdict.findings += found
-    verdict.levers, verdict.lever_class = levers.levers, levers.lever_class
-    verdict.lever_evidence, verdict.engagement_ok = levers.evidence, levers.engagement_ok
-    verdict.same_conditions_ok = levers.same_conditions_ok
-    verdict.correctness_status, found = correctness(ref, cand)
-    verdict.findings += found
-    if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
-        modes = [*coherent(ref), *one_system_in_both_modes(ref), *one_system_in_both_modes(cand)]
-        verdict.findings += [reason for reason in modes if reason.severity != "note"]
-    delta = measure(reference, candidate)
-    verdict.findings += real_delta(delta, band_pct)
-    verdict.findings += drift(delta, reference, claim, band_pct)
-    verdict.findings += claimed_gain(delta, claim, band_pct)
-    verdict.findings += headline_integrity(delta, verdict.metrics, claim, band_pct)
-    verdict.findings += isolated(delta, claim)
+    verdict.compared = True
+    for side in (before, after):
+        yield from same_conditions(side)
+    if len(before) > 1:
+        yield from spread(before, verdict.noise_band_pct)
+    yield from judge_levers(verdict, before[0], after[0], claim)
+    yield from correctness(verdict, ref, cand)
+    yield from gain(verdict, before, after, claim)
     if verdict.scope == "bundle":
-        verdict.findings += decomposition(
-            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, verdict, ref, sources)
-        )
-    verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
-    verdict.baseline_drift_pct, verdict.headline_integrity = delta.drift_pct, delta.headline_integrity
-    verdict.lever_decomposition = list(delta.decomposition)
+        yield from decomposition(verdict, claim, ref, sources)
 
 
-def _patch_again(
-    lever: str, path: Path, verdict: SignOff, bundle: list[Evidence], sources: ScoreSources
-) -> SignedPatch | str:
-    """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
+@checks(
+    "G-9",
+    ("missing_patch_verdict", "error", "each lever of a bundle has a verdict that holds"),
+    ("unexplained_delta", "warning", "the levers explain the whole gain"),
+    ("explained", "note", "the levers explain the whole gain"),
+)
+def decomposition(verdict: SignOff, claim: Claim, bundle: list[Evidence], sources: ScoreSources) -> Iterator[Finding]:
+    """G-9: each lever of a bundle has a patch verdict of its own, and together they explain the whole gain."""
+    files = {one.lever: one.verdict_file for one in claim.patch_verdicts}
+    product = 1.0
+    for lever in verdict.levers:
+        if lever not in files:
+            yield fail("G-9/missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
+            continue
+        try:
+            patch = _patch_again(lever, files[lever], verdict, bundle, sources)
+        except HarnessError as error:
+            yield fail("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
+            continue
+        gain_pct = patch.e2e_delta_pct or 0.0
+        verdict.lever_decomposition.append({"lever": lever, "delta_pct": gain_pct, "verdict": patch.outcome})
+        product *= 1 + gain_pct / 100
+    gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
+    if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
+        return
+    text = f"the levers together explain {explained_pct:+.2f} %, the bundle gained {gained_pct:+.2f} %"
+    if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
+        yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
+    else:
+        yield note("G-9/explained", text, explained_pct=explained_pct)
+
+
+def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence], sources: ScoreSources) -> SignOff:
+    """Sign off a lever from the legs that its verdict's file names; nothing else in the file counts.
+
+    Raises:
+        HarnessError: the file or its legs are not there, are of another system, or do not pass.
+    """
+    record = read_object(path, "")
     try:
-        record = read_object(path, "")
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
-        if record["audit_scope"] != "patch" or lever not in record["levers"]:
-            return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
-        if len(ref) + len(cand) > MOST_PATCH_LEGS:
-            return f"{path} names {len(ref) + len(cand)} legs, at most {MOST_PATCH_LEGS} are judged again"
-    except (InputError, KeyError, TypeError) as error:
-        return f"{path} is no patch verdict ({type(error).__name__}: {error})"
-    try:
-        if different := foreign_legs([*ref, *cand], bundle):
-            return f"the legs of {path} are not of this bundle's system: {different}"
-        band_pct = verdict.noise_band_pct
-        again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
-    except HarnessError as error:
-        return f"the legs of {path} are not there to be judged again: {error.message}"
+        levers, scope = list(record["levers"]), record["audit_scope"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is no patch verdict ({type(error).__name__}: {error})") from error
+    if scope != "patch" or lever not in levers:
+        raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
+    if len(ref) + len(cand) > MOST_PATCH_LEGS:
+        raise InputError(f"{path} names {len(ref) + len(cand)} legs, at most {MOST_PATCH_LEGS} are judged again")
+    if different := foreign_legs([*ref, *cand], bundle):
+        raise InputError(f"the legs of {path} are not of this bundle's system: {different}")
+    band_pct = verdict.noise_band_pct
+    again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
-        return f"{path}, judged again: {again.headline}"
-    return SignedPatch(again.outcome, again.e2e_delta_pct)
+        raise InputError(f"{path}, judged again: {again.headline}")
+    return again

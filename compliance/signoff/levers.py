@@ -5,8 +5,7 @@ computed, or how requests are served: numbers, memory, parallelism, batching, sp
 but it is no faster kernel.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy as np
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence, checks, in_words
+from compliance.signoff.evidence import Evidence, checks, difference_text
+from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -45,7 +45,7 @@ NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
 )
 
-# What a lever may change beside itself, and G-1 then asks to be shown without effect.
+# What else a lever may change; G-1 then requires proof that this had no effect.
 SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "attention_backend": frozenset({"kv_cache_tokens"}),
     "compilation_config": frozenset({"kv_cache_tokens", "enforce_eager"}),
@@ -73,17 +73,6 @@ def class_of(option: str) -> str | None:
     return "B" if option in CLASS_B else None
 
 
-@dataclass
-class Levers:
-    """What G-1, G-5 and G-8 found; fields of the verdict."""
-
-    same_conditions_ok: bool = True
-    engagement_ok: bool | None = None
-    lever_class: str | None = None
-    evidence: dict[str, Any] = field(default_factory=dict)  # key of conditions → [reference, candidate]
-    levers: list[str] = field(default_factory=list)
-
-
 @checks(
     "G-1",
     ("confounded", "error", "reference and candidate differ in options alone"),
@@ -94,73 +83,59 @@ class Levers:
     ("inert_side_effect", "note", "a side effect without effect"),
     ("handicapped_reference", "warning", "the reference was not slowed"),
 )
-def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> tuple[Levers, list[Finding]]:
-    """Compare the conditions of one reference and one candidate leg.
-
-    Args:
-        one_lever: a patch has exactly one; a bundle may have several.
-    """
+def judge_levers(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
+    """G-1, G-5 and G-8 on one reference and one candidate leg. A patch has one lever; a bundle may have more."""
+    where = ref.run.root, cand.run.root
     found = differences(ref.facts, cand.facts, BOTH_MODES)
     options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
     confounds = {key: value for key, value in found.items() if key not in options}
     claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
-    side_effects = frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in claimed))
     changed = sorted({option_of(key) for key in options})
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
-    state = Levers(levers=levers, evidence={key: list(value) for key, value in options.items()})
-    where = ref.run.root, cand.run.root
-    findings = [*_handicapped(levers, ref, cand, where)]
+    verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
+    yield from _handicapped(levers, ref, cand, where)
     if confounds:
-        text = f"reference and candidate differ in more than a lever: {in_words(confounds)}"
-        findings.append(fail("G-1/confounded", text, *where, keys=sorted(confounds)))
-        state.same_conditions_ok = False
-    if one_lever and len(levers) > 1:
-        text = f"a patch changes one lever, here {', '.join(levers)}"
-        findings.append(fail("G-1/several_levers", text, *where, levers=levers))
-        state.same_conditions_ok = False
-    extra = [name for name in changed if name not in levers and name not in side_effects | _effects_of(levers)]
-    if extra:
+        text = f"reference and candidate differ in more than a lever: {difference_text(confounds)}"
+        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
+    if verdict.scope == "patch" and len(levers) > 1:
+        yield fail("G-1/several_levers", f"a patch changes one lever, here {', '.join(levers)}", *where, levers=levers)
+    effects = [name for name in changed if name not in levers and name in _effects_of(levers)]
+    if extra := [name for name in changed if name not in levers and name not in effects]:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
-        text = f"differs beside the lever {', '.join(levers) or '(none claimed)'}: {in_words(keys)}"
-        findings.append(fail("G-1/second_knob", text, *where, options=extra))
-        state.same_conditions_ok = False
-    effects = [name for name in changed if name not in levers and name not in extra]
+        text = f"something else than the lever {', '.join(levers) or '(none claimed)'} differs: {difference_text(keys)}"
+        yield fail("G-1/second_knob", text, *where, options=extra)
     if effects:
-        findings += _inert(effects, ref, cand, claim, state)
-    findings += _engaged(levers, changed, where, state)
-    findings += _class(levers, claim, where, state)
-    return state, findings
+        yield inert(effects, ref, cand, claim)
+    yield _engaged(verdict, changed, where)
+    yield from _class(verdict, claim, where)
 
 
 def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
-    """G-1: a gain by taking back what the reference alone was asked for is that of a slowed reference."""
+    """G-1: a gain by removing what only the reference was asked for is that of a slowed reference."""
     if ref.manifest is None or cand.manifest is None:
         return
     before, after = asked_options(ref.manifest), asked_options(cand.manifest)
-    own = {name: value for name, value in before.items() if name in levers and name not in after}
+    own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
     if own:
-        shown = ", ".join(f"{name} {value}" for name, value in own.items())
-        text = f"{shown} was asked for in the reference alone; the candidate leaves it at the engine's default"
+        text = f"{', '.join(own)} was asked for in the reference alone; the candidate leaves it at the engine's default"
         yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
 
 
-def _effects_of(names: list[str]) -> frozenset[str]:
+def _effects_of(names: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in names))
 
 
-def _inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim, state: Levers) -> Iterator[Finding]:
+def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Finding:
     """A side effect is no confound when neither leg came near what it changes."""
     problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
     where = ref.run.engine_log, cand.run.engine_log
     shown = ", ".join(effects)
     if problems:
         text = f"side effects ({shown}) are not shown to be without effect: {'; '.join(problems)}"
-        yield fail("G-1/unproven_side_effect", text, *where, effects=effects)
-        state.same_conditions_ok = False
-    elif claim.conditions == "identical":
-        yield warn("G-1/side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", *where)
-    else:
-        yield note("G-1/inert_side_effect", f"{shown} changed, and neither leg came near it", *where, effects=effects)
+        return fail("G-1/unproven_side_effect", text, *where, effects=effects)
+    if claim.conditions == "identical":
+        return warn("G-1/side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", *where)
+    return note("G-1/inert_side_effect", f"{shown} changed, and neither leg came near it", *where, effects=effects)
 
 
 def _not_inert(evidence: Evidence) -> str | None:
@@ -171,7 +146,7 @@ def _not_inert(evidence: Evidence) -> str | None:
     most = (evidence.manifest.engine.configuration).get("max_num_seqs")
     pool = evidence.engine_log.kv_cache_tokens
     if not isinstance(most, int) or pool is None:
-        return f"{evidence.run.root} does not tell the batch limit and the size of the KV cache"
+        return f"{evidence.run.root} has no record of the batch limit and the size of the KV cache"
     if requests >= most:
         return f"{requests} requests were in flight in {evidence.run.root}, the batch limit is {most}"
     if tokens >= KV_POOL_SHARE * pool:
@@ -186,18 +161,15 @@ def _not_inert(evidence: Evidence) -> str | None:
     ("no_op", "error", "the lever is in force in the candidate alone"),
     ("engaged", "note", "the lever is in force in the candidate alone"),
 )
-def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
+def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
     """G-5: each lever is in force in the candidate and not in the reference."""
-    idle = [name for name in levers if name not in changed]
-    state.engagement_ok = bool(levers) and not idle
-    if not levers:
-        yield fail("G-5/no_op", "nothing differs between reference and candidate: no lever was pulled", *where)
-    elif idle:
-        text = f"{', '.join(idle)} is the same in both legs, as the record and the engine's log have it"
-        yield fail("G-5/no_op", text, *where, levers=idle)
-    else:
-        shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in state.evidence.items())
-        yield note("G-5/engaged", f"in force in the candidate: {shown}", *where)
+    if not verdict.levers:
+        return fail("G-5/no_op", "nothing differs between reference and candidate: there is no lever", *where)
+    if idle := [name for name in verdict.levers if name not in changed]:
+        text = f"{', '.join(idle)} is the same in both legs, by the record and the engine's log"
+        return fail("G-5/no_op", text, *where, levers=idle)
+    shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
+    return note("G-5/engaged", f"in force in the candidate: {shown}", *where)
 
 
 @checks(
@@ -206,34 +178,34 @@ def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], st
     ("not_a_kernel_gain", "warning", "a faster kernel is claimed for kernels alone"),
     ("needs_quality_gate", "note", "the lever also needs the gate on quality"),
 )
-def _class(levers: list[str], claim: Claim, where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
-    """G-8: by the table of levers, with the legs' own differences as evidence."""
-    classes = {name: class_of(name) for name in levers}
+def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
+    """G-8: by the table of levers."""
+    classes = {name: class_of(name) for name in verdict.levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
         text = f"no class is known for {', '.join(unknown)} (compliance/signoff/levers.py has the table)"
         yield fail("G-8/unknown_lever", text, *where, levers=unknown)
         return
     if not classes:
         return
-    state.lever_class = "B" if "B" in classes.values() else "A"
-    if claim.lever_class == "A" and state.lever_class == "B":
-        names = [name for name, kind in classes.items() if kind == "B"]
-        text = f"claimed as a faster kernel, but {', '.join(names)} changes serving or algorithm"
-        yield warn("G-8/not_a_kernel_gain", text, *where, levers=names)
-    if gated := [name for name in levers if name in NEEDS_QUALITY_GATE]:
+    of_b = [name for name, kind in classes.items() if kind == "B"]
+    verdict.lever_class = "B" if of_b else "A"
+    if claim.lever_class == "A" and of_b:
+        text = f"claimed as a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
+        yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
+    if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
         text = f"{', '.join(gated)} changes the model's numbers: it also needs the gate on quality"
         yield note("G-8/needs_quality_gate", text, *where, levers=gated)
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
-    """The engine options that the user named, by the engine's names, and the variables that are not as planned."""
+    """The engine options that the user gave, by the engine's names, and the variables that are not as planned."""
     asked, record = manifest.asked, manifest.plan.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
     if prefix := record.option_prefix:
         named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
-    told, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
-    return named | {name: value for name, value in told.items() if planned.get(name) != value}
+    in_force, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
+    return named | {name: value for name, value in in_force.items() if planned.get(name) != value}
 
 
 def option_of(key: str) -> str:

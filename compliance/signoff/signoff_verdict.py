@@ -1,5 +1,5 @@
-"""The verdict on a scope: what its findings add up to, what is to be done, and its two forms, audit_verdict.json and
-the text for people."""
+"""The verdict of a sign-off: what its findings add up to, what is to be done, and its forms, audit_verdict.json and the
+text for people."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,38 +10,32 @@ from runs.wording import shortened_list
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]
 SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
 Policy = Literal["open", "closed"]
-
-
 Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "flag", "remeasure"]
 
-# What a FLAG of these rules asks for; any other is just a flag.
-_ACTIONS: dict[str, Action] = {
-    "B-1/noisy_baseline": "remeasure",
-    "B-2/warmup_outlier": "remeasure",
-    "B-2/outlier": "remeasure",
-    "B-6/baseline_imperfect": "remeasure",
-    "G-8/not_a_kernel_gain": "downgrade_headline",
-    "G-11/isolated_headline": "replace_headline_with_e2e",
+# What a FLAG of these rules asks for, the most important action first; any other is just a flag.
+_ACTIONS: dict[Action, frozenset[str]] = {
+    "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
+    "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
+    "remeasure": frozenset({"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-6/baseline_imperfect"}),
 }
-_FLAG_ACTIONS: tuple[Action, ...] = ("replace_headline_with_e2e", "downgrade_headline", "remeasure", "flag")
 # Fields of the record as they are.
 _RECORDED = (
     *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
-    *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "same_conditions_ok", "ref", "cand"),
-    *("baseline_drift_pct", "engagement_ok", "headline_integrity", "metrics", "correctness_status", "log_sha256"),
+    *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "ref", "cand"),
+    *("baseline_drift_pct", "metrics", "correctness_status", "log_sha256"),
 )
-# Evidence that is not there: nothing can then be said of the result.
+# Evidence that is missing: the result can be neither confirmed nor refuted.
 _UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
 
 
 def action_of(finding: Finding) -> Action:
     """What a FLAG asks for."""
-    return _ACTIONS.get(finding.rule, "flag")
+    return next((action for action, rules in _ACTIONS.items() if finding.rule in rules), "flag")
 
 
 @dataclass
 class SignOff(Verdict):
-    """All that was found. `error` is set where the tool itself failed: then there is no verdict."""
+    """The verdict on a scope. `error` is set where the tool itself failed: then there is no verdict."""
 
     scope: Scope
     noise_band_pct: float
@@ -51,29 +45,28 @@ class SignOff(Verdict):
     cand: list[str] = field(default_factory=list)
     log_sha256: dict[str, dict[str, str]] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=lambda: {"ref": {}, "cand": {}})
+    # Of a comparison; the checks G fill them.
+    compared: bool = False
     levers: list[str] = field(default_factory=list)
     lever_class: str | None = None
-    lever_evidence: dict[str, Any] = field(default_factory=dict)
+    lever_evidence: dict[str, Any] = field(default_factory=dict)  # fact → [reference, candidate]
     e2e_delta_pct: float | None = None
     lever_decomposition: list[dict[str, Any]] = field(default_factory=list)
     non_overlapping: bool | None = None
-    same_conditions_ok: bool | None = None
     baseline_drift_pct: float | None = None
-    engagement_ok: bool | None = None
-    headline_integrity: str | None = None
     correctness_status: str | None = None
 
     @property
     def action(self) -> Action | None:
         """Of several flags, the one that says most about the headline names the action."""
         asked = {action_of(finding) for finding in self.of("warning")}
-        flag = next((action for action in _FLAG_ACTIONS if action in asked), None)
+        flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
         return named[self.outcome]
 
     @property
     def unverifiable(self) -> bool:
-        """Evidence is missing: nothing can be said of the result, whatever else was found."""
+        """Evidence is missing: nothing is known of the result, whatever else was found."""
         return any(finding.slug in _UNVERIFIABLE for finding in self.of("error"))
 
     @property
@@ -81,9 +74,21 @@ class SignOff(Verdict):
         """May nothing be built on it? Without a verdict that depends on the policy."""
         return self.policy == "closed" if self.error is not None else self.outcome == "FAIL"
 
+    def _compared(self) -> dict[str, Any]:
+        """What the findings of a comparison add up to, by gate."""
+        if not self.compared:
+            return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
+        found = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
+        integrity = "fail" if "G-6/cherry_picked" in found else "flag" if "G-6/hidden_regression" in found else "ok"
+        return {
+            "same_conditions_ok": not any(rule[:4] == "G-1/" and found[rule] == "error" for rule in found),
+            "engagement_ok": "G-5/engaged" in found,
+            "headline_integrity": integrity,
+        }
+
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """In the fields of a sign-off, whatever the scope."""
-        record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED}
+        record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED} | self._compared()
         del record["findings"]
         return record | {
             "audit_scope": self.scope,
@@ -107,7 +112,7 @@ class SignOff(Verdict):
         return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 
     def as_text(self) -> str:
-        """For people: the verdict, what decides it, the numbers, then what else was seen."""
+        """For people: the verdict, all findings, the numbers."""
         lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
         lines += self.finding_lines()
         for side, values in self.metrics.items():
@@ -119,15 +124,10 @@ class SignOff(Verdict):
 
 
 def feedback(verdict: SignOff) -> dict[str, Any]:
-    """What has to be mended: every reason that lowers the verdict, the gravest first, by rule and file.
-
-    The reasons of a degraded sign-off are left out: it found nothing that could be relied on.
-    """
+    """What has to be corrected: every finding that lowers the verdict, the gravest first; none of a degraded one."""
     record = verdict.record()
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
-    of_reason = ("rule", "severity", "text", "found", "expected", "file")
-    lowering = [] if verdict.error is not None else [*verdict.of("error"), *verdict.of("warning")]
-    rows = [finding.as_json() for finding in lowering]
-    return {name: record[name] for name in of_verdict} | {
-        "to_mend": [{name: row[name] for name in of_reason} for row in rows]
-    }
+    of_finding = ("rule", "severity", "text", "found", "expected", "file")
+    lowering = [] if verdict.error is not None else [one.as_json() for one in verdict.of("error", "warning")]
+    to_mend = [{name: one[name] for name in of_finding} for one in lowering]
+    return {name: record[name] for name in of_verdict} | {"to_mend": to_mend}

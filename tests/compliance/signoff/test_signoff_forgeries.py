@@ -13,7 +13,7 @@ import pytest
 from compliance.finding import find_rule
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
-from compliance.signoff.levers import same_conditions
+from compliance.signoff.levers import judge_levers
 from compliance.signoff.signoff_verdict import SignOff
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
@@ -132,7 +132,7 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
 def test_a_reference_slowed_by_a_variable(legs: FrozenLegs, tmp_path: Path, lever: str, slug: str) -> None:
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
     ref, cand = evidence(legs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(legs("vllm-off"))
-    _, found = same_conditions(ref, cand, Claim(levers=[lever]), one_lever=True)
+    found = judge_levers(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
     assert slug in {one.slug for one in found}
 
 

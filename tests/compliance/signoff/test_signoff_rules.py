@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import orjson
@@ -11,15 +12,14 @@ import pytest
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import NOISE_BAND_PCT, judge_spread
 from compliance.signoff.claim import Claim
-from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
+from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
 from compliance.signoff.levers import (
     CLASS_A,
     CLASS_B,
     NEEDS_QUALITY_GATE,
     SIDE_EFFECTS,
-    Levers,
-    _inert,
     class_of,
+    inert,
     option_of,
     peak_in_flight,
 )
@@ -30,6 +30,7 @@ from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.requests_log import Digests, RequestTable
 from tests.support.signoff_fixtures import as_word
 
+TOKENS = "tokens_per_second"
 REPEATS = [966.36, 1004.05, 1004.71]
 REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
 
@@ -38,8 +39,12 @@ def slugs(reasons: object) -> list[tuple[str, str]]:
     return [(as_word(reason), reason.slug) for reason in reasons]  # type: ignore[attr-defined]
 
 
+def patch(**known: Any) -> SignOff:
+    return SignOff("patch", NOISE_BAND_PCT, "open", **known)
+
+
 def decide(findings: list[Finding]) -> tuple[str, str | None]:
-    verdict = SignOff("patch", NOISE_BAND_PCT, "open", findings=findings)
+    verdict = patch(findings=findings)
     return verdict.outcome, verdict.action
 
 
@@ -69,30 +74,28 @@ def test_steady_repeats_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ref", "cand", "higher", "expected"),
+    ("name", "ref", "cand", "expected"),
     [
-        ([100.0, 100.1], [100.3, 100.4], True, ("FAIL", "no_real_gain")),  # +0.3 % within the band of 0.5 %
-        ([100.0, 103.0], [102.0, 106.0], True, ("FAIL", "overlap")),
-        ([100.0, 100.1], [110.0, 110.2], True, ("NOTE", "real_gain")),
-        ([100.0, 100.1], [90.0, 90.2], False, ("NOTE", "real_gain")),  # a latency
-        ([100.0, 100.1], [90.0, 90.2], True, ("FAIL", "no_real_gain")),
-        ([100.0], [110.0, 111.0], True, ("FAIL", "too_few_repeats")),
+        (TOKENS, [100.0, 100.1], [100.3, 100.4], ("FAIL", "no_real_gain")),  # +0.3 % within the band of 0.5 %
+        (TOKENS, [100.0, 103.0], [102.0, 106.0], ("FAIL", "overlap")),
+        (TOKENS, [100.0, 100.1], [110.0, 110.2], ("NOTE", "real_gain")),
+        ("latency_p90_ms", [100.0, 100.1], [90.0, 90.2], ("NOTE", "real_gain")),
+        ("latency_p90_ms", [100.0, 103.0], [94.0, 101.0], ("FAIL", "overlap")),
+        (TOKENS, [100.0, 100.1], [90.0, 90.2], ("FAIL", "no_real_gain")),
+        (TOKENS, [100.0], [110.0, 111.0], ("FAIL", "too_few_repeats")),
     ],
 )
 def test_a_gain_is_real_beyond_the_band_and_without_overlap(
-    ref: list[float], cand: list[float], higher: bool, expected: tuple[str, str]
+    name: str, ref: list[float], cand: list[float], expected: tuple[str, str]
 ) -> None:
-    delta = Delta("metric", higher, ref, cand)
-    assert slugs(real_delta(delta, NOISE_BAND_PCT)) == [expected]
-    assert delta.real is (expected[1] == "real_gain")
+    assert slugs(real_gain(patch(), name, ref, cand)) == [expected]
 
 
-def test_drift_is_measured_against_the_given_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compliance.signoff.gain.medians", lambda _: {"tokens_per_second": 1004.9})
-    delta = Delta("tokens_per_second", True, [1004.9], [])
-    assert slugs(drift(delta, [], Claim(baseline=1300), NOISE_BAND_PCT)) == [("FAIL", "baseline_drift")]
-    assert slugs(drift(delta, [], Claim(baseline=1003), NOISE_BAND_PCT)) == [("NOTE", "no_drift")]
-    assert slugs(drift(delta, [], Claim(), NOISE_BAND_PCT)) == [("NOTE", "no_earlier_baseline")]
+def test_drift_is_measured_against_the_given_baseline() -> None:
+    verdict = patch(metrics={"ref": {TOKENS: 1004.9}, "cand": {}})
+    assert slugs(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
+    assert slugs(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
+    assert slugs(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
 
 
 def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
@@ -100,23 +103,25 @@ def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
         "ref": {"tokens_per_second": 1000.0, "ttft_p99_ms": 2916.0, "tpot_p99_ms": 20.0},
         "cand": {"tokens_per_second": 1100.0, "ttft_p99_ms": 9446.0, "tpot_p99_ms": 21.0},
     }
-    delta = Delta("tokens_per_second", True, [1000.0], [1100.0], pct=10.0)
-    told = list(headline_integrity(delta, metrics, Claim(), NOISE_BAND_PCT))
+    verdict = patch(e2e_delta_pct=10.0, metrics=metrics)
+    told = list(headline_integrity(verdict, TOKENS, Claim()))
     assert slugs(told) == [("FLAG", "hidden_regression")]
     assert told[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
-    alone = Claim(reported_metrics=["tokens_per_second"])
-    assert ("FAIL", "cherry_picked") in slugs(headline_integrity(delta, metrics, alone, NOISE_BAND_PCT))
+    alone = Claim(reported_metrics=[TOKENS])
+    verdict.findings, verdict.compared = list(headline_integrity(verdict, TOKENS, alone)), True
+    assert ("FAIL", "cherry_picked") in slugs(verdict.findings)
+    assert verdict.record()["headline_integrity"] == "fail"
 
 
 @pytest.mark.parametrize(
     ("real", "expected"), [(True, ("FLAG", "isolated_headline")), (False, ("FAIL", "isolated_only"))]
 )
 def test_a_microbenchmark_is_no_headline(real: bool, expected: tuple[str, str]) -> None:
-    delta = Delta("tokens_per_second", True, [1.0], [1.1], pct=10.0, real=real)
-    reasons = list(isolated(delta, Claim(isolated_speedup=3.03)))
+    verdict = patch(e2e_delta_pct=10.0)
+    reasons = list(isolated(verdict, Claim(isolated_speedup=3.03), real=real))
     assert slugs(reasons) == [expected]
     assert decide(reasons)[1] == ("replace_headline_with_e2e" if real else "eject")
-    assert list(isolated(delta, Claim())) == []
+    assert list(isolated(verdict, Claim(), real=real)) == []
 
 
 def test_every_lever_has_one_class() -> None:
@@ -165,7 +170,7 @@ def test_what_was_in_flight_at_one_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_limit", "pool_tokens", "preempted", "inert"),
+    ("batch_limit", "pool_tokens", "preempted", "without_effect"),
     [
         (8, 1000, False, True),
         (2, 1000, False, False),
@@ -175,7 +180,7 @@ def test_what_was_in_flight_at_one_time() -> None:
     ],
 )
 def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
-    batch_limit: int, pool_tokens: int | None, preempted: bool, inert: bool
+    batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
 ) -> None:
     """Two requests and 66 tokens were in flight at most."""
     leg = SimpleNamespace(
@@ -184,13 +189,12 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
         engine_log=EngineLog(kv_cache_tokens=pool_tokens, preempted=preempted),
         run=SimpleNamespace(root="leg", engine_log="leg/engine.log"),
     )
-    state = Levers()
-    reasons = list(_inert(["kv_cache_tokens"], leg, leg, Claim(), state))  # type: ignore[arg-type]
-    expected = ("NOTE", "inert_side_effect") if inert else ("FAIL", "unproven_side_effect")
+    reasons = [inert(["kv_cache_tokens"], leg, leg, Claim())]  # type: ignore[arg-type]
+    expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
     assert slugs(reasons) == [expected]
-    assert state.same_conditions_ok is inert
-    told = list(_inert(["kv_cache_tokens"], leg, leg, Claim(conditions="identical"), Levers()))  # type: ignore[arg-type]
-    assert slugs(told) == [("FLAG", "side_effect_not_told") if inert else expected]
+    assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
+    told = [inert(["kv_cache_tokens"], leg, leg, Claim(conditions="identical"))]  # type: ignore[arg-type]
+    assert slugs(told) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
 ENGINE_LOG = """(MainProcess pid=71) INFO 11-21 12:00:00 [x.py:1] hello
