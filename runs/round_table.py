@@ -73,6 +73,9 @@ class RoundBenchmark(_Data):
     token_latencies: bool = False
     time_bound: bool = True  # else one pass over its samples, however long it takes
     audits: tuple[str, ...] = ()
+    audit_settings: dict[str, dict[str, int | float]] = Field(
+        default_factory=dict
+    )  # by test, as its audit.config has them
     accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files there, without their endings
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
     equal_issue: bool = False

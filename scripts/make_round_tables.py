@@ -42,6 +42,12 @@ EQUAL_ISSUE_COMMITS = {
 POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
 SUITES = ("datacenter", "edge", "datacenter-edge")
 AUDITS = ("TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09")
+# Lines of an audit.config that an audit's log or text is compared with: the others differ from commit to commit.
+AUDIT_KEYS = (
+    "accuracy_log_rng_seed", "accuracy_log_sampling_target", "performance_issue_same", "performance_issue_same_index",
+    "test07_accuracy_threshold", "test09_min_output_tokens", "test09_max_output_tokens",
+)  # fmt: skip
+_AUDIT_FOLDERS = {"resnet": "resnet50", "gptj": "gpt-j"}  # where it is not the model's name
 # Names that inference_rules.adoc has for a model in its table of generation settings.
 _IN_RULES = {
     "llama3.1-8b": "Llama3.1-8B", "llama3.1-8b-edge": "Llama3.1-8B", "llama2-70b": "Llama2-70b",
@@ -51,13 +57,19 @@ _IN_RULES = {
 _ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv}
 
 
-def read_at(checkout: Path, commit: str, path: str) -> str:
-    """A file of a commit."""
+def find_at(checkout: Path, commit: str, path: str) -> str | None:
+    """A file of a commit, if there is one."""
     command = ["git", "-C", str(checkout), "show", f"{commit}:{path}"]
     done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{checkout} has no {path} at {commit}: {done.stderr.strip()}")
-    return done.stdout
+    return None if done.returncode else done.stdout
+
+
+def read_at(checkout: Path, commit: str, path: str) -> str:
+    """A file of a commit."""
+    text = find_at(checkout, commit, path)
+    if text is None:
+        sys.exit(f"{checkout} has no {path} at {commit}")
+    return text
 
 
 class Constants:
@@ -122,7 +134,8 @@ class Table:
     """The table of one round."""
 
     def __init__(self, name: str, checkout: Path, policies: Path | None, before: dict[str, Any]) -> None:
-        self.round, self._before = name, before
+        self.round, self._checkout, self._before = name, checkout, before
+        self._audit_files: dict[str, str] = {}  # sources, and where they are
         self._constants = Constants(read_at(checkout, CHECKER_COMMIT, CONSTANTS))
         self._configuration = read_at(checkout, CHECKER_COMMIT, CONFIGURATION).splitlines()
         self._performance = read_at(checkout, CHECKER_COMMIT, PERFORMANCE).splitlines()
@@ -142,6 +155,7 @@ class Table:
                 ("min_duration_ms", "TEST_DURATION_MS"),
             )
         }
+        benchmarks = {model: self._benchmark(model) for model in models}
         return {
             "round": self.round,
             "files": {
@@ -150,10 +164,11 @@ class Table:
                 "performance_check.py": f"mlcommons/inference {CHECKER_COMMIT} {PERFORMANCE}",
                 "mlperf.conf": f"mlcommons/inference {CONF_COMMITS[self.round]} {CONF}",
                 "inference_rules.adoc": f"mlcommons/inference_policies {POLICIES_COMMIT} {RULES}",
+                **self._audit_files,
             },
             **{name: found[0] for name, found in files.items() if found},
             "sources": {name: f"constants.py:{found[1]}" for name, found in files.items() if found},
-            "benchmarks": {model: self._benchmark(model) for model in models},
+            "benchmarks": benchmarks,
         }
 
     def _of(self, *keys: str) -> tuple[Any, int] | None:
@@ -205,6 +220,7 @@ class Table:
         tests = {test: at for test in AUDITS if (at := self._audit_line(model, test))}
         if tests:
             yield "audits", list(tests), _at(*tests.values())
+            yield from self._audit_settings(name, list(tests))
         if extra := constants.find("REQUIRED_ACC_BENCHMARK", model, self.round):
             yield "accuracy_folders", extra[0], _at(extra[1])
         yield from self._latencies(model, name)
@@ -213,6 +229,28 @@ class Table:
 
     def _audit_line(self, model: str, test: str) -> int | None:
         return self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}")
+
+    def _audit_settings(self, name: str, tests: list[str]) -> Iterator[tuple[str, Any, str]]:
+        """What the audit.config of each test sets for a model."""
+        folder = _AUDIT_FOLDERS.get(name, name)
+        settings: dict[str, dict[str, float]] = {}
+        sources = []
+        for test in tests:
+            for place in (f"{test}/{folder}/audit.config", f"{test}/audit.config"):
+                text = find_at(self._checkout, CHECKER_COMMIT, f"compliance/{place}")
+                if text is None:
+                    continue
+                found = {
+                    match[1]: (number, json.loads(match[2]))
+                    for number, line in enumerate(text.splitlines(), start=1)
+                    if (match := re.match(r"\*\.(?:\*|Offline)\.(\w+) = ([\d.]+)", line)) and match[1] in AUDIT_KEYS
+                }
+                settings[test] = {key: value for key, (_, value) in found.items()}
+                sources.append(f"{place}:" + ",".join(str(number) for number, _ in found.values()))
+                self._audit_files[place] = f"mlcommons/inference {CHECKER_COMMIT} compliance/{place}"
+                break
+        if settings:
+            yield "audit_settings", settings, " ".join(sources)
 
     def _metrics(self, model: str) -> Iterator[tuple[str, Any, str]]:
         base = self._constants.find("RESULT_FIELD_NEW", self.round) or ({}, 0)

@@ -11,6 +11,7 @@ from compliance.audits.test06 import (
     judge_entries,
     text_not_of,
 )
+from compliance.evidence.truncate import is_truncated
 from compliance.finding import OURS, decides, passed_over
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.legs import (
@@ -35,9 +36,6 @@ TEST = OfficialTest06.name
 
 @decides(
     "tree",
-    ("audit-settings", "error", "compliance/TEST06/audit.config", "the audit's log was made under its settings",
-     "run the audit with its own audit.config"),
-    ("audit-errors", "error", OURS, "no error records", "run the audit again"),
     ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
      "verify_accuracy.txt is what its log gives", "write it from this log"),
 )  # fmt: skip
@@ -100,13 +98,13 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
 
 @decides(
     "tree",
-    ("audit-log", "error", "compliance/TEST06/run_verification.py", "the logged answers are beside the text",
+    ("audit-log", "error", OURS, "TEST06 has the logged answers that its text is about",
      "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
 )  # fmt: skip
 def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEntry] | None:
     if not is_regular(path):
         if required or path.is_symlink():
-            result.findings.add("audit-log", path, "there is no such file")
+            result.findings.add("audit-log", path, "there is no such file", severity="warning")
         return None
     if not is_safe(path.parent):
         said = "it holds links, pipes or very large files; its log is not read"
@@ -115,7 +113,9 @@ def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEn
     try:
         return read_accuracy_log(path)
     except HarnessError as error:
-        result.findings.add("audit-log", path, error.message.replace(f"{path.parent}/", ""), "LoadGen's own log")
+        # No rule asks for the log of this test: to leave answers out is no breach, to spoil them is.
+        said, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
+        result.findings.add("audit-log", path, said, "LoadGen's own log", severity="warning" if cut else None)
         return None
 
 

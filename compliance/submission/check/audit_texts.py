@@ -1,22 +1,101 @@
-"""Rules on the texts of TEST01 and TEST04: what they say of the outcome, and their numbers against the two logs."""
+"""Rules on the audits other than TEST06: their settings, and the outcome and the numbers in their texts."""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import OURS, decides
-from compliance.submission.check.findings import Findings, is_regular, read_text
-from compliance.submission.check.legs import STREAM_LATENCIES, ComparedLeg, Result
+from compliance.finding import OURS, Severity, decides
+from compliance.submission.check.findings import is_regular, is_safe, read_text
+from compliance.submission.check.legs import (
+    STREAM_LATENCIES,
+    ComparedLeg,
+    Result,
+    check_scenario_name,
+    check_seeds,
+    note_errors,
+)
+from runs.errors import HarnessError
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog
 
-# What verify_performance.py of each test compares, by LoadGen's scenario. [mlperf] compliance/TEST01, TEST04
+# The texts that an audit has to leave. [checker] compliance_check.dir_exists_check
+AUDIT_TEXTS = {
+    "TEST01": ("verify_accuracy.txt", "verify_performance.txt"), "TEST04": ("verify_performance.txt",),
+    "TEST06": ("verify_accuracy.txt",), "TEST07": ("verify_accuracy.txt",), "TEST08": ("verify_accuracy.txt",),
+    "TEST09": ("verify_output_len.txt",),
+}  # fmt: skip
+# What verify_performance.py of TEST01 and TEST04 compares, by LoadGen's scenario. [mlperf] compliance/TEST01, TEST04
 _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_samples_per_sec"}
-# TEST04 reads the summary, where a Server rate has two decimals.
-_PRINTED = 0.0051
-_SCORE = re.compile(r"^(reference|test) score = (\S+)", re.IGNORECASE | re.MULTILINE)
+_PRINTED = 0.0051  # TEST04 reads the summary, where a Server rate has two decimals; TEST09 prints as many
+_STATED = re.compile(r"^\s*([A-Za-z][\w ]*?)\s*[=:]\s*(\S+)\s*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 # TEST01 lets answers differ from run to run where the score of both runs is the same.
 _FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
+_TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
+_STREAMS = 8  # samples of a query in MultiStream
+_TOKENS_APART = 0.05  # of two runs on one data set
+# Numbers of a text with which a test cannot pass. [mlperf] compliance/TEST*/
+_NONE_OF = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched")
+_LIMITS = {
+    "accuracy threshold": "test07_accuracy_threshold",
+    "min threshold": "test09_min_output_tokens",
+    "max threshold": "test09_max_output_tokens",
+}
+_AT_LEAST = (
+    ("accuracy score", "accuracy threshold"),
+    ("mean output tokens", "min threshold"),
+    ("max threshold", "mean output tokens"),
+)
+_EVALUATED = re.compile(r"'exact_match':\s*([\d.]+)")  # what TEST07 takes as its score
+_SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
+
+
+@decides(
+    "tree",
+    ("audit-settings", "error", "compliance/TEST*/audit.config", "the audit's log was made under its settings",
+     "run the audit with its own audit.config"),
+    ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+)  # fmt: skip
+def check_audit_settings(result: Result, test: str, detail: DetailLog) -> None:
+    """The settings in the log of an audit's own run, by the round's table."""
+    if result.is_open:
+        return
+    check_seeds(result, "perf-seeds", detail)
+    check_scenario_name(result, "audit-settings", detail)
+    wanted = {"test_mode": "PerformanceOnly", **result.entry.audit_settings.get(test, {})}
+    for name, value in wanted.items():
+        found = detail.effective(name)
+        if found != value and not name.startswith("test0"):
+            result.findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{value} ({test})")
+    note_errors(result, "audit-errors", detail)
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """One audit of a result, and the legs that its texts are about."""
+
+    result: Result
+    test: str
+    folder: Path
+    legs: Sequence[ComparedLeg]
+
+    def leg(self, name: str) -> ComparedLeg | None:
+        return next((one for one in self.legs if one.name == name), None)
+
+    def answers(self) -> list[AccuracyEntry] | None:
+        """The answers that the audit's run logged; None where its log is not there, or was cut."""
+        path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
+        if is_regular(path) and is_safe(path.parent):
+            with suppress(HarnessError):
+                return read_accuracy_log(path)
+        return None
+
+    def add(self, rule: str, path: Path, found: str, wanted: str, *beside: Path, warning: bool = False) -> None:
+        severity: Severity | None = "warning" if warning or self.result.is_open else None
+        self.result.findings.add(rule, path, found, wanted, severity=severity, beside=beside)
 
 
 @decides(
@@ -25,65 +104,87 @@ _FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
      "the audit's texts say TEST PASS", "run the audit's verification again; a text without a verdict was cut short"),
     ("audit-fallback", "warning", "[checker] compliance_check.accuracy_check",
      "the audit's answers are those of the accuracy leg", "look at the scores beside the text"),
-    ("audit-numbers", "error", OURS, "the audit's text has the numbers of the two logs that it compares",
+    ("audit-numbers", "error", OURS, "the audit's text has the numbers of the logs and limits that it compares",
      "verify the submitted runs, not others"),
 )  # fmt: skip
 def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[ComparedLeg]) -> None:
-    """Judge what TEST01 or TEST04 left; a text that is missing is told elsewhere.
+    """Judge the texts that an audit left; one that is missing is told elsewhere.
 
     Args:
         folder: of the audit.
         legs: the performance leg and the audit's own run, where their logs can be read.
     """
-    text = _text(folder / "verify_performance.txt", result.findings)
-    if text is not None:
-        _check_verdict(result, folder / "verify_performance.txt", text)
-        for name, stated in _SCORE.findall(text):
-            wanted_leg = "performance" if name.lower() == "reference" else test
-            leg = next((one for one in legs if one.name == wanted_leg), None)
-            _check_number(result, folder / "verify_performance.txt", test, (name, stated), leg)
-    answers = _text(folder / "verify_accuracy.txt", result.findings)
-    if test == "TEST01" and answers is not None:
-        scores = [folder / "accuracy" / name for name in _FALLBACK]
-        if _PASS not in answers and _FAIL in answers and all(map(is_regular, scores)):
-            said = f"{_FAIL}: {_mismatches(answers)}; the scores of both runs are beside it"
-            result.findings.add("audit-fallback", folder / "verify_accuracy.txt", said, _PASS, beside=scores)
-        else:
-            _check_verdict(result, folder / "verify_accuracy.txt", answers)
+    audit = _Audit(result, test, folder, legs)
+    for name in AUDIT_TEXTS[test]:
+        path = folder / name
+        text = read_text(path, result.findings, "audit-verdict") if is_regular(path) else None
+        if text is None:
+            continue
+        stated = {key.lower(): value for key, value in _STATED.findall(text)}
+        scores = [folder / "accuracy" / one for one in _FALLBACK]
+        if (score := _EVALUATED.search(text)) and stated.get("accuracy score", score[1]) != score[1]:
+            audit.add(
+                "audit-numbers", path, f"accuracy score is {stated['accuracy score']}", f"{score[1]}, as evaluated"
+            )
+        fails = next(_refuting(stated), None)
+        if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
+            different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
+            said = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are beside it"
+            audit.add("audit-fallback", path, f"{_FAIL}: {said}", _PASS, *scores, warning=True)
+        elif _FAIL in text or _PASS not in text:
+            audit.add(
+                "audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it ends without a verdict", _PASS
+            )
+        elif fails is not None:
+            audit.add("audit-verdict", path, f"it says {_PASS}, and {fails}", "a verdict that follows from its numbers")
+        for key, wanted, slack, *beside in _expected(audit, name, stated):
+            try:
+                same = math.isclose(float(stated[key]), wanted, rel_tol=1e-6, abs_tol=slack)
+            except ValueError:
+                same = False
+            if not same:
+                audit.add("audit-numbers", path, f"{key} is {stated[key]}", f"{wanted:.10g}", *beside)
 
 
-def _text(path: Path, findings: Findings) -> str | None:
-    return read_text(path, findings, "audit-verdict") if is_regular(path) else None
+def _refuting(stated: dict[str, str]) -> Iterator[str]:
+    """Numbers of a text, and checks of its own, with which the test fails."""
+    for key, value in stated.items():
+        wrong = key in _NONE_OF and value != "0"
+        if wrong or (key in _SOME_OF and value == "0") or (key.endswith("check pass") and value.lower() != "true"):
+            yield f"{key} is {value}"
+    for key, least in _AT_LEAST:
+        with suppress(KeyError, ValueError):
+            if float(stated[key]) < float(stated[least]):
+                yield f"{key} is {stated[key]}, {least} {stated[least]}"
 
 
-def _check_verdict(result: Result, path: Path, text: str) -> None:
-    if _PASS in text and _FAIL not in text:
+def _expected(audit: _Audit, name: str, stated: dict[str, str]) -> Iterator[tuple[str, float, float, Path]]:
+    """Numbers of a text: key, what it has to be, what it may be off, and the file that says so."""
+    settings = audit.result.entry.audit_settings.get(audit.test, {})
+    if name == "verify_performance.txt":
+        for key, leg in (("reference score", audit.leg("performance")), ("test score", audit.leg(audit.test))):
+            wanted = None if leg is None else _score(audit.test, leg)
+            if leg is not None and wanted is not None and key in stated:
+                rounded = audit.test == "TEST04" and leg.scenario == "Server"
+                yield key, wanted, _PRINTED if rounded else 0.0, leg.detail
         return
-    said = f"it says {_FAIL}" if _FAIL in text else "it ends without a verdict"
-    result.findings.add("audit-verdict", path, said, _PASS, severity="warning" if result.is_open else "error")
-
-
-def _mismatches(text: str) -> str:
-    different = re.search(r"^num_perf_log_data_mismatch = (\d+)", text, re.MULTILINE)
-    entries = re.search(r"^num_perf_log_entries = (\d+)", text, re.MULTILINE)
-    count, of = (one[1] if one else "?" for one in (different, entries))
-    return f"{count} of {of} answers differ from the accuracy leg's"
-
-
-def _check_number(result: Result, path: Path, test: str, said: tuple[str, str], leg: ComparedLeg | None) -> None:
-    """One score of the text against the log that it was read from."""
-    name, stated = said
-    wanted = None if leg is None else _score(test, leg)
-    if leg is None or wanted is None:
-        return
-    slack = _PRINTED if test == "TEST04" and leg.scenario == "Server" else 0.0
-    try:
-        same = math.isclose(float(stated), wanted, rel_tol=1e-6, abs_tol=slack)
-    except ValueError:
-        same = False
-    if not same:
-        found = f"{name.lower()} score is {stated}"
-        result.findings.add("audit-numbers", path, found, f"{wanted:g}, by the log", beside=[leg.detail])
+    answers, leg = audit.answers(), audit.leg("performance")
+    numbers = [(key, settings.get(setting), 0.0) for key, setting in _LIMITS.items()]
+    rest = _STREAMS - 1.0 if audit.result.loadgen_scenario == "MultiStream" else 0.0  # the last query is a whole one
+    numbers.append(("num_acc_log_entries", audit.result.accuracy_samples, rest))
+    if audit.result.is_open:
+        numbers = []
+    if answers is not None:
+        numbers += [(key, len(answers), 0.0) for key in ("num_perf_log_entries", "total samples")]
+    if answers:
+        lengths = [len(one.data) // _TOKEN_BYTES for one in answers]
+        numbers += [("min output tokens", min(lengths), 0.0), ("max output tokens", max(lengths), 0.0)]
+        numbers.append(("mean output tokens", sum(lengths) / len(lengths), _PRINTED))
+    for key, value, slack in numbers:
+        if key in stated and value is not None:
+            yield key, value, slack, audit.folder / "accuracy"
+    if leg is not None and leg.tokens and "mean output tokens" in stated:
+        yield "mean output tokens", leg.tokens, _TOKENS_APART * leg.tokens, leg.detail
 
 
 def _score(test: str, leg: ComparedLeg) -> float | None:

@@ -90,7 +90,8 @@ class Cause:
 
     @cached_property
     def results(self) -> list[str]:
-        return sorted({"/".join(one.result) for one in self.told if one.result})
+        named = {"/".join(one.result) for one in self.told if one.result}
+        return sorted(named.union(*(one.finding.numbers.get("results", ()) for one in self.told)))
 
     @cached_property
     def submitters(self) -> list[str]:

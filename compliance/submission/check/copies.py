@@ -2,7 +2,8 @@
 the nanosecond, whatever else was changed in it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,19 +21,37 @@ LOG = "mlperf_log_detail.txt"
 _KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_(?:min|mean|max)_latency_ns)", "value": "?([^",]+)')
 
 
+_OURS = frozenset(map(model_of, DIRECTORIES))
+MOST_SINGLE = 4  # copies between two systems; of more the systems are named once
+
+
 @dataclass
 class Known:
     """Where each run was first seen, by what it is known by."""
 
+    root: Path
     by_hash: dict[str, tuple[Path, str, Place]] = field(default_factory=dict)
     by_run: dict[tuple[object, ...], tuple[Path, str, Place | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A leg that is another leg."""
+
+    place: Place
+    leg: Path
+    said: str
+    other: Place | None  # None: of another tree
+    first: Path
 
 
 @decides(
     "tree",
     ("log-duplicate", "error", OURS, "each log is in one place only", "submit the leg's own logs"),
-    ("log-same-answers", "warning", OURS, "the same answers come in the same order of issue only",
+    ("log-same-answers", "warning", OURS, "no two systems give the same answers in the same order",
      "submit the leg's own answers"),
+    ("accuracy-hash-differs", "error", OURS, "one hash is of one accuracy log",
+     "write accuracy.txt from the leg's own answers"),
 )  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
     """Logs of the same bytes, logs of the same run with other figures, and the same answers twice.
@@ -40,20 +59,59 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     Args:
         others: trees, of other rounds maybe, whose runs no run of this one may be.
     """
-    known = Known(by_run=dict(_runs_of(others)))
-    first_by_answers: dict[str, tuple[Path, tuple[str, ...]]] = {}
+    known = Known(findings.root, by_run=dict(_runs_of(others)))
+    copies = [copy for outcome in outcomes for leg in outcome.legs for copy in _copies(leg, outcome.place, known)]
+    between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
+    for copy in copies:
+        pair = tuple(_system(one) for one in (copy.place, copy.other) if one is not None)
+        between[pair if len(set(pair)) > 1 else (str(copy.leg),)].append(copy)
+    for several in between.values():
+        if len(several) <= MOST_SINGLE:
+            for copy in several:
+                findings.add("log-duplicate", copy.leg, copy.said, "another run's")
+        else:
+            _add_system(several, findings)
+    _check_answers(outcomes, {copy.leg for copy in copies}, findings)
+
+
+def _system(place: Place) -> str:
+    return "/".join((place.division, place.organisation, place.system))
+
+
+def _add_system(copies: list[_Copy], findings: Findings) -> None:
+    """Two systems with the same logs, once."""
+    example, names = copies[0], [findings.name(copy.leg) for copy in copies]
+    assert example.other is not None
+    said = f"{len(copies)} logs of it are those of {_system(example.other)}, the first: {names[0]}"
+    folder = next(path for path in example.leg.parents if path.name == example.place.system)
+    beside = [example.leg, example.first]
+    numbers = {"results": sorted({str(copy.place) for copy in copies}), "logs": names}
+    findings.add("log-duplicate", folder, said, "runs of its own", beside=beside, numbers=numbers)
+
+
+def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings: Findings) -> None:
+    """The same answers in two systems, and the hash of one log beside another."""
+    first_of: dict[str, tuple[ComparedLeg, Place, tuple[str, ...]]] = {}
     for outcome in outcomes:
         source = _source_of_order(outcome)
         for leg in outcome.legs:
-            _check_leg(leg, outcome.place, known, findings)
-            if leg.answers and leg.answers_file:
-                first, first_source = first_by_answers.setdefault(leg.answers, (leg.answers_file, source))
-                if first_source != source:
-                    said = f"the same accuracy log as that of {findings.name(first)}: SHA-256 {leg.answers}"
-                    findings.add("log-same-answers", leg.answers_file, said, "answers in an order of their own")
+            if not leg.answers or leg.answers_file is None:
+                continue
+            first, place, first_source = first_of.setdefault(leg.answers, (leg, outcome.place, source))
+            if first.answers_file is None or first is leg:
+                continue
+            named = f"{findings.name(first.answers_file)}: SHA-256 {leg.answers}"
+            if leg.cut and first.cut and leg.cut != first.cut:
+                said, wanted = f"the hash of {named}", "one of its own: the logs beside the texts differ"
+                findings.add("accuracy-hash-differs", leg.answers_file, said, wanted, beside=[first.answers_file])
+            elif first_source == source or leg.detail in copied:
+                continue
+            elif leg.long_answers or place.organisation != outcome.place.organisation:  # classes may be the same
+                said = f"the same accuracy log as that of {named}"
+                findings.add("log-same-answers", leg.answers_file, said, "answers in an order of their own")
 
 
-def _check_leg(leg: ComparedLeg, place: Place, known: Known, findings: Findings) -> None:
+def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
     """One run is told of once: by its bytes (the detail log first), else by its latencies or its time."""
     copied = False
     for path, digest in leg.hashes.items():
@@ -61,14 +119,14 @@ def _check_leg(leg: ComparedLeg, place: Place, known: Known, findings: Findings)
         if first != path and not copied:
             copied = True
             if not _may_share(other, name, place, leg.name):
-                findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
+                yield _Copy(place, path, f"the same bytes as {first.relative_to(known.root)}", other, first)
     for said, key in _marks(leg):
         first, name, where = known.by_run.setdefault(key, (leg.detail, leg.name, place))
         if first == leg.detail or copied or (where is not None and _may_share(where, name, place, leg.name)):
             continue
         copied = True
-        named = str(first) if where is None else findings.name(first)
-        findings.add("log-duplicate", leg.detail, said.format(named), "a run of its own")
+        named = str(first if where is None else first.relative_to(known.root))
+        yield _Copy(place, leg.detail, said.format(named), where, first)
 
 
 def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
@@ -117,5 +175,6 @@ def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
     That a run was handed in twice is then told by its other logs.
     """
     place = outcome.place
-    scenario = LOADGEN_SCENARIO[outcome.scenario] if outcome.scenario else place.scenario
+    ours = model_of(place.benchmark) in _OURS
+    scenario = LOADGEN_SCENARIO[outcome.scenario] if ours and outcome.scenario else ""
     return place.division, place.organisation, place.system, model_of(place.benchmark), scenario

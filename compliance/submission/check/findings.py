@@ -3,7 +3,7 @@ more than is sensible, never an exception."""
 
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ class Findings:
     """Collects what is found in one tree."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._kept: list[Finding] = []
         self._of_a_rule: Counter[tuple[str, Severity]] = Counter()
         self._alike: Counter[tuple[str, Severity, Path]] = Counter()
@@ -42,12 +42,14 @@ class Findings:
         severity: Severity | None = None,
         beside: Sequence[Path] = (),
         line: int | None = None,
+        numbers: Mapping[str, Any] | None = None,
     ) -> None:
         """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given.
 
         Args:
             beside: other files that it is between.
             line: in the first file.
+            numbers: for programs.
         """
         told = severity or find_rule(rule_id).severity
         self._of_a_rule[rule_id, told] += 1
@@ -56,7 +58,8 @@ class Findings:
         self._alike[rule_id, told, path.parent] += 1
         if self._alike[rule_id, told, path.parent] <= MOST_ALIKE:
             one = self._finding(rule_id, told, path, found, expected, fix)
-            self._kept.append(replace(one, files=one.files + tuple(Path(self.name(it)) for it in beside), line=line))
+            files = one.files + tuple(Path(self.name(it)) for it in beside)
+            self._kept.append(replace(one, files=files, line=line, numbers=numbers or {}))
 
     def _finding(
         self, rule_id: str, severity: Severity, path: Path, found: str, expected: str = "", fix: str = ""
@@ -73,13 +76,13 @@ class Findings:
             *self._kept,
             *(self._finding(*key, f"{count - MOST_ALIKE:,} more in this directory")
               for key, count in self._alike.items() if count > MOST_ALIKE),
-            *(self._finding(*key, self._root, f"{count - MOST_OF_A_RULE:,} more in this tree")
+            *(self._finding(*key, self.root, f"{count - MOST_OF_A_RULE:,} more in this tree")
               for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE),
         ]  # fmt: skip
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""
-        return printable(path.relative_to(self._root).as_posix(), 1000)
+        return printable(path.relative_to(self.root).as_posix(), 1000)
 
 
 def place_of(finding: Finding) -> str:

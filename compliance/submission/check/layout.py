@@ -135,10 +135,16 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
 @decides(
     "tree",
     ("tree-case", "error", "[submission] layout", "directories have their official names", "rename it"),
-    ("tree-unknown", "warning", "[submission] layout", "there are only expected files", "remove or rename it"),
+    ("tree-unknown", "warning", "[submission] layout", "logs and audits lie where the layout has them",
+     "move it to its place, or remove it"),
 )  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Is everything where the layout of the round has it?"""
+    """Are logs, texts of audits and the directories that hold them where the layout of the round has them?
+
+    Other files are no part of a result: documents, code, and what the tools leave that make and publish trees.
+    """
+    logs = [path for path in contents.files if path.name == LOADGEN_LOGS[1]]
+    holding = {folder for path in logs for folder in path.parents}
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
     for path in (*contents.files, *contents.folders):
         *above, name = path.relative_to(tree.root).parts
@@ -154,11 +160,15 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             accepted = same in (*SCENARIOS, "MultiStream") and twins[path.parent, same.lower()] == 1
             fix = f"rename it to {same}"
             findings.add("tree-case", path, name, same, fix, severity="warning" if accepted else None)
-        elif not (is_file and len(above) <= 2 and name.lower().startswith(_DOCUMENTS)):
+        elif _is_evidence(name) if is_file else path in holding:
             wanted = (
                 f"one of the {len(allowed)} names of the layout" if len(allowed) > 3 else ", ".join(sorted(allowed))
             )
             findings.add("tree-unknown", path, f"{name} is not expected here", wanted or "nothing of this kind")
+
+
+def _is_evidence(name: str) -> bool:
+    return name in LOADGEN_LOGS or name == "accuracy.txt" or (name.startswith("verify_") and name.endswith(".txt"))
 
 
 def is_document(name: PurePath) -> bool:
@@ -205,7 +215,9 @@ def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
             return AUDIT_FOLDERS, AUDIT_FOLDERS
         case (_, _, "results", _, _, _):
             return (names := {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS), names
-        case (_, _, "results" | "compliance", _, _, _, audit, *inside) if audit in AUDIT_FOLDERS:
+        case (_, _, "results" | "compliance" as part, _, _, _, audit, *inside) if audit in AUDIT_FOLDERS:
+            if split and part == "results":
+                return None, None  # the directory is told of
             folders, files = _IN_LEG.get(tuple(inside), (None, None))
             return folders, None if files is None else files | _IN_AUDIT
         case (_, _, "results", _, benchmark, _, "accuracy"):

@@ -20,7 +20,7 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
-from runs.loadgen.user_conf import lines_taken, mismatches
+from runs.loadgen.user_conf import Mismatch, lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
@@ -74,6 +74,7 @@ class Result:
     entry: RoundBenchmark  # what the round asks of it
     benchmark: Benchmark | None  # None: it is none that runs here, and nothing more is known of it
     scenario: Scenario | None  # None: it is none of those that run here
+    details: dict[str, DetailLog] = field(default_factory=dict)  # of the legs that could be read, by name
 
     @property
     def loadgen_scenario(self) -> str | None:
@@ -112,8 +113,10 @@ class ComparedLeg:
     identity: dict[str, object] = field(default_factory=dict)
     tokens: float | None = None  # a sample, on average
     scenario: str = ""  # LoadGen's, of the log
-    answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
+    answers: str = ""  # SHA-256 of the whole accuracy log, as `answers_file` has it
     answers_file: Path | None = None
+    cut: bytes = b""  # what the tree has of that log
+    long_answers: bool = True  # too long for two systems to give all of them alike
     numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
 
     @staticmethod
@@ -239,15 +242,15 @@ def _in_force(detail: DetailLog, name: str) -> object:
 
 
 def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
-    """The three seeds in force, each against the round's."""
+    """The three seeds in force against the round's."""
     asked(rule_id)
-    in_round = result.tree.round
-    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-        found, wanted = detail.effective(name), getattr(in_round.seeds, name)
-        if found != wanted:
-            other = next((one for one in ROUNDS.values() if getattr(one.seeds, name) == found), None)
-            of = f", that of {other}" if other else ""
-            result.findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({in_round})")
+    wanted = vars(result.tree.round.seeds)
+    found = {name: detail.effective(name) for name in wanted}
+    if wrong := {name: value for name, value in found.items() if value != wanted[name]}:
+        other = next((f", those of {one}" for one in ROUNDS.values() if vars(one.seeds) == found), "")
+        said = ", ".join(f"effective_{name} is {value}" for name, value in wrong.items()) + other
+        required = ", ".join(str(wanted[name]) for name in wrong)
+        result.findings.add(rule_id, detail.path, said, f"{required} ({result.tree.round})")
 
 
 def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool:
@@ -279,11 +282,13 @@ def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
     "tree",
     ("user-conf-differs", "error", OURS,
      "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
+    ("user-conf-accuracy", "warning", OURS,
+     "user.conf is the performance leg's", "also submit the settings of the performance leg"),
     ("user-conf-absent", "warning", OURS,
      "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
 )  # fmt: skip
-def check_user_conf(result: Result, detail: DetailLog) -> None:
-    """Hold the lines of user.conf that LoadGen takes against the performance log.
+def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | None) -> None:
+    """Hold the lines of user.conf that LoadGen takes against the performance log, and else against the accuracy log.
 
     Where the name that LoadGen was given for the model is not known, of lines of any model only those are held against
     the log that no line of a named model can outweigh.
@@ -300,16 +305,28 @@ def check_user_conf(result: Result, detail: DetailLog) -> None:
     named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}
     # One file for two legs, which by the rules may be of two sizes.
     sizes = () if result.one_size else (result.accuracy_samples, result.entry.performance_samples)
+    of_accuracy: list[Mismatch] = []
+    differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for found in mismatches(lines, models, detail, named):
-        if found.line is not None and found.key in _SIZES and float(found.line.value) in sizes:
-            continue  # of the other leg
-        wanted = f"{found.logged:.10g}, as {found.record} of the log has it"
         if found.line is None:
             said = f"no line sets {detail.scenario} {found.key}"
-            result.findings.add("user-conf-absent", path, said, wanted)
+            result.findings.add("user-conf-absent", path, said, _logged(found))
+        elif found.key in _SIZES and float(found.line.value) in sizes:
+            continue  # of the other leg
+        elif differ_in_both is not None and found.key not in differ_in_both:
+            of_accuracy.append(found)
         else:
-            said, line = f"{found.line.name} = {found.line.value}", found.line.line
-            result.findings.add("user-conf-differs", path, said, wanted, line=line)
+            said = f"{found.line.name} = {found.line.value}"
+            result.findings.add("user-conf-differs", path, said, _logged(found), line=found.line.line)
+    if of_accuracy:
+        lines = [found.line for found in of_accuracy if found.line is not None]
+        said = ", ".join(f"{line.name} = {line.value}" for line in lines) + ", as in the accuracy leg"
+        wanted = ", ".join(map(_logged, of_accuracy))
+        result.findings.add("user-conf-accuracy", path, said, wanted, line=lines[0].line)
+
+
+def _logged(found: Mismatch) -> str:
+    return f"{found.logged:.10g}, as {found.record} of the performance log has it"
 
 
 @decides(
@@ -324,22 +341,21 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
     Args:
         one_size: by the rules both are of one data set.
     """
-    for key in _IDENTITY if legs else ():
-        if key == _SIZE and not one_size:
+    keys = [key for key in _IDENTITY if one_size or key != _SIZE]
+    texts = [str([leg.identity.get(key) for key in keys]) for leg in legs]
+    # The odd one is named; where nothing tells which that is, as of two, the later one.
+    usual = Counter(texts).most_common(1)[0][0] if texts else ""
+    for leg, text in zip(legs, texts, strict=True):
+        if text == usual:
             continue
-        texts = [str(leg.identity.get(key)) for leg in legs]
-        counts = Counter(texts).most_common()
-        # The odd one is named; where nothing tells which that is, as of two, the later one.
-        tied = len(counts) > 1 and counts[0][1] == counts[1][1]
-        for leg, text in zip(legs, texts, strict=True):
-            other = next((one for one, value in zip(legs, texts, strict=True) if value != text), None)
-            if other is None or text == (texts[0] if tied else counts[0][0]):
-                continue
-            other = legs[0] if tied else legs[texts.index(counts[0][0])]
-            mine, theirs = leg.identity.get(key), other.identity.get(key)
-            found = f"{key} of the {leg.name} leg is {_short(mine, theirs)}"
-            wanted = f"{_short(theirs, mine)}, as in the {other.name} leg"
-            findings.add("log-config", leg.detail, found, wanted, beside=[other.detail])
+        other = legs[texts.index(usual)]
+        different = [key for key in keys if leg.identity.get(key) != other.identity.get(key)]
+        found, wanted = (
+            "; ".join(f"{key} {_short(one.identity.get(key), two.identity.get(key))}" for key in different)
+            for one, two in ((leg, other), (other, leg))
+        )
+        said = f"in the {leg.name} leg {found}"
+        findings.add("log-config", leg.detail, said, f"{wanted}, as in the {other.name} leg", beside=[other.detail])
     for leg in legs[1:]:
         begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
         days = 0 if begin is None or later is None else (later - begin).days
@@ -349,13 +365,14 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
             findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
 
 
-def check_tokens(legs: list[ComparedLeg], text: Path, division: str, findings: Findings) -> None:
+def check_tokens(result: Result, legs: list[ComparedLeg]) -> None:
     """Tokens/s over samples/s, against what accuracy.txt says of the same samples."""
-    performance = next((leg for leg in legs if leg.name == "performance"), None)
+    text, performance = result.tree.accuracy(result.place).accuracy_text, legs[0] if legs else None
     content = read_text(text, Findings(text.parent), "tree-unreadable")  # told of elsewhere
-    if performance is not None and content:
+    if performance is not None and performance.name == "performance" and content and result.one_size:
         tokens, run = performance.tokens, RunDir(performance.detail.parent)
-        note_judged(lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name), division, run, findings)
+        judge = lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name)  # noqa: E731
+        note_judged(judge, result.place.division, run, result.findings)
 
 
 def _short(value: object, beside: object) -> str:

@@ -104,8 +104,12 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
         known = [files for files in several if files is not None]
         if len(known) == len(several):
             _foreign_files(tree, (division, organisation), set[Path]().union(*known), findings)
-    alone = [replace(one, severity="error") if one.rule == "tree-unknown" else one for one in checked.findings]
-    return replace(checked, findings=in_order([*alone, *findings.items]), signed=signed)
+    for path in files_below(tree.root):
+        name = path.relative_to(tree.root)
+        of_submitter = len(name.parts) > 2 and name.parts[0] in DIVISIONS
+        if not of_submitter and name.parts[0] != ".git" and path != tree.rehearsal_file():
+            findings.add("runs-differ", path, "it is of no submitter", "nothing but what the runs give")
+    return replace(checked, findings=in_order([*checked.findings, *findings.items]), signed=signed)
 
 
 class _System:

@@ -3,6 +3,7 @@
 What cannot be said without a benchmark's own rules is told as not judged: no finding does not mean clean then.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,9 +22,9 @@ from compliance.finding import (
 )
 from compliance.submission.check.accuracy_files import check_accuracy_files
 from compliance.submission.check.audit import TEST, check_audit
-from compliance.submission.check.audit_texts import check_audit_texts
+from compliance.submission.check.audit_texts import AUDIT_TEXTS, check_audit_settings, check_audit_texts
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
-from compliance.submission.check.findings import Findings, is_folder, is_regular
+from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes
 from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.check.legs import (
     ComparedLeg,
@@ -46,13 +47,8 @@ from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.round_table import RoundBenchmark, RoundTable
 
-# Files of an audit; those of two are judged as runs. [checker] compliance_check.dir_exists_check
-_AUDIT_TEXTS = {
-    "TEST01": ("verify_accuracy.txt", "verify_performance.txt"), "TEST04": ("verify_performance.txt",),
-    "TEST06": ("verify_accuracy.txt",), "TEST07": ("verify_accuracy.txt",), "TEST08": ("verify_accuracy.txt",),
-    "TEST09": ("verify_output_len.txt",),
-}  # fmt: skip
-_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})
+_LONG_ANSWER = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
+_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose log has to be there
 
 
 @dataclass
@@ -90,11 +86,13 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 continue
             if leg is not None:
                 legs.append(leg)
-        check_tokens(legs, tree.accuracy(place).accuracy_text, place.division, findings)
+        if "performance" in result.details:
+            check_user_conf(result, result.details["performance"], result.details.get("accuracy"))
+        check_tokens(result, legs)
         _check_audits(result)
         legs += _other_audits(result, {leg.detail for leg in legs})
-        for test in sorted(_AUDITS_WITH_RUNS):
-            if is_folder(folder := tree.audit(place, test)):
+        for test in AUDIT_TEXTS:
+            if test != TEST and is_folder(folder := tree.audit(place, test)):
                 check_audit_texts(result, test, folder, legs)
         check_one_configuration([leg for leg in legs if leg.identity], findings, one_size=result.one_size)
     return ScenarioOutcome(place, located(tree.root, findings.items), legs, result.scenario if result else None)
@@ -159,7 +157,7 @@ def _check_performance(result: Result) -> ComparedLeg | None:
     if detail is None:
         return None
     known = ComparedLeg.of("performance", run, detail)
-    check_user_conf(result, detail)
+    result.details["performance"] = detail
     if not check_kind(result, "performance", detail):
         passed_over("perf-errors", "perf-early-stopping", "perf-metric")
         return known
@@ -227,8 +225,10 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
     if detail is None:
         return None
     known = ComparedLeg.of("accuracy", run, detail)
-    if benchmark is not None:  # the answers of others may be classes, which two systems give alike
-        known.answers, known.answers_file = digest, run.accuracy_text
+    result.details["accuracy"] = detail
+    known.answers, known.answers_file = digest, run.accuracy_text
+    known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
+    known.long_answers = benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
     if not check_kind(result, "accuracy", detail):
         passed_over("accuracy-audit-settings")
         return known
@@ -260,6 +260,7 @@ def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
         detail = read_log(run, result.findings)
         if detail is not None:
             note_contradictions(result, test, run, detail)
+            check_audit_settings(result, test, detail)
             yield ComparedLeg.of(test, run, detail)
 
 
@@ -272,7 +273,7 @@ def _check_audits(result: Result) -> None:
             required = f"{', '.join(result.entry.audits)} in every scenario"
             result.findings.add("audit-missing", folder, "there is no such directory", required)
             continue
-        files = [("audit-missing", folder / name) for name in _AUDIT_TEXTS[test]]
+        files = [("audit-missing", folder / name) for name in AUDIT_TEXTS[test]]
         if test in _AUDITS_WITH_RUNS:
             files.append(("log-missing", RunDir(folder / "performance" / "run_1").detail))
         for rule, path in files:

@@ -12,7 +12,7 @@ from tests.compliance.submission.test_submission_check_any import OTHER, SHORT
 from tests.support import trees
 
 OFFLINE = "result_samples_per_second"
-ANSWERS = "num_perf_log_entries = 100\nnum_perf_log_data_mismatch = 3\nTEST {}\n"
+ANSWERS = "num_perf_log_entries = 100\nnum_perf_log_data_mismatch = {}\nTEST {}\n"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     score = read_detail(run / "mlperf_log_detail.txt").get(OFFLINE)
     said = f"Verifying performance.\nReference score = {score}\nTest score = {score}\nTEST PASS\n"
     (audit / "verify_performance.txt").write_text(said)
-    (audit / "verify_accuracy.txt").write_text(ANSWERS.format("PASS"))
+    (audit / "verify_accuracy.txt").write_text(ANSWERS.format(0, "PASS"))
     return tree
 
 
@@ -59,9 +59,11 @@ def test_an_honest_audit_has_no_finding(audited: Tree) -> None:
         ("verify_performance.txt", "TEST PASS\n", "", "audit-verdict", "it ends without a verdict"),
         ("verify_performance.txt", "Reference score = ", "Reference score = 1", "audit-numbers", "reference score is"),
         ("verify_performance.txt", "Test score = ", "Test score = x", "audit-numbers", "test score is x"),
+        ("verify_accuracy.txt", "mismatch = 0", "mismatch = 2", "audit-verdict",
+         "it says TEST PASS, and num_perf_log_data_mismatch is 2"),
         ("verify_accuracy.txt", "TEST PASS", "TEST FAIL", "audit-verdict", "it says TEST FAIL"),
         ("performance/run_1/mlperf_log_detail.txt", '"key": "sut_name", "value": "', '"key": "sut_name", "value": "X',
-         "log-config", "sut_name of the TEST01 leg"),
+         "log-config", "in the TEST01 leg sut_name"),
     ],
 )  # fmt: skip
 def test_a_changed_audit_is_found(
@@ -78,7 +80,7 @@ def test_a_changed_audit_is_found(
 
 def test_answers_that_differ_are_told_where_the_scores_of_both_runs_are_there(audited: Tree, tmp_path: Path) -> None:
     tree, audit = changed(audited, tmp_path)
-    (audit / "verify_accuracy.txt").write_text(ANSWERS.format("FAIL"))
+    (audit / "verify_accuracy.txt").write_text(ANSWERS.format(3, "FAIL"))
     (audit / "accuracy").mkdir()
     for name in ("baseline_accuracy.txt", "compliance_accuracy.txt"):
         (audit / "accuracy" / name).write_text("rouge")

@@ -111,9 +111,8 @@ SETTINGS: dict[str, tuple[str, Change, str]] = {
                                        requested_accuracy_log_sampling_target=100), "perf-audit-settings"),
     "accuracy-sampling": (GPT, numbers("accuracy", effective_accuracy_log_sampling_target=100,
                                        requested_accuracy_log_sampling_target=100), "accuracy-audit-settings"),
-    "tokens-up": (GPT, times(1.05, "result_tokens_per_second"), "perf-tokens-accuracy"),
-    "tokens-doubled": (GPT, times(2, "result_tokens_per_second"), "perf-tokens-accuracy"),
-    "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "perf-tokens-accuracy"),
+    "tokens-up": (GPT, times(1.06, "result_tokens_per_second"), "audit-numbers"),
+    "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-numbers"),
 }  # fmt: skip
 
 
@@ -143,24 +142,25 @@ COPIES: dict[str, tuple[str, Change, str]] = {
 MUTATIONS = NUMBERS | SETTINGS | COPIES
 
 
-def findings_of(tree: Tree) -> set[tuple[str, str]]:
-    return {(finding.rule, str(finding.files[0])) for finding in check_tree(tree.root, ROUND).findings}
+def findings_of(tree: Tree) -> set[tuple[str, ...]]:
+    return {(finding.rule, str(finding.files[0]), finding.found) for finding in check_tree(tree.root, ROUND).findings}
 
 
 @pytest.fixture(scope="module")
-def before() -> set[tuple[str, str]]:
+def before() -> set[tuple[str, ...]]:
     found = findings_of(any_tree())
-    assert not [rule for rule, _ in found if rule.startswith(("log-", "audit-text", "perf-audit", "perf-tokens"))]
+    found -= {one for one in found if one[0] == "log-same-answers"}  # one SUT gives the answers of all benchmarks
+    assert not [rule for rule, *_ in found if rule.startswith(("log-", "audit-text", "perf-audit", "perf-tokens"))]
     return found
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_changed_log_is_found(name: str, before: set[tuple[str, str]], tmp_path: Path) -> None:
+def test_a_changed_log_is_found(name: str, before: set[tuple[str, ...]], tmp_path: Path) -> None:
     result, change, rule = MUTATIONS[name]
     shutil.copytree(any_tree().root, tmp_path / "tree")
     tree = Tree(tmp_path / "tree", ROUND)
     change(tree, place_of(tree, result))
-    assert rule in {found for found, _ in findings_of(tree) - before}
+    assert rule in {found for found, *_ in findings_of(tree) - before}
 
 
 def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:

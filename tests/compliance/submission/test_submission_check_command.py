@@ -92,7 +92,7 @@ def test_that_power_is_not_judged_is_said(tree: Tree, name: str) -> None:
 
 
 def test_warnings_count_with_strict_only(tree: Tree) -> None:
-    (tree.root / "closed" / "Example" / "notes").mkdir()
+    (tree.root / "closed" / "Example" / "verify_accuracy.txt").write_text("TEST PASS")
     assert run(tree.root)[0] == ExitCode.OK
     assert run(tree.root, "--strict")[0] == ExitCode.NEGATIVE
 
@@ -112,7 +112,7 @@ def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
     found = check_tree(tree.root, ROUNDS["v6.0"]).findings
     assert {item.rule for item in found} == {"perf-seeds", "accuracy-seeds"}
-    assert all("that of v6.1" in item.found for item in found)
+    assert all("those of v6.1" in item.found for item in found)
 
 
 def test_runs_that_are_none(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def an_edited_copy_of_a_log(tree: Tree) -> Path | None:
     return other.detail
 
 
-@mutation("log-same-answers")
+@mutation("accuracy-hash-differs")
 def accuracy_text_of_another_scenario(tree: Tree) -> Path | None:
     if (pair := _two_places(tree)) is None:
         return None

@@ -51,8 +51,8 @@ def scenario_in_two_cases(tree: Tree) -> Path:
 
 
 @mutation("tree-unknown")
-def unknown_file_beside_the_logs(tree: Tree) -> Path:
-    return _written(performance(tree).root / "notes.txt", "x")
+def text_of_an_audit_beside_the_logs(tree: Tree) -> Path:
+    return _written(performance(tree).root / "verify_accuracy.txt", "TEST PASS")
 
 
 @mutation("tree-dot-file")
