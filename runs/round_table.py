@@ -1,8 +1,7 @@
-"""What a round asks of each benchmark: the tables in configs/rounds/, read once each.
+"""What a round requires of each benchmark: the tables in configs/rounds/.
 
-A table is data: numbers and names, each with the official file and line that it was read from, made by
-scripts/make_round_tables.py. Who judges a benchmark of the field asks here; what this harness runs itself has more to
-be said of it in runs/benchmarks/.
+scripts/make_round_tables.py makes a table: numbers and names, each with its official file and line. The benchmarks that
+this harness runs have more facts in runs/benchmarks/.
 """
 
 import re
@@ -16,16 +15,13 @@ from runs.reading import read_as
 
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
 _FIX = "make the tables again: scripts/make_round_tables.py"
-# Of a field that most benchmarks have for all scenarios at once.
-_ANY = "any"
+_ANY = "any"  # key for all scenarios that are not named
 _ONE_OF = frozenset({"Server", "Interactive"})
-
-
 _TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")
 
 
 def model_of(benchmark: str) -> str:
-    """The model of a benchmark: several ask for shares of one reference's accuracy, and have them in their names."""
+    """The model of a benchmark: its name without the required share of the reference accuracy."""
     return _TARGETS_OF_ONE.sub("", benchmark)
 
 
@@ -34,7 +30,7 @@ class _Data(BaseModel):
 
 
 class ScoreLimits(_Data):
-    """What is required of a score. Without a lower limit a score need not be there."""
+    """Limits of a score. A score without a lower limit is optional."""
 
     low: float | None
     high: float | None
@@ -44,7 +40,7 @@ NO_LIMITS = ScoreLimits(low=None, high=None)
 
 
 class TokenLimits(_Data):
-    """What the p99 has to be below."""
+    """Upper limits of the p99."""
 
     ttft_ns: int
     tpot_ns: int
@@ -53,11 +49,11 @@ class TokenLimits(_Data):
 class RoundBenchmark(_Data):
     """One benchmark directory. Dictionaries are by scenario, "any" for those that are not named.
 
-    `required` and `optional` are by what a system's description says of its type. `metrics` are records of the detail
-    log, by LoadGen's scenario; `data_set` is what a performance leg's library has at most.
+    `required` and `optional` are by the system type of a system's description. `metrics` are records of the detail log,
+    by LoadGen's scenario; `data_set` is the largest size of a performance leg's sample library.
     """
 
-    model: str  # `model_of` its name: benchmarks of one differ in the accuracy that they ask for alone
+    model: str  # `model_of` its name
     aliases: tuple[str, ...] = ()
     required: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     optional: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -71,7 +67,7 @@ class RoundBenchmark(_Data):
     latency_ns: dict[str, int] = Field(default_factory=dict)
     token_limits: dict[str, TokenLimits] = Field(default_factory=dict)
     token_latencies: bool = False
-    time_bound: bool = True  # else one pass over its samples, however long it takes
+    time_bound: bool = True  # else one pass over its samples, without a minimum duration
     audits: tuple[str, ...] = ()
     audit_settings: dict[str, dict[str, int | float]] = Field(
         default_factory=dict
@@ -79,7 +75,7 @@ class RoundBenchmark(_Data):
     accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files there, without their endings
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
     equal_issue: bool = False
-    percentiles: dict[str, float] = Field(default_factory=dict)  # where they are not the scenario's own
+    percentiles: dict[str, float] = Field(default_factory=dict)  # that differ from the scenario's
     max_tokens: dict[str, int] = Field(default_factory=dict)  # of an answer, by mode
     sources: dict[str, str]
 
@@ -89,18 +85,18 @@ class RoundBenchmark(_Data):
         return frozenset(name for of in (self.required, self.optional) for names in of.values() for name in names)
 
     def set_of(self, system_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Scenarios of which all, and of which one must be there in the closed division."""
+        """The scenarios that must all be there in the closed division, and those of which one must."""
         optional = self.optional.get(system_type, ())
         return self.required.get(system_type, ()), optional if set(optional) >= _ONE_OF else ()
 
     def missing(self, there: Collection[str], system_type: str) -> list[str]:
-        """What a closed set of scenarios lacks."""
+        """The scenarios that a closed set lacks."""
         all_of, one_of = self.set_of(system_type)
         missing = [name for name in all_of if name not in there]
         return missing + ([" or ".join(one_of)] if one_of and not set(one_of) & set(there) else [])
 
     def targets_of(self, scenario: str) -> dict[str, ScoreLimits]:
-        """What its accuracy.txt has to give, by the score's name."""
+        """The limits of the scores in accuracy.txt, by name."""
         return self.targets.get(scenario, self.targets.get(_ANY, {}))
 
     def accuracy_samples_of(self, scenario: str) -> int:
@@ -108,17 +104,17 @@ class RoundBenchmark(_Data):
         return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
-        """Names that LoadGen's settings have for it in a scenario."""
+        """Its names in LoadGen's settings of a scenario."""
         found = self.loadgen_keys.get(scenario, self.loadgen_keys.get(_ANY))
         return () if found is None else (found,)
 
 
 class RoundTable(_Data):
-    """What one round asks, of all benchmarks and of each."""
+    """The requirements of one round."""
 
     round: str
-    files: dict[str, str]  # the sources' names, and where they are
-    performance: tuple[str, ...]  # files that a performance leg has to leave; the same of the next two
+    files: dict[str, str]  # names of the sources, and their paths
+    performance: tuple[str, ...]  # files that a performance leg has; the next two likewise
     accuracy: tuple[str, ...]
     measurements: tuple[str, ...]
     max_accuracy_log_bytes: int
@@ -128,7 +124,7 @@ class RoundTable(_Data):
 
     @cached_property
     def directories(self) -> dict[str, str]:
-        """Every name that a benchmark's directory may have, and the benchmark."""
+        """Benchmarks by every name that their directory may have."""
         return {one: name for name, entry in self.benchmarks.items() for one in (name, *entry.aliases)}
 
     def entry(self, directory: str) -> RoundBenchmark | None:
@@ -152,16 +148,12 @@ class _Scores(_Data):
 
 @cache
 def table_of(name: str) -> RoundTable:
-    """The table of a round.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
+    """The table of a round; InputError if it is missing or damaged."""
     return read_as(TABLES / f"{name}.json", RoundTable, _FIX)
 
 
 @cache
 def score_patterns() -> dict[str, re.Pattern[str]]:
-    """How accuracy.txt states a score: matched from the beginning of a line, the number in the first group."""
+    """Patterns of the scores in accuracy.txt: for the beginning of a line, the number in the first group."""
     read = read_as(TABLES / "scores.json", _Scores, _FIX)
     return {name: re.compile(score.pattern) for name, score in read.scores.items()}

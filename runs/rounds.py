@@ -26,20 +26,20 @@ class Round:
 
     name: str
     seeds: Seeds
-    # measurements/, compliance/ and code/ lie beside results/; otherwise everything of one scenario lies together, and
-    # the code in src/. [checker]
+    # measurements/, compliance/ and code/ are next to results/; else all of one scenario is together, the code in src/
+    # [checker]
     split_tree: bool
     loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
-    other_table: RoundTable | None = field(default=None, compare=False)  # in place of the round's own
+    other_table: RoundTable | None = field(default=None, compare=False)  # in place of the round's table
 
     @property
     def table(self) -> RoundTable:
-        """What it asks of each benchmark."""
+        """Its requirements of each benchmark."""
         return self.other_table or table_of(self.name)
 
     @property
     def benchmarks(self) -> frozenset[str]:
-        """Names that a benchmark's directory may have, ours among them."""
+        """Names that a benchmark's directory may have."""
         return frozenset(self.table.directories)
 
     def __str__(self) -> str:

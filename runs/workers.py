@@ -1,7 +1,7 @@
-"""Worker processes of a command: what ends the command is for the command alone, which then ends them.
+"""Worker processes of a command: a signal reaches the command only, which then ends its workers.
 
-A signal of a terminal, or of `timeout`, goes to all processes of a group. Workers that heard it would die in the middle
-of things, some with a traceback, and their command would take it for a fault.
+A signal of a terminal, or of `timeout`, goes to all processes of a group. Workers that received it would end at once,
+some with a traceback, and the command would report a fault.
 """
 
 import contextlib
@@ -17,8 +17,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def signals_later() -> Iterator[None]:
-    """A signal that comes meanwhile comes after the block. Processes that are started in it hear none before
-    `leave_signals`."""
+    """Delay signals until after the block. Processes that are started in it receive none before `leave_signals`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
@@ -27,11 +26,11 @@ def signals_later() -> Iterator[None]:
 
 
 def leave_signals() -> None:
-    """A worker's first step: into a process group of its own, and never outlive the process that started it."""
+    """A worker's first step: enter its own process group, and end with the parent process."""
     os.setpgid(0, 0)
     for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)  # also one that came before
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with it the executor ends a worker
+        signal.signal(number, signal.SIG_IGN)  # discards a pending one too
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which the executor ends a worker
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -44,9 +43,9 @@ def _end_with_parent() -> None:
 
 
 def end_workers(pool: ProcessPoolExecutor, *, at_once: bool) -> None:
-    """Wait until all is done; or, `at_once`, end the processes in the middle of it.
+    """Wait until all tasks are done; or, `at_once`, kill the processes.
 
-    What waits is not cancelled: the executor's thread, which tells all futures of the end, fails at cancelled ones.
+    Waiting tasks are not cancelled: the executor's thread, which ends all futures, fails at cancelled ones.
     """
     with signals_later():
         for process in multiprocessing.active_children() if at_once else ():

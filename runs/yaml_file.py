@@ -1,4 +1,4 @@
-"""Reading YAML that a person wrote: nothing that it says twice is dropped, and every key knows its line."""
+"""Reading YAML files of users: a key given twice is an error, and every key knows its line."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ class _Loader(yaml.SafeLoader):
     path: Path
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        written = [key for key, _ in node.value]  # before PyYAML puts in what `<<` brings
+        written = [key for key, _ in node.value]  # before PyYAML merges `<<`
         self._refuse_twins(written)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         lines = {key.value: key.start_mark.line + 1 for key in written if isinstance(key, yaml.ScalarNode)}
@@ -66,10 +66,10 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        said = " ".join(filter(None, (error.context, error.problem)))
-        raise InputError(f"{place} is not YAML: {said}", "correct the line, or the one before it") from error
+        problem = " ".join(filter(None, (error.context, error.problem)))
+        raise InputError(f"{place} is not YAML: {problem}", "correct the line, or the one before it") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        why = "brackets within brackets without end" if isinstance(error, RecursionError) else str(error)
+        why = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"{option} {path} is not YAML: {why:.200}", "correct the file") from error
     finally:
         if loader is not None:
@@ -87,7 +87,7 @@ def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
     """The same mapping, `target-qps` spelled `target_qps`.
 
     Raises:
-        InputError: both spellings stand there.
+        InputError: both spellings are given.
     """
     plain: dict[str, Any] = {}
     for key, value in values.items():
@@ -100,5 +100,5 @@ def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
 
 
 def place_of(values: dict[str, Any], name: str) -> str:
-    """FILE:LINE of a key; empty when it does not come from a file."""
+    """FILE:LINE of a key; empty if it is not from a file."""
     return next((getattr(key, "place", "") for key in values if key == name), "")

@@ -1,7 +1,4 @@
-"""The benchmarks that this harness knows: a module each, and this register of them.
-
-A scenario without a key means the first benchmark below that has it.
-"""
+"""The benchmarks that this harness knows, a module each."""
 
 from runs.benchmark import Benchmark, Scenario, Submission
 from runs.benchmarks import llama2_70b, llama3_1_8b
@@ -15,15 +12,11 @@ DIRECTORIES: dict[str, str] = {name: one.name for one in SUBMISSIONS.values() fo
 
 
 def default_benchmark(scenario: Scenario) -> Benchmark:
-    """What a scenario means where no LoadGen key is given."""
+    """The benchmark of a scenario without a LoadGen key."""
     return next(one for one in BENCHMARKS.values() if scenario in one.scenarios)
 
 
 def submitted_benchmark(directory: str, scenario: Scenario) -> Benchmark:
-    """What lies in a scenario directory of a benchmark's directory.
-
-    Raises:
-        StopIteration: no benchmark of this name has the scenario.
-    """
+    """The benchmark of a scenario directory in a benchmark's directory; StopIteration if none has that scenario."""
     name = DIRECTORIES.get(directory, directory)
     return next(one for one in BENCHMARKS.values() if one.submission.name == name and scenario in one.scenarios)

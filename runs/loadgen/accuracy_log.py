@@ -1,7 +1,6 @@
-"""Parser of `mlperf_log_accuracy.json`: the answers that LoadGen logged.
+"""Parser of `mlperf_log_accuracy.json`: the answers that LoadGen logged, in the order of completion.
 
-In an accuracy run every sample is there, in a performance run only what the audit settings ask for (often
-nothing: an empty list). The entries stand in the order of completion.
+An accuracy run logs every sample, a performance run those that the audit settings select, often none.
 """
 
 import re
@@ -15,12 +14,9 @@ import msgspec
 from runs.errors import InputError, names_its_file
 from runs.reading import MIB, read_record
 
-# More only where a benchmark's answers can be longer; parsing takes five times as much.
-MAX_BYTES = 128 * MIB
-# The tool that prepares a submission keeps both ends of a log and puts this between them.
-TRUNCATION_MARK = re.compile(
-    rb"\n[ \t\r]*\.\.\.[ \t\r]*\n"
-)  # no \s, which takes lines: its work grows with their square
+MAX_BYTES = 128 * MIB  # parsing takes five times as much memory
+# The tool that prepares a submission replaces the middle of a log by this. (\s would match lines: quadratic time.)
+TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class AccuracyEntry:
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    """The same as it stands in the file: bytes as hexadecimal text."""
+    """An entry of the file: bytes as hexadecimal text."""
 
     seq_id: Annotated[int, msgspec.Meta(ge=0)]
     qsl_idx: Annotated[int, msgspec.Meta(ge=0)]
@@ -52,10 +48,10 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     """Parse an accuracy log.
 
     Args:
-        honest_bytes: how large an honest one can be, where that is more than MAX_BYTES.
+        honest_bytes: the size of the largest honest one, if it is more than MAX_BYTES.
 
     Raises:
-        InputError: missing, truncated for submission, cut off, or of another shape; names the entry.
+        InputError: missing, truncated for submission, cut off, or an entry is wrong.
     """
     content = read_record(
         path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=max(MAX_BYTES, honest_bytes)
@@ -78,7 +74,7 @@ def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
     if TRUNCATION_MARK.search(content):
         return InputError(
             f"{path} was truncated for submission: the middle of the log is replaced by '...'",
-            "use the original log that LoadGen wrote; its SHA-256 stands in accuracy.txt",
+            "use the original log that LoadGen wrote; accuracy.txt has its SHA-256",
         )
     if not content.strip():
         return InputError(f"{path} is empty", "LoadGen writes at least '[ ]': run the leg again")

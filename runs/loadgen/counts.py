@@ -1,4 +1,4 @@
-"""How many samples LoadGen will issue, and how long that takes, by its own rounding rules and before it runs.
+"""How many samples LoadGen will issue, and for how long, by its rounding rules.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [conf]      loadgen/mlperf.conf, compiled into the LoadGen wheel
@@ -24,7 +24,7 @@ DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default where the fil
 
 @dataclass(frozen=True)
 class CountSettings:
-    """The settings that decide, as LoadGen takes them from its own file and from user.conf."""
+    """The settings that decide, from LoadGen's own file and user.conf."""
 
     scenario: Scenario
     set_size: int  # samples that LoadGen loads at a time
@@ -39,7 +39,7 @@ class CountSettings:
 
 @dataclass(frozen=True)
 class LegCount:
-    """What a leg will issue. `expected_s` is its time between the first query and the last answer, without set-up."""
+    """The size of a leg. `expected_s` is the time from the first query to the last answer."""
 
     samples: int
     expected_s: float
@@ -47,7 +47,7 @@ class LegCount:
 
 
 def defaults(benchmark: Benchmark, loadgen_scenario: str) -> dict[str, float]:
-    """What LoadGen takes where user.conf has no line for a key; of keys that every run has to choose nothing. [conf]"""
+    """LoadGen's values of keys without a line in user.conf, except those that every run has to choose. [conf]"""
     offline = benchmark.offline_min_samples if loadgen_scenario == "Offline" else None
     limits = benchmark.limits
     return dict.fromkeys(_OFF, 0.0) | {
@@ -77,7 +77,7 @@ def settings_of(
 
     Args:
         sample_count: samples of the query sample library.
-        value: what user.conf (or an audit.config above it) has for a key; None where it is silent.
+        value: of a key in user.conf, or in an audit.config that overrides it.
     """
 
     known = defaults(benchmark, LOADGEN_SCENARIO[scenario]) | {
@@ -104,7 +104,7 @@ def settings_of(
 
 
 def count_leg(settings: CountSettings, mode: Mode) -> LegCount:
-    """What LoadGen will issue in a performance or accuracy leg, how long it is expected to take, and why."""
+    """The size of a performance or accuracy leg."""
     if mode == "accuracy":
         return _accuracy(settings)
     return {"Offline": _offline, "Server": _server, "SingleStream": _single_stream}[
@@ -123,7 +123,7 @@ def _accuracy(settings: CountSettings) -> LegCount:
 
 
 def _offline(settings: CountSettings) -> LegCount:
-    """[settings] samples per query; [generate] padded to whole sets."""
+    """[settings] samples per query, [generate] padded to whole sets."""
     if not settings.min_duration_ms:
         return _without_duration(settings, settings.target_qps)
     duration_s = settings.min_duration_ms / 1e3
@@ -150,7 +150,7 @@ def _server(settings: CountSettings) -> LegCount:
 
 
 def _single_stream(settings: CountSettings) -> LegCount:
-    """[settings] twice what is expected, then always on to the next multiple, even from a multiple."""
+    """[settings] twice the expected number, then up to the next multiple, even from a multiple."""
     if not settings.min_duration_ms and not settings.equal_issue:
         return _without_duration(settings, 1e3 / settings.target_latency_ms)
     duration_s, latency_s = settings.min_duration_ms / 1e3, settings.target_latency_ms / 1e3

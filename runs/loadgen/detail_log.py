@@ -1,8 +1,6 @@
 """Parser of `mlperf_log_detail.txt`: the `:::MLLOG {json}` records that LoadGen writes.
 
-The detail log is the authority on a run: the summary is text for people, and its labels changed over the
-versions. Reads the logs of LoadGen 5.0 to 6.0. Nothing here trusts the file: whatever is damaged ends as an
-`InputError` with the line number.
+Reads the logs of LoadGen 5.0 to 6.0. Damage is an `InputError` with the line number.
 """
 
 import hashlib
@@ -23,18 +21,18 @@ PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
 MAX_LINE_BYTES = 16 * 1024 * 1024
 MAX_FILE_BYTES = 128 * 1024 * 1024  # an honest one has some 100 kB, or an error record for each query
-SIX_DIGITS = 1e-5  # of a number with a point, which LoadGen prints with six digits
+SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
 # In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
 # LoadGen may write one error per sample; beyond this many only the count is kept.
 MAX_KEPT_RECORDS = 1000
-# What LoadGen may write several times in one run.
+# Keys that LoadGen may write several times in one run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
 # SHA-256 of `loadgen_file_sha1`, as JSON with sorted keys, by `loadgen_version`. [mlcommons/inference_results: the
 # revision of LoadGen that its log names]
 _SOURCES = {"6.0.17 @ d6147c7eb7": "d612c849ce5c8bb075beb8bd663d00df596c4864a3ffd96ab5c90ee7d72196c7"}
-# LoadGen prints C++ doubles, and JSON has no word for these.
+# C++ doubles that JSON cannot express.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
 
@@ -44,8 +42,7 @@ class TruncatedLogError(InputError):
 
 @dataclass(frozen=True)
 class LogRecord:
-    """One error or warning of LoadGen. `time_ms` counts from the start of the test (wraps to about 1.8e13
-    for what happened before it)."""
+    """One error or warning of LoadGen. `time_ms` is from the start of the test; before it, it wraps to about 1.8e13."""
 
     key: str
     value: Any
@@ -58,7 +55,7 @@ class LogRecord:
 
 @dataclass
 class DetailLog:
-    """What a detail log says. A key that occurs several times keeps its last value."""
+    """The content of a detail log. A key that occurs several times has its last value."""
 
     path: Path
     values: dict[str, Any] = field(default_factory=dict)
@@ -73,17 +70,17 @@ class DetailLog:
 
     @property
     def is_network(self) -> bool:
-        """The system called itself one that is reached over a network."""
+        """The name of the system says that it is reached over a network."""
         return NETWORK_SUT in str(self.get("sut_name"))
 
     @property
     def finished(self) -> bool:
-        """LoadGen came to the end of the timed part. Results follow in a performance run."""
+        """LoadGen reached the end of the timed part."""
         return "power_end" in self.values
 
     @property
     def has_results(self) -> bool:
-        """The results of a performance run are there; an accuracy run has none."""
+        """The log has the results of a performance run."""
         return "result_validity" in self.values
 
     @property
@@ -93,12 +90,12 @@ class DetailLog:
 
     @property
     def mode(self) -> str:
-        """PerformanceOnly, AccuracyOnly, SubmissionRun or FindPeakPerformance, as it was in force."""
+        """PerformanceOnly, AccuracyOnly, SubmissionRun or FindPeakPerformance."""
         return self._text("effective_test_mode", "requested_test_mode")
 
     @property
     def validity(self) -> str | None:
-        """VALID or INVALID as LoadGen says; None where there is no result."""
+        """VALID or INVALID; None without a result."""
         value = self.get("result_validity")
         return value if isinstance(value, str) else None
 
@@ -129,11 +126,11 @@ class DetailLog:
         )
 
     def effective(self, name: str, default: Any = None) -> Any:
-        """Value of `effective_<name>`: what LoadGen used, after user.conf and audit.config."""
+        """Value of `effective_<name>`: in force, after user.conf and audit.config."""
         return self.get(f"effective_{name}", default)
 
     def number(self, key: str) -> float:
-        """A number; as of the two below, an InputError says where it is missing or of another type."""
+        """A number; like `integer` and `flag`, an InputError if it is missing or of another type."""
         return float(self._typed(key, int, float))
 
     def integer(self, key: str) -> int:
@@ -141,7 +138,7 @@ class DetailLog:
         return int(self._typed(key, int))
 
     def flag(self, key: str) -> bool | None:
-        """A yes or no; None where LoadGen writes none."""
+        """True or false; None where LoadGen writes none."""
         return None if self.get(key) is None else bool(self._typed(key, bool))
 
     def _typed(self, key: str, *types: type) -> Any:
@@ -151,9 +148,9 @@ class DetailLog:
         return value
 
     def missing(self, key: str, value: Any) -> InputError:
-        said = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
+        problem = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
         fix = "give the complete mlperf_log_detail.txt of a LoadGen run"
-        return InputError(f"{self.path} {said} {key!r}", fix, path=self.path)
+        return InputError(f"{self.path} {problem} {key!r}", fix, path=self.path)
 
     def _text(self, *keys: str) -> str:
         for key in keys:
@@ -164,16 +161,16 @@ class DetailLog:
 
 
 def unchanged_sources(detail: DetailLog) -> bool | None:
-    """Whether the log has the hashes of the sources of the LoadGen that it names; None of one that is not known."""
+    """Whether the log has the source hashes of the LoadGen version that it names; None of an unknown version."""
     known = _SOURCES.get(str(detail.get("loadgen_version")))
     found = orjson.dumps(detail.get("loadgen_file_sha1"), option=orjson.OPT_SORT_KEYS)
     return None if known is None else hashlib.sha256(found).hexdigest() == known
 
 
-def power_time(said: object) -> datetime | None:
-    """The moment that `power_begin` or `power_end` gives, in UTC; None where it is none."""
+def power_time(value: object) -> datetime | None:
+    """The time of `power_begin` or `power_end` in UTC; None if it is not one."""
     try:
-        return datetime.strptime(f"{said}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
+        return datetime.strptime(f"{value}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
     except ValueError:
         return None
 
@@ -216,7 +213,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
-    if any(text.count(name) > 1 for name in _FIELDS):  # a quote within a text has a sign before it
+    if any(text.count(name) > 1 for name in _FIELDS):  # a quote within a text is escaped
         raise _damaged(log.path, number, f"({key}) has a field twice", cut)
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
@@ -235,7 +232,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
 
 
 def _with_special_number(text: bytes) -> Any:
-    """A record whose value is a bare nan or inf (a rate over no time, for one); None where it is none."""
+    """A record whose value is a bare nan or inf, such as a rate over no time; None for other damage."""
     match = _NOT_A_NUMBER.search(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What LoadGen must have issued in a run, from its seeds and settings in the detail log."""
+"""The samples that LoadGen issued in a run, from the seeds and settings in its detail log."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,15 +6,12 @@ from numpy.typing import NDArray
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets
 
-# Beyond these a count is damage, not a benchmark: of queries, and of samples in a library.
+# Larger counts, of queries and of samples in a library, are damage.
 REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
 
 
 def expected_samples(detail: DetailLog) -> int | None:
-    """How many samples the run has: as issued in a finished performance run, each once in an accuracy run.
-
-    None for a performance run without results.
-    """
+    """The number of samples of a run; None for a performance run without results."""
     if detail.mode == "AccuracyOnly":
         return _accuracy_sample_count(detail)
     if not detail.has_results:
@@ -27,11 +24,11 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
 
     Args:
         detail: the run's detail log.
-        count: samples issued; an accuracy run fixes it by itself.
+        count: samples issued in a performance run.
 
     Returns:
-        The indices, or None where the replay is not possible: the settings do not fit each other, or the replay does
-        not give the logged set of loaded samples (a LoadGen that was built with another C++ library).
+        The indices; None if the settings contradict each other, or the replay does not give the logged set of loaded
+        samples (LoadGen was built with another C++ library).
     """
     accuracy = detail.mode == "AccuracyOnly"
     set_size = detail.integer("effective_performance_sample_count")

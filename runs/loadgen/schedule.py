@@ -1,11 +1,10 @@
-"""LoadGen's random choices, replayed from the seeds alone.
+"""LoadGen's random choices, replayed from the seeds.
 
-Which samples are loaded, in which order they are issued and, in the Server scenario, when: all of it follows
-from the three seeds and the settings. LoadGen draws from `std::mt19937`; what `std::shuffle`,
-`std::uniform_int_distribution` and `std::exponential_distribution` make of the draws is fixed by libstdc++
-(GCC 11 and later), which the LoadGen wheels are built with.
+The three seeds and the settings decide which samples are loaded, in which order they are issued and, in the Server
+scenario, when. LoadGen draws from `std::mt19937`; `std::shuffle`, `std::uniform_int_distribution` and
+`std::exponential_distribution` are those of libstdc++ (GCC 11 and later), with which the LoadGen wheels are built.
 
-All results of a round have the same seeds: what follows from seeds and counts alone is kept for the next caller.
+All results of a round have the same seeds, so orders and schedules are cached.
 """
 
 import math
@@ -69,7 +68,7 @@ class _Draws:
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """What decides the order of issue; the values in force, as the detail log has them."""
+    """The settings in force that decide the order of issue."""
 
     scenario: str  # LoadGen's: Offline, Server, SingleStream
     accuracy: bool
@@ -181,7 +180,7 @@ def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) ->
     """
     if count <= 0:
         return np.empty(0, np.int64)
-    # A longer one begins with the same gaps; by powers of two, few lengths are ever computed.
+    # A longer one begins with the same gaps: with powers of two, few lengths are computed.
     length = 1 << (count - 1).bit_length()
     unit_gaps = (_unit_gaps if length <= _KEPT_GAPS else _unit_gaps.__wrapped__)(schedule_rng_seed, length)
     gaps_ns = unit_gaps[: count - 1] / target_qps

@@ -1,7 +1,6 @@
-"""Parser of `mlperf_log_summary.txt`, and its cross-check against the detail log.
+"""Parser of `mlperf_log_summary.txt`, and its comparison with the detail log.
 
-The summary is written for people: names and spacing changed over the versions of LoadGen. Results are taken
-from the detail log; here one only looks whether the two tell the same story.
+Names and spacing of the summary changed over the versions of LoadGen. Results come from the detail log.
 """
 
 import math
@@ -18,7 +17,7 @@ MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spellings of older versions.
 _RENAMED = {"time to output token": "time per output token"}
-# Settings that both logs have under one name, in the detail log behind `effective_`.
+# Settings with the same name in the detail log, after `effective_`.
 _AS_IN_DETAIL = (
     "target_qps", "samples_per_query", "min_query_count", "max_query_count", "max_async_queries", "print_timestamps",
     "performance_sample_count", "accuracy_sample_count", "performance_issue_unique", "performance_issue_same",
@@ -27,7 +26,7 @@ _AS_IN_DETAIL = (
 )  # fmt: skip
 _LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
 _EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
-_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
+_PER_NANOSECOND = "result_token_throughput"  # in the detail log; per second in the summary
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -35,7 +34,7 @@ _NO_FIELDS = ("WARNING", "Check ")
 
 @dataclass
 class SummaryLog:
-    """What a summary says: `fields` in order, with normalised names (lower case, single spaces); `text` likewise."""
+    """The content of a summary: `fields` in order, with normalised names (lower case, single spaces)."""
 
     path: Path
     text: str = ""
@@ -50,7 +49,7 @@ class SummaryLog:
 
     @property
     def joined(self) -> bool:
-        """What stands once in a summary stands there several times."""
+        """Whether the file holds several summaries."""
         names = [name for name, _ in self.fields if name in _ONCE]
         return len(set(names)) < len(names) or self.counts > 2
 
@@ -104,10 +103,10 @@ def _normalise(name: str) -> str:
 
 
 def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
-    """Contradictions between a summary and a detail log, as sentences; empty when they agree.
+    """Contradictions between a summary and a detail log, as sentences.
 
     Raises:
-        InputError: the summary of a performance run lacks its end, or the detail log a result.
+        InputError: the end of a performance run's summary is missing.
     """
     found = ["the summary holds several summaries"] if summary.joined else []
     if summary.verdict != detail.validity:
@@ -120,14 +119,14 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
         text = f"{summary.path} is cut off: its end, the number of warnings and errors, is missing"
         raise InputError(text, "give LoadGen's own summary, whole", path=summary.path)
     keys = _comparable(detail)
-    for name, said in summary.fields:  # some stand there twice
+    for name, text in summary.fields:
         headline = _headline_key(name, detail.scenario)
         key = headline or keys.get(name, "")
         known = detail.get(key)
         known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
-        wrong = bool(headline) if known is None else not _same(said, known, *_tolerance(key, detail))
+        wrong = bool(headline) if known is None else not _same(text, known, *_tolerance(key, detail))
         if wrong:
-            found.append(f"the summary's {name!r} is {said[:40]}, the detail log's {key} {str(known)[:40]}")
+            found.append(f"the summary's {name!r} is {text[:40]}, the detail log's {key} {str(known)[:40]}")
     names = {name for name, _ in summary.fields}
     statistics = _statistics(detail.scenario).items()
     found += [f"the summary has no {name!r}" for name, key in statistics if key in detail.values and name not in names]
@@ -139,29 +138,29 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
-    """(absolute, share): the detail log has six digits; of rates the summary has two decimals (Offline: six digits)."""
+    """(absolute, relative): the detail log has six digits, rates in the summary two decimals (Offline: six digits)."""
     if key not in RATE_KEYS.get(detail.scenario, {}).values():
         return 0.0, 1e-5
     return (0.0, 1e-9) if detail.scenario == "Offline" else (0.0051, 1e-5)
 
 
-def _same(said: str, known: object, absolute: float, share: float) -> bool:
+def _same(text: str, known: object, absolute: float, relative: float) -> bool:
     if isinstance(known, bool):
-        return said.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
+        return text.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
     if isinstance(known, str):
-        return said == known
-    if not isinstance(known, int | float) or not _NUMBER.fullmatch(said):
+        return text == known
+    if not isinstance(known, int | float) or not _NUMBER.fullmatch(text):
         return False
-    if isinstance(known, int) and said.lstrip("-").isdecimal():
-        return int(said[:40]) == known
-    number = float(said)
+    if isinstance(known, int) and text.lstrip("-").isdecimal():
+        return int(text[:40]) == known
+    number = float(text)
     if math.isnan(number) or math.isnan(known):
         return math.isnan(number) and math.isnan(known)
-    return abs(number - known) <= absolute + share * abs(known)
+    return abs(number - known) <= absolute + relative * abs(known)
 
 
 def _headline_key(name: str, scenario: str = "") -> str:
-    """Of SingleStream: `90.0th percentile latency (ns)`, `90.0th first token percentile latency (ns)`."""
+    """The key of SingleStream's `90.0th percentile latency (ns)` or `90.0th first token percentile latency (ns)`."""
     found = _HEADLINE.fullmatch(name)
     if not found:
         return ""

@@ -1,7 +1,6 @@
 """Parser of `mlperf_log_trace.json`: per-sample times, exact to the nanosecond.
 
-LoadGen's trace is not valid JSON (it quotes some strings twice), so it is read line by line, and only the lines
-that describe samples. Those come in LoadGen's own fixed notation.
+LoadGen's trace is not valid JSON (it quotes some strings twice). Its lines that describe samples have a fixed notation.
 """
 
 import re
@@ -26,7 +25,7 @@ _SAMPLE = re.compile(
     + rb'"args":\{"sample_seq":(\d{1,100}),"query_seq":\d{1,100},"sample_idx":(\d{1,100}),'
     rb'"issue_start_ns":(-?\d{1,100}),"complete_ns":(-?\d{1,100})\}\}'
 )
-# The Server scenario writes first tokens as a counter without a sample: it is found by its scheduled time.
+# The Server scenario writes first tokens as a counter without a sample; the scheduled time finds the sample.
 _TOKEN_LATENCY = re.compile(
     rb'\{"name":"Token_Latency","ph": ?"C".*?'
     + _TS
@@ -44,7 +43,7 @@ class Trace:
     scheduled_ns: NDArray[np.int64]  # when it was to be issued, from the trace's origin
     issue_delay_ns: NDArray[np.int64]  # from scheduled to issued
     complete_ns: NDArray[np.int64]  # from scheduled to completed: LoadGen's latency
-    first_token_ns: NDArray[np.int64]  # from scheduled to first token; NO_TIME where there is none
+    first_token_ns: NDArray[np.int64]  # from scheduled to first token, or NO_TIME
 
     def __len__(self) -> int:
         return len(self.sample_seq)
@@ -52,13 +51,10 @@ class Trace:
 
 @names_its_file
 def read_trace(path: Path) -> Trace | None:
-    """Parse a trace.
-
-    Returns:
-        The trace, or None for the empty file that LoadGen leaves when tracing is off.
+    """Parse a trace; None for the empty file that LoadGen leaves without tracing.
 
     Raises:
-        InputError: missing, damaged (names the line) or without its end.
+        InputError: missing, damaged or cut off.
     """
     samples: dict[str, array[int]] = {name: array("q") for name in _COLUMNS}
     appends = [samples[name].append for name in _COLUMNS]

@@ -1,8 +1,7 @@
-"""Reading user.conf as strictly as LoadGen reads it loosely, and holding it against what LoadGen's log says.
+"""Strict reading of user.conf, and comparing it with LoadGen's log.
 
-LoadGen ignores unknown keys, wrong model or scenario names and `a=b` without spaces, and reads `1e3` as 1; each of
-these would change a run without a word. Here every such line is refused with its number. The accepted lines are
-LoadGen's own grammar: `model.scenario.key = value`.
+LoadGen silently ignores unknown keys, wrong model or scenario names and `a=b` without spaces, and reads `1e3` as 1.
+Here such a line is an error with its number. Accepted lines are `model.scenario.key = value`.
 """
 
 import re
@@ -29,9 +28,9 @@ INTEGER_KEYS = {
 }  # fmt: skip
 REAL_KEYS = {"target_qps", "target_latency_percentile"}
 
-HIGHEST_QPS = 1e6  # more than any system answers; LoadGen prepares every query of the run beforehand
+HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand
 
-# Keys that LoadGen reads only from the settings compiled into it: elsewhere they change nothing.
+# Keys that LoadGen reads only from its compiled-in settings.
 EMBEDDED_ONLY_KEYS = {
     "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed", "accuracy_log_probability",
     "test05", "test05_qsl_rng_seed", "test05_sample_index_rng_seed", "test05_schedule_rng_seed",
@@ -47,12 +46,12 @@ SCENARIO_KEYS = {
     "target_latency_percentile": {"Server", "SingleStream", "MultiStream"},
 }
 
-# A zero here makes LoadGen crash or generate queries without end.
+# With a zero LoadGen crashes or never ends.
 POSITIVE_KEYS = {"target_qps", "min_query_count", "target_latency_percentile"}
 LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
 LARGEST_SEED = 2**64 - 1
 
-_BLANKS = " \t\r\v\f"  # what LoadGen takes as space between words; Python would also take Unicode's spaces
+_BLANKS = " \t\r\v\f"  # LoadGen's white space; Python's includes that of Unicode
 _INTEGER = re.compile(r"(0|[1-9][0-9]{0,30})")
 _REAL = re.compile(r"(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?")
 
@@ -73,7 +72,7 @@ class Setting:
 
 
 def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
-    """Read and parse a LoadGen configuration file; see `read_conf_text` and `parse_conf`."""
+    """Read and parse a LoadGen configuration file."""
     return parse_conf(read_conf_text(path, flag), path)
 
 
@@ -84,20 +83,17 @@ def read_conf_text(path: Path, flag: str) -> str:
         InputError: it cannot be read or is no text.
     """
     try:
-        # Not as text: that would turn a lone \r into a line end, and LoadGen does not.
+        # not as text: a lone \r is no line end for LoadGen
         return read_whole(path, "name a readable file", option=flag).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
 
 
 def parse_conf(text: str, path: Path) -> tuple[Setting, ...]:
-    """Parse a LoadGen configuration strictly.
-
-    Args:
-        path: its name, for messages.
+    """Parse a LoadGen configuration; `path` is its name in messages.
 
     Raises:
-        InputError: a line is one that LoadGen would ignore, misread or stumble over.
+        InputError: LoadGen would ignore or misread a line, or crash.
     """
     settings: list[Setting] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -124,8 +120,7 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
 
 
 def _problems(line: str, words: list[str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a line, and what to do: the first counts, and what follows takes for granted that there is no
-    problem before it."""
+    """Problems of a line, and their fixes. Only the first is valid: each check assumes that the ones before passed."""
     for sign in line:
         if not sign.isascii() or (sign < " " and sign not in _BLANKS):
             yield f"LoadGen does not understand the character U+{ord(sign):04X}", "retype the line without it"
@@ -174,14 +169,14 @@ def _problems(line: str, words: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:
-    """The value LoadGen would use for a key."""
+    """The value that LoadGen would use for a key."""
     found = in_force(settings, (model,), scenario, key)
     return None if found is None else found.value
 
 
 def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
-    """The line LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order; of equal lines the
-    last. `models` are names of the one model."""
+    """The line that LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order; of equal lines
+    the last. `models` are names of one model."""
     for of_model, of_scenario in ((models, scenario), (("*",), scenario), (models, "*"), (("*",), "*")):
         for setting in reversed(settings):
             if setting.model in of_model and setting.scenario == of_scenario and setting.key == key:
@@ -190,7 +185,7 @@ def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, 
 
 
 def lines_taken(text: str) -> Iterator[Setting]:
-    """Lines of a foreign file that LoadGen may take, whatever else stands in it."""
+    """The lines of an untrusted file that LoadGen may use; others are skipped."""
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.split()
         parts = words[0].split(".") if len(words) == 3 and words[1] == "=" else []
@@ -199,7 +194,7 @@ def lines_taken(text: str) -> Iterator[Setting]:
 
 
 def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:
-    """The file's text with one value replaced: lines that set the same thing go, a line of ours comes last."""
+    """The text with one value replaced: lines with the same setting are removed, and one is added at the end."""
     kept = [
         line
         for line in text.rstrip("\n").split("\n")
@@ -208,11 +203,11 @@ def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> 
     return "\n".join([*kept, f"{model}.{scenario}.{key} = {value}", ""])
 
 
-# Against the log ---------------------------------------------------------------------------------------------------
+# Compared with the log --------------------------------------------------------------------------------------------
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _NS, _SHARE = 1e6, 0.01  # of a millisecond, of one per cent
-# The log's record of a key, and the factor to its unit; some keys have none. [loadgen] TestSettings::FromConfig
+# Record of a key in the log, and the factor to its unit. [loadgen] TestSettings::FromConfig
 _ANY = {key: (f"requested_{key}", 1.0) for key in (*sorted(INTEGER_KEYS), *_SEEDS)} | {
     key: (f"requested_{key}_ms", 1.0) for key in ("min_duration", "max_duration")
 }
@@ -229,13 +224,13 @@ _OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
         "target_latency_percentile": ("requested_single_stream_target_latency_percentile", _SHARE),
     },
 }
-# The one setting that every run has to choose, and LoadGen's default of it.
+# The setting that every run has to choose, and LoadGen's default.
 _TARGETS = {"Offline": ("target_qps", 1.0), "Server": ("target_qps", 1.0), "SingleStream": ("target_latency", 0.0)}
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A setting that the log has otherwise. `line` is None where no line gives it; `logged` is in the key's unit."""
+    """A setting that differs in the log. `line` is None if no line sets it; `logged` is in the key's unit."""
 
     key: str
     line: Setting | None
@@ -250,12 +245,13 @@ def mismatches(
     left_out: Collection[str] = (),
     otherwise: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[Mismatch]:
-    """What a configuration gives LoadGen and LoadGen's log has otherwise.
+    """Settings of a configuration that differ in LoadGen's log.
 
     Args:
-        lines: of user.conf, with numbers; `models` are names of the one model.
+        lines: of user.conf, with numbers as values.
+        models: names of one model.
         left_out: keys that something else decided.
-        otherwise: what a key is that no line gives (`counts.defaults`); of others than these that is not known.
+        otherwise: known values of keys without a line (`counts.defaults`).
     """
     scenario = detail.scenario
     target, default = _TARGETS.get(scenario, ("", 0.0))

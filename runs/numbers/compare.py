@@ -1,12 +1,10 @@
 """Does what LoadGen reports agree with what the per-sample records say?
 
-From LoadGen's trace everything must agree exactly: whole nanoseconds to the last digit, rates to the six digits
-that LoadGen prints. From requests.jsonl alone it cannot, because our stamps are not LoadGen's: we read the clock
-after LoadGen handed a query over and before we hand back a token or a result. The gap is 10 to 100 µs on an idle
-machine; a busy one may take the processor away between the two readings, or keep the callback waiting for the
-interpreter's lock. The allowances below are wide enough for that, because an honest run must never fail here.
-What keeps them useful: a result made up, edited, or computed over other samples is rarely off by so little, and
-counts and tokens (which have no clock in them) are compared exactly.
+With LoadGen's trace everything must agree exactly: nanoseconds to the last digit, rates to the six digits that LoadGen
+prints. requests.jsonl has our own times: we read the clock after LoadGen issues a query and before we return a token or
+a result. The difference is 10 to 100 µs on an idle machine; on a busy one the process may lose the processor between
+the two readings, or wait for the interpreter's lock. The tolerances below allow for that, so that no honest run fails.
+Counts and tokens involve no clock and are compared exactly.
 """
 
 from collections.abc import Iterator
@@ -33,32 +31,30 @@ from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
 
 # The SingleStream test starts a moment before its first query; only the query is in the trace (measured: 0.2 µs).
 UNKNOWN_START_NS = 10_000
-# Without a trace. STAMP_NS: what either stamp of an ordinary sample may be off. LONE_STAMP_NS: the same where one
-# single sample decides (a minimum, a maximum), which may be the one that met a full stop. START_STAMP_NS: the one
-# stamp that all of an Offline run is measured from, or the ends of a time that rates are taken over.
+# Errors of our times without a trace. STAMP_NS: of an ordinary sample. LONE_STAMP_NS: where one sample decides (a
+# minimum, a maximum), which may be the one that was stopped. START_STAMP_NS: of the start of an Offline run, or of the
+# ends of a time that rates are taken over.
 STAMP_NS = 20_000_000
 LONE_STAMP_NS = 1_000_000_000
 START_STAMP_NS = 100_000_000
-# Handing over n samples in one call takes LoadGen's binding time before we can read the clock (measured: 0.5 µs a
-# sample).
+# LoadGen's binding takes time to issue n samples in one call before we can read the clock (measured: 0.5 µs each).
 HANDOVER_NS = 2_000
 LATENCY_SHARE = 0.02
 LONE_SHARE = 0.10
 RATE_SHARE = 0.01
-# A percentile with fewer samples above it than this is treated as one that a single sample decides.
+# With fewer samples above it, a percentile is treated as decided by one sample.
 FEW_SAMPLES = 20
-# Rates over the time to the last answer: LoadGen's begins before ours and ends after it, so none of its is higher.
+# Rates over the time to the last answer: LoadGen's time includes ours, so its rates are not higher.
 _FROM_START_TO_END = frozenset({"samples_per_second", "tokens_per_second"})
-# Who knows the order of issue: the replay, from the seeds in force.
-SEEDS = "replay of the seeds"
+SEEDS = "replay of the seeds"  # as a source of the order of issue
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One number that does not fit. `tolerance` is absolute, in `unit`; 0 means exact.
+    """One number that does not agree. `tolerance` is absolute, in `unit`; 0 means exact.
 
-    `about`: numbers, against the per-sample records; the order of issue, against the seeds; the summary, against the
-    detail log (then `reported` is the whole sentence).
+    `about`: numbers differ from the per-sample records, the order of issue from the seeds, the summary from the detail
+    log (then `reported` is the whole sentence).
     """
 
     name: str
@@ -74,16 +70,12 @@ class Disagreement:
 
 
 def stopped_at_most(samples: int) -> int:
-    """How many of a run's samples may have met a full stop: judged by their number, not by what it did to them."""
+    """How many samples of a run may have been stopped for any length of time."""
     return samples // 1_000 + 2
 
 
 def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
-    """Compare LoadGen's report of a performance run with the re-derived numbers.
-
-    Raises:
-        InputError: the detail log lacks a key that LoadGen always writes.
-    """
+    """Compare LoadGen's report of a performance run with the re-derived numbers."""
     return [
         *_counts(derived, detail),
         *_rates(derived, detail),
@@ -94,7 +86,7 @@ def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
 
 
 def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], source: str) -> list[Disagreement]:
-    """Were these the samples that LoadGen issued, in its order? `source` says who knows what was issued."""
+    """Compare the samples with those that LoadGen issued, by some source."""
     about: Literal["numbers", "order"] = "order" if source == SEEDS else "numbers"
     if len(sample_index) != len(expected):
         return [Disagreement(f"samples issued ({source})", len(expected), len(sample_index), 0, "samples", about)]
@@ -152,7 +144,7 @@ def _time_of_rates_ns(derived: Derived) -> int:
 
 
 def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """Tokens per sample: a quotient of two reported rates over the same time, so no clock is in it."""
+    """Compare the tokens: a quotient of two reported rates over the same time gives them without a clock."""
     keys = RATE_KEYS[derived.scenario]
     per_token = "tokens_per_second_with_overhead" if derived.scenario == "SingleStream" else "tokens_per_second"
     if keys[per_token] not in detail.values:
@@ -174,20 +166,20 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         if ours is None and theirs is None:
             continue
         if ours is None or theirs is None:
-            said, known = ("nothing" if value is None else "a value" for value in (theirs, ours))
-            yield Disagreement(name, said, known, 0, "")
+            there, here = ("nothing" if value is None else "a value" for value in (theirs, ours))
+            yield Disagreement(name, there, here, 0, "")
             continue
         allowance = Allowance(derived, name.removesuffix("_ns"), ours)
         for statistic, key in latency_keys(name):
-            value, said = getattr(ours, statistic), getattr(theirs, statistic)
+            value, reported_ns = getattr(ours, statistic), getattr(theirs, statistic)
             tolerance_ns = allowance.of(statistic)
-            beside_ns = allowance.beside_ns(value, said) if statistic in PERCENTILE_SHARES else 0
-            if abs(value - said) > tolerance_ns + beside_ns:
-                yield Disagreement(f"{name}.{statistic} ({key})", said, value, tolerance_ns, "ns")
+            shift_ns = allowance.shift_ns(value, reported_ns) if statistic in PERCENTILE_SHARES else 0
+            if abs(value - reported_ns) > tolerance_ns + shift_ns:
+                yield Disagreement(f"{name}.{statistic} ({key})", reported_ns, value, tolerance_ns, "ns")
 
 
 class Allowance:
-    """How far a statistic of one measure ("latency", "ttft", "tpot") may lie from LoadGen's, in ns."""
+    """How much a statistic of one measure ("latency", "ttft", "tpot") may differ from LoadGen's, in ns."""
 
     def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
         self._derived = derived
@@ -205,16 +197,16 @@ class Allowance:
         value: int = getattr(self._ours, statistic)
         return self._effect_ns(statistic, stamp_ns) + share * abs(value)
 
-    def beside_ns(self, value: int, said: int) -> int:
-        """From a percentile, `value` here and `said` there, to the value that stands there when some samples met a full
-        stop: far where times come in two sizes. Our stamps see no more of a stop than LoadGen's."""
-        if self._derived.source == "trace" or (said < value and self._measure != "tpot"):
+    def shift_ns(self, value: int, reported_ns: int) -> int:
+        """How much stopped samples may move a percentile, `value` here: far if there are two groups of times. Our times
+        contain no more of a stop than LoadGen's."""
+        if self._derived.source == "trace" or (reported_ns < value and self._measure != "tpot"):
             return 0
         ordered_ns, stopped = self._ordered_ns, stopped_at_most(self._derived.sample_count)
         first, end = (int(np.searchsorted(ordered_ns, value, side)) for side in ("left", "right"))
-        if first == end:  # no sample's, as the 0 of an estimate that there is not
+        if first == end:  # the 0 of a missing estimate
             return 0
-        place = min(first + stopped, len(ordered_ns) - 1) if said > value else max(end - 1 - stopped, 0)
+        place = min(first + stopped, len(ordered_ns) - 1) if reported_ns > value else max(end - 1 - stopped, 0)
         return abs(int(ordered_ns[place]) - value)
 
     @cached_property
@@ -222,12 +214,12 @@ class Allowance:
         return np.sort(_measured_ns(self._derived, self._measure))
 
     def _effect_ns(self, statistic: str, stamp_ns: int) -> float:
-        """What stamps that are all off by `stamp_ns` do to the statistic."""
+        """The change of the statistic if all times are off by `stamp_ns`."""
         if self._derived.scenario == "Offline":
             return max(stamp_ns, START_STAMP_NS) + HANDOVER_NS * self._derived.sample_count
         if self._measure != "tpot":
             return stamp_ns
-        # Divided by the number of gaps between tokens, so the effect depends on which samples stand where.
+        # Divided by the number of gaps between tokens, so the effect depends on the samples.
         if stamp_ns not in self._moved:
             low, high = (statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns))
             self._moved[stamp_ns] = (low, high)
@@ -236,7 +228,7 @@ class Allowance:
 
 
 def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    """The verdict and its parts; without a trace only those that no stamp error could turn."""
+    """Compare the verdict and its parts; without a trace those that no error of our times could change."""
     count, percentile = derived.query_count, derived.early_stopping.percentile
     # The value at the percentile is in time when no more than the samples behind it are late.
     behind = count - 1 - int(count * percentile)
@@ -267,7 +259,7 @@ def _duration_is_certain(derived: Derived, detail: DetailLog) -> bool:
 
 
 def _limits_are_certain(derived: Derived, allowed: int) -> bool:
-    """Is it the same whichever way the stamps err: all limits kept with `allowed` late queries, or one broken?"""
+    """Whether all limits are kept with `allowed` late queries, or one is broken, for any error of our times."""
     if derived.source == "trace" or allowed < 0:
         return True
     stopped = stopped_at_most(derived.sample_count)
@@ -282,7 +274,7 @@ def _limits_are_certain(derived: Derived, allowed: int) -> bool:
 
 
 def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[np.int64]:
-    """One value a sample; `error_ns` by which all last stamps are off."""
+    """One value per sample, with `error_ns` added to all completion times."""
     times = derived.times
     if measure == "latency" or times.ttft_ns is None:
         return times.latency_ns + error_ns
@@ -305,7 +297,7 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
     ):
         ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0  # LoadGen writes 0 for none
         theirs = detail.integer(key)
-        # An estimate lies above its percentile, where fewer samples stand.
+        # An estimate is above its percentile, where there are fewer samples.
         tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
-        if abs(ours - theirs) > tolerance_ns + allowance.beside_ns(ours, theirs):
+        if abs(ours - theirs) > tolerance_ns + allowance.shift_ns(ours, theirs):
             yield Disagreement(key, theirs, ours, tolerance_ns, "ns")

@@ -1,4 +1,4 @@
-"""Why a run is not valid, in sentences that say what to do."""
+"""Why a run is INVALID, and what to change."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
 
-# LoadGen issues 1.1 × min_duration × target_qps samples; the same margin again keeps the next run clear.
+# LoadGen issues 1.1 × min_duration × target_qps samples; this is the same margin again.
 TARGET_MARGIN = 1.1
 LOWER_RATE = 0.8  # of the rate that was too high: the next one to try
 _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings and for performance_issue_unique"
@@ -17,13 +17,13 @@ _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings an
 
 @dataclass(frozen=True)
 class Settings:
-    """How whoever ran a leg changes one of LoadGen's settings."""
+    """How the user of a leg changes one of LoadGen's settings."""
 
     scenario: str  # LoadGen's
-    asked: Mapping[str, Any] | None = None  # the leg's own options; None where no record of ours tells them
+    asked: Mapping[str, Any] | None = None  # the leg's options; None without a record of ours
 
     def to(self, key: str, value: str) -> str:
-        """What to write so that `key` has `value`: an option where there is one, else a line and its file."""
+        """The option that gives `key` a value, or a line and its file."""
         if self.asked is None:
             return f"{self.scenario} {key} = {value} in user.conf"
         if key == "target_qps":
@@ -38,12 +38,10 @@ class Settings:
 def invalid_reasons(
     detail: DetailLog, reported: Numbers | None, derived: Derived | None, asked: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Why a performance run is INVALID; empty when it is VALID.
-
-    Stricter than LoadGen: error records make a run invalid as well.
+    """Why a performance run is INVALID; empty for a VALID one. Unlike in LoadGen, error records make a run invalid.
 
     Args:
-        asked: the options of a leg of ours, for advice that its user can follow as typed.
+        asked: the options of a leg of ours, which the advice refers to.
     """
     reasons: list[str] = []
     settings = Settings(detail.scenario, asked)
@@ -60,8 +58,8 @@ def invalid_reasons(
     if detail.flag("early_stopping_met") is False:
         reasons += _early_stopping(detail, reported, derived, settings)
     if detail.validity != "VALID" and not reasons:
-        said = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
-        reasons.append(f"LoadGen says {detail.validity}: {said}")
+        reason = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
+        reasons.append(f"LoadGen says {detail.validity}: {reason}")
     return reasons
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a performance run under uniform names, whichever scenario and whoever computed them."""
+"""The numbers of a performance run under the same names in every scenario."""
 
 from collections.abc import Iterator
 
@@ -30,15 +30,15 @@ class LatencyNumbers(_Frozen):
 
 
 class Numbers(_Frozen):
-    """What a performance run is measured by. None where the scenario has no such number.
+    """The numbers of a performance run; None where the scenario has none.
 
-    `samples_per_second` and `tokens_per_second` are the scenario's own: Offline over the whole run, Server as
-    completed, SingleStream with LoadGen's overhead.
+    `samples_per_second` and `tokens_per_second` are over the whole run in Offline, those completed in Server, and with
+    LoadGen's overhead in SingleStream.
     """
 
     samples_per_second: float | None = None
     tokens_per_second: float | None = None
-    scheduled_samples_per_second: float | None = None  # Server: what the Poisson schedule asked for
+    scheduled_samples_per_second: float | None = None  # Server: of the Poisson schedule
     samples_per_second_without_overhead: float | None = None  # SingleStream: 1 / mean latency
     tokens_per_second_with_overhead: float | None = None  # Server, SingleStream: over the time of issuing
     tokens_per_second_without_overhead: float | None = None  # Server, SingleStream: mean tokens / mean latency
@@ -72,7 +72,7 @@ RATE_KEYS: dict[str, dict[str, str]] = {
     },
 }
 # LoadGen logs this one in tokens per nanosecond.
-_PER_NANOSECOND = frozenset({"result_token_throughput"})
+_PER_NANOSECOND = "result_token_throughput"
 
 # LoadGen's keys of the statistics: of minimum, mean and maximum, and of a percentile by its spelling.
 _LATENCY_KEYS = {
@@ -93,7 +93,7 @@ _PER_QUERY = ("result_{}_query_latency_ns", "result_{}_percentile_per_query_late
 
 
 def latency_keys(name: str, scenario: str = "") -> Iterator[tuple[str, str]]:
-    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`; of MultiStream those of whole queries."""
+    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`; in MultiStream of whole queries."""
     per_query = name == "latency_ns" and scenario == "MultiStream"
     statistic_key, percentile_key = _PER_QUERY if per_query else _LATENCY_KEYS[name]
     yield from ((statistic, statistic_key.format(statistic)) for statistic in ("min", "mean", "max"))
@@ -101,16 +101,12 @@ def latency_keys(name: str, scenario: str = "") -> Iterator[tuple[str, str]]:
 
 
 def reported_numbers(detail: DetailLog) -> Numbers:
-    """What LoadGen reports.
-
-    Raises:
-        InputError: a key that LoadGen always writes is missing or damaged.
-    """
+    """LoadGen's numbers; InputError if a key that LoadGen always writes is missing or damaged."""
     rates: dict[str, float] = {}
     for name, key in RATE_KEYS.get(detail.scenario, {}).items():
         if key not in detail.values and name != "samples_per_second":
             continue  # no token keys in a run without token latencies
-        rates[name] = detail.number(key) * (1e9 if key in _PER_NANOSECOND else 1)
+        rates[name] = detail.number(key) * (1e9 if key == _PER_NANOSECOND else 1)
     latencies = {
         name: LatencyNumbers(**{one: detail.integer(key) for one, key in latency_keys(name, detail.scenario)})
         for name in LATENCIES

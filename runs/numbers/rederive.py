@@ -1,4 +1,4 @@
-"""Every number of a performance run, computed again from per-sample records by LoadGen's formulae."""
+"""The numbers of a performance run, computed from per-sample records by LoadGen's formulae."""
 
 from dataclasses import dataclass
 
@@ -24,29 +24,29 @@ from runs.record.requests_log import RequestTable
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Whether the run is long enough for what it claims.
+    """LoadGen's early stopping.
 
     Server: `verdicts` by limit ("tpot" and "ttft", or "latency" without token latencies). SingleStream:
-    `estimates_ns` by name ("ttft_p90", "tpot_p99", ...), None where the run is too short for one.
+    `estimates_ns` by name ("ttft_p90", "tpot_p99", ...), None if the run is too short for one.
     """
 
     met: bool
     percentile: float  # a share: 0.99
-    queries_needed: int  # at the least, with nothing late
+    queries_needed: int  # with no late query
     verdicts: dict[str, LatencyVerdict]
     estimates_ns: dict[str, int | None]
 
 
 @dataclass(frozen=True)
 class Derived:
-    """The outcome of a re-derivation."""
+    """The re-derived numbers, and what they follow from."""
 
     source: Source
     scenario: str
     sample_count: int
     query_count: int
     output_tokens: int
-    duration_ns: int  # what the minimum duration is compared with
+    duration_ns: int  # that LoadGen compares with the minimum duration
     numbers: Numbers
     early_stopping: EarlyStopping
     conditions: dict[str, bool]  # LoadGen's parts of VALID, by the names of CONDITIONS; all of them or INVALID
@@ -59,12 +59,11 @@ def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> De
     """Compute the numbers of a performance run.
 
     Args:
-        detail: settings come from here, results do not.
-        requests: token counts always, times where there is no trace.
-        trace: LoadGen's trace, or None.
+        detail: gives the settings, no results.
+        requests: token counts, and times if there is no trace.
 
     Raises:
-        InputError: the records do not belong together or cannot belong to this run.
+        InputError: the records do not belong together or to this run.
     """
     if trace is not None and len(trace) > 0 and not np.array_equal(trace.sample_seq, requests.seq):
         raise InputError(
@@ -87,7 +86,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
     latencies = {f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()}
     numbers = Numbers.model_validate({**rates, **latencies})
     if times.ttft_ns is not None:
-        del measures_ns["latency"]  # with token latencies, nothing is demanded of the whole
+        del measures_ns["latency"]  # with token latencies, the whole latency has no limit
     limits_ns = {name: detail.integer(_LIMITS[name]) for name in measures_ns if detail.scenario == "Server"}
     stopping = _early_stopping(detail, measures_ns, limits_ns)
     query_count = 1 if detail.scenario == "Offline" else len(times)
@@ -142,7 +141,7 @@ def _at_share(ordered: NDArray[np.int64], share: float) -> int:
 
 
 def _duration_ns(scenario: str, times: Timeline) -> int:
-    """What LoadGen compares with the minimum duration."""
+    """The time that LoadGen compares with the minimum duration."""
     if scenario == "Offline":
         return int(times.latency_ns.max())
     return int(times.scheduled_ns[-1] if scenario == "Server" else times.issued_ns[-1])
@@ -158,7 +157,7 @@ def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, floa
             "tokens_per_second": _per_second(tokens, longest_ns),
         }
     last_issued_ns = int(times.issued_ns[-1])
-    # Of the query that was issued last, which need not be the last one to complete.
+    # of the query that was issued last, which need not complete last
     last_done_ns = int(times.scheduled_ns[-1] + times.latency_ns[-1])
     mean_latency_ns = int(times.latency_ns.sum()) // count
     rates = {

@@ -1,7 +1,7 @@
 """When each sample of a performance run was scheduled, issued, first answered and completed.
 
-Two sources: LoadGen's trace, exact to the nanosecond, and the harness's own requests.jsonl, whose stamps lie a
-little off LoadGen's (later at issue, earlier at completion: see `runs.numbers.rederive` for what that does to numbers).
+There are two sources: LoadGen's trace, exact to the nanosecond, and the harness's requests.jsonl, whose times differ a
+little from LoadGen's (later at issue, earlier at completion; runs/numbers/compare.py).
 """
 
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ class Timeline:
 
 
 def timeline(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Timeline:
-    """The per-sample times, from the trace where there is one.
+    """The per-sample times, from the trace if there is one.
 
     Raises:
-        InputError: the records cannot belong to this run (none at all, or first tokens are missing).
+        InputError: there are no records, or first tokens are missing.
     """
     if len(requests) == 0:
         raise InputError(
@@ -67,16 +67,16 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
         if not 1e-6 <= target_qps <= 1e9:
             raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "no schedule follows from that")
         offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
-        # No query is issued before its time, and the most punctual one tells when the test started.
+        # No query is issued before its time, so the most punctual one gives the start of the test.
         start_ns = int((issue_ns - offsets_ns).min())
         scheduled_ns = offsets_ns
     elif detail.scenario == "Offline":
         start_ns = int(issue_ns.min())
         scheduled_ns = np.zeros_like(issue_ns)
     else:
-        # SingleStream: LoadGen issues the next query as soon as one is complete, and reads its clock before it asks
-        # for the interpreter's lock. So the completion before is closer to that reading than our own stamp, which
-        # comes after it, and on a busy interpreter tens of milliseconds after it.
+        # SingleStream: LoadGen issues the next query as soon as one is complete, and reads its clock before it waits
+        # for the interpreter's lock. The completion before is closer to that time than our stamp, which may be tens of
+        # milliseconds later.
         start_ns = int(issue_ns[0])
         issue_ns = np.concatenate((issue_ns[:1], np.minimum(issue_ns[1:], requests.complete_ns[:-1])))
         scheduled_ns = issue_ns - start_ns
@@ -95,7 +95,7 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
 def _checked_ttft(
     detail: DetailLog, ttft_ns: NDArray[np.int64], known: NDArray[np.bool_], source: str
 ) -> NDArray[np.int64] | None:
-    """The first-token times where LoadGen reports them: everywhere but in Offline."""
+    """The first-token times, which LoadGen reports in all scenarios but Offline."""
     if detail.scenario == "Offline" or not detail.uses_token_latencies:
         return None
     if not known.all():
