@@ -22,6 +22,7 @@ from runs.errors import ExecutionError, InputError
 COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
+SYNTHETIC_MARK = "Synthetic rehearsal row"  # in the last line of each reference of scripts/make_rehearsal_dataset.py
 # LoadGen's accuracy log carries ids as int32, so no id of a usable vocabulary is larger.
 LARGEST_ID = 2**31 - 1
 

@@ -8,7 +8,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qsl.cnn_dailymail.prepare import encode_rows
-from qsl.cnn_dailymail.rehearsal import MARK, make_rows
+from qsl.cnn_dailymail.rehearsal import make_rows
+from qsl.dataset import SYNTHETIC_MARK
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -45,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a synthetic data set in the MLCommons format (input, tok_input, output) to rehearse a whole "
         "submission with: prompts about as long as the official ones, reference summaries that overlap with the "
         "articles' leads, so that the dummy engine with --dummy-shortest-tokens 120 meets the official accuracy "
-        f"targets. The last line of every reference summary is {MARK + ' N .'!r}.",
+        f"targets. The last line of every reference summary is {SYNTHETIC_MARK + ' N .'!r}.",
         epilog="The same rows for the same tokenizer, count and seed. Exit codes: 0 done, 2 bad input, "
         "130 interrupted; the output is written whole or not at all.",
     )

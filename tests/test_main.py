@@ -71,7 +71,7 @@ def test_a_mistake_says_how_to_mend_it(capsys: Capture) -> None:
 def test_exit_code_of_each_error(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(leg_module, "run_leg", fail)
@@ -83,7 +83,7 @@ def test_exit_code_of_each_error(
 
 
 def test_without_a_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def no_place(*arguments: object) -> None:
+    def no_place(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp']")
 
     monkeypatch.setattr(leg_module, "run_leg", no_place)

@@ -19,7 +19,7 @@ from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
-from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
+from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole

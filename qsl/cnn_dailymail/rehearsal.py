@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from qsl.cnn_dailymail.prepare import Articles, render
+from qsl.dataset import SYNTHETIC_MARK
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
-
-MARK = "Synthetic rehearsal row"
 
 # Lengths of prompts in tokens, as the official data set has them with Llama 3's tokenizer: about 850 in the mean, the
 # longest 2,540; a few short ones. A logarithmic normal distribution, cut at both ends (which are aimed at: how many
@@ -118,7 +117,7 @@ def _summary(sentences: list[list[str]], words: list[str], number: int, draw: ra
     if draw.random() < REVERSED_SHARE:
         parts.reverse()
     lines = [" ".join(_sentence_from(one, words, draw)).capitalize() + " ." for one in parts]
-    return "\n".join([*lines, f"{MARK} {number} ."])
+    return "\n".join([*lines, f"{SYNTHETIC_MARK} {number} ."])
 
 
 def _sentence_from(part: list[str], words: list[str], draw: random.Random) -> Iterator[str]:

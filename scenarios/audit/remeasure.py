@@ -5,7 +5,6 @@ lie beside the old ones, which stay as they are. The sign-off looks at all of th
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from runs.record.leg import PERFORMANCE
 from runs.record.manifest import read_manifest
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.parent import run_leg
-from scenarios.leg.plan import prepare
 
 Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
 _Legs = dict[Path, RunConfig | None]  # directories that are signed off; of a performance leg, how it can be run again
@@ -99,7 +97,7 @@ def _run_in_turn(sides: list[_Legs], console: Console, say: Callable[[str], None
             root = _beside(path)
             config = make_config(asked.model_dump(exclude_unset=True) | {"output_log_dir": root})
             say(f"\nmeasuring {path} again")
-            run_leg(config, partial(prepare, config, say), console)
+            run_leg(config, console)
             moved[path] = root
     return moved
 

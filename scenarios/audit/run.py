@@ -105,7 +105,7 @@ def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, p
         write_atomic(conf, text)
     leg_config = _leg_config(config, spec, folder, conf)
     say(console, f"\naudit leg {spec.label}")
-    run_leg(leg_config, lambda: prepare(leg_config, partial(say, console)), console, previous=previous)
+    run_leg(leg_config, console, previous=previous)
     leg = LegArtifacts(spec, FinishedLeg(RunDir(folder / spec.label)))
     leg.check_engaged()
     return leg

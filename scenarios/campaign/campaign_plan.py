@@ -1,4 +1,4 @@
-"""From a campaign's configuration to legs that can run: everything is checked, counted and timed before the first."""
+"""From a campaign's configuration to legs that can run, all checked, counted and timed before the first."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from compliance.audits.base import AuditRequest, AuditTest
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
-from runs.record.fingerprint import Facts, machine_now
+from runs.record.fingerprint import Facts, machine_now, planned_fingerprint
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
-from scenarios.identity import identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import PreparedLeg, log_bytes, prepare
+from scenarios.resumed import model_hashes
 
 Say = Callable[[str], None]
 
@@ -54,7 +54,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
         if folder not in hashes:
             say("hashing the model's files")
             hashes[folder] = model_hashes(prepared)
-        identity = identity_of_plan(prepared, machine, hashes[folder])
+        identity = planned_fingerprint(prepared.plan, prepared.user_conf, prepared.run_dir, hashes[folder], machine)
         planned += [_planned(leg, prepared, identity) for leg in legs]
     return planned
 

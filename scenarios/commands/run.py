@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from runs.record.layout import RunDir
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
 from scenarios.console import say
@@ -20,22 +21,28 @@ EXAMPLES = (
 )
 
 
-def show_plan(leg: Any, console: Console) -> int:
-    """What `--dry-run` shows of one leg; NEGATIVE when it would be INVALID for sure.
+def show_plan(config: RunConfig, console: Console) -> int:
+    """What `--dry-run` shows of a leg; NEGATIVE when it would be INVALID for sure.
 
     Raises:
         SetupError: its directory is taken.
     """
     from scenarios.leg.forecast import forecast
-    from scenarios.leg.run_record import announce
+    from scenarios.leg.plan import prepare
+    from scenarios.leg.summary import announce
 
+    leg = prepare(config, partial(say, console))
     leg.run_dir.refuse_taken()
     announce(leg, console)
-    answer.put(run_directory=leg.run_dir.root, notes=leg.notes, unofficial_reasons=leg.unofficial_reasons)
-    answer.put(replicas=leg.plan.replicas and leg.plan.replicas.model_dump(mode="json"))
     say(console, "dry run: nothing was started or written")
     expected = forecast(leg)
-    answer.put(plan=expected)
+    answer.put(
+        run_directory=leg.run_dir.root,
+        notes=leg.notes,
+        unofficial_reasons=leg.unofficial_reasons,
+        replicas=leg.plan.replicas and leg.plan.replicas.model_dump(mode="json"),
+        plan=expected,
+    )
     return ExitCode.NEGATIVE if expected is not None and expected.invalid_because else ExitCode.OK
 
 
@@ -54,27 +61,16 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
     130 interrupted.
     """
-    console = Console()
-    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
-
-    def prepared() -> Any:
-        from scenarios.leg.plan import prepare  # the leg's process is under way by now, and imports much more
-
-        return prepare(asked, partial(say, console))
-
-    if dry_run:
-        return show_plan(prepared(), console)
     from scenarios.leg.parent import run_leg
 
-    leg: list[Any] = []
-
-    def prepared_once() -> Any:
-        leg.append(prepared())
-        return leg[-1]
-
+    console = Console()
+    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
+    if dry_run:
+        return show_plan(asked, console)
+    run_dirs: list[RunDir] = []
     try:
-        return run_leg(asked, prepared_once, console).exit_code
+        return run_leg(asked, console, prepared=lambda leg: run_dirs.append(leg.run_dir)).exit_code
     finally:
-        if leg:
-            answer.put(run_directory=leg[0].run_dir.root)
-            answer.put_file("result", leg[0].run_dir.result)
+        for run_dir in run_dirs:
+            answer.put(run_directory=run_dir.root)
+            answer.put_file("result", run_dir.result)

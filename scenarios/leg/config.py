@@ -1,4 +1,4 @@
-"""What a user may ask of one leg: the command line, the YAML file and the manifest are this one schema."""
+"""The options of one leg: one schema for the command line, the YAML file and the manifest."""
 
 import difflib
 import re
@@ -25,7 +25,7 @@ LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would k
 
 
 class LegOptions(BaseModel):
-    """One LoadGen leg as asked for, whatever the engine."""
+    """The options that all engines share."""
 
     # What to run
     scenario: Scenario = option_field(
@@ -145,13 +145,13 @@ class LegOptions(BaseModel):
 
     @property
     def has_replicas(self) -> bool:
-        """Whether several engines are asked for."""
+        """Whether --replicas or --cluster is given."""
         return self.replicas is not None or self.cluster is not None
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_stand_ins(cls, value: object, info: ValidationInfo) -> object:
-        """What pydantic would take for something else: nothing for a path, true for the number 1."""
+        """Refuse what pydantic would take for something else: an empty text for a path, true for the number 1."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
         if isinstance(value, str | Path) and "\0" in str(value):
@@ -214,7 +214,7 @@ class LegOptions(BaseModel):
 
 
 class RunConfig(EngineOptions, LegOptions):
-    """One LoadGen leg as asked for. Unknown keys are refused."""
+    """All options of one LoadGen leg. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -244,16 +244,16 @@ Options = TypeVar("Options", bound=BaseModel)
 def split_config(
     file: Path | None, block: str, given: dict[str, Any], schema: type[Options], example: str
 ) -> tuple[Options, dict[str, Any]]:
-    """What a command that runs legs is asked for, and what its file has for the legs.
+    """The own options of a command that runs legs, and the keys of its file that are meant for the legs.
 
     Args:
         file: YAML with the keys of a leg, and the command's own under `block`.
         given: the command's own options on the command line, above those of the file.
-        schema: of these.
+        schema: of the command's own options.
         example: of the block, for a message.
 
     Raises:
-        InputError: a key that there is not, or a value that is not allowed.
+        InputError: an unknown key, or a value that is not allowed.
     """
     content = load_yaml(file) if file else {}
     own = content.pop(block, None) or {}
@@ -263,11 +263,11 @@ def split_config(
     try:
         return schema.model_validate(asked), content
     except ValidationError as error:
-        raise explained(error, asked, schema, block) from error
+        raise explained(error, asked, schema, f"see `python main.py {block} --help-all`") from error
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:
-    """Validate; several problems are reported together. A server that is named alone is the engine.
+    """Validate; several problems are reported together. With --api-server alone the engine is endpoint.
 
     Raises:
         InputError: naming each key, its value and what is allowed.
@@ -277,27 +277,27 @@ def make_config(values: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise explained(error, values, RunConfig, "run") from error
+        raise explained(error, values, RunConfig, "see `python main.py run --help-all`") from error
 
 
-def explained(error: ValidationError, values: dict[str, Any], schema: type[BaseModel], command: str) -> InputError:
-    """What is wrong with values that come from the command line, from a YAML file or from both.
+def explained(
+    error: ValidationError, values: dict[str, Any], schema: type[BaseModel], fix: str, file: Path | None = None
+) -> InputError:
+    """The problems of values that come from the command line, from a YAML file or from both.
 
     Args:
         values: what was validated; keys from a file know their place.
         schema: what they were validated against.
-        command: whose help tells more.
+        file: where they all come from; None = maybe from the command line.
     """
-    return InputError(
-        "; ".join(_problem(problem, values, schema) for problem in error.errors()),
-        f"see `python main.py {command} --help-all`",
-    )
+    return InputError("; ".join(_problem(problem, values, schema, file) for problem in error.errors()), fix)
 
 
-def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel]) -> str:
-    name = str(problem["loc"][0] if problem["loc"] else "")
-    place = place_of(values, name)
-    key = f"{place}: {name}" if place else "--" + name.replace("_", "-")
+def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file: Path | None) -> str:
+    name, *deeper = [str(part) for part in problem["loc"] if part != "[key]"] or [""]
+    place = place_of(values, name) or (str(file) if file else "")
+    key = ": ".join([place, name, *deeper]) if place else "--" + name.replace("_", "-")
+    name = (deeper or [name])[-1]
     if problem["type"] == "missing":
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":

@@ -1,7 +1,7 @@
-"""CPU times around LoadGen's run: the leg's own, and everybody's on the cores that it may use.
+"""CPU times around LoadGen's run: the leg's own, and those of all processes on the cores that it may use.
 
-Read once before the timed window and once after it, never inside. What cannot be read is recorded as such: no leg fails
-for it.
+Read once before the timed window and once after it, never inside. A value that cannot be read is recorded as
+such; no leg fails because of it.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | 
     """Read the counters; or why they cannot be read.
 
     Args:
-        parent_pid: the process that started the leg, which is no stranger.
-        replica_pids: nor are these, which may be children of Ray's.
+        parent_pid: the process that started the leg, which belongs to the harness.
+        replica_pids: of replicas, which may be children of Ray's.
     """
     try:
         cores = tuple(usable_cores())
@@ -51,7 +51,7 @@ def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | 
         busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
         stolen_s = sum(core.get("steal", 0.0) for core in used)
         return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_s, os.getloadavg()[0])
-    except Exception as error:  # whatever it is, it is no reason to lose a leg
+    except Exception as error:  # no reason to lose a leg
         return f"{type(error).__name__}: {error}"
 
 

@@ -7,6 +7,7 @@ of every request, and say so.
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.console import Console
 from runs.errors import ExecutionError, HarnessError
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
-from scenarios.console import is_verbose
+from scenarios.console import is_verbose, say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
@@ -36,69 +37,67 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
 
 @contextlib.contextmanager
 def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
-    """Within: what goes wrong is written into the leg's record, too."""
+    """Within: a failure is also written into the leg's record."""
     from scenarios.leg.run_record import close_failed
 
     try:
         yield
-    except HarnessError as error:
-        close_failed(leg, error)
-        raise
     except BaseException as error:
-        close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
+        close_failed(
+            leg, error if isinstance(error, HarnessError) else ExecutionError(f"{type(error).__name__}: {error}")
+        )
         raise
 
 
 def run_leg(
     config: RunConfig,
-    prepare: Callable[[], "PreparedLeg"],
     console: Console,
+    *,
+    prepared: Callable[["PreparedLeg"], None] = lambda _: None,
     watch: Callable[[Progress], None] = lambda _: None,
     previous: Previous = lambda: None,
 ) -> "LegOutcome":
     """Prepare, run and judge one leg, and print its closing summary.
 
     Args:
-        config: what was asked.
-        prepare: makes the checked leg; called with signals already under control.
         console: for progress and summary.
-        watch: also told of each heartbeat; ends the leg by raising a HarnessError.
+        prepared: called with the checked leg before it runs.
+        watch: called with each heartbeat; ends the leg by raising a HarnessError.
         previous: the digest of the statement that the same campaign wrote before.
 
     Raises:
-        HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
+        HarnessError: the leg was refused, or did not run to its end; the run directory's manifest and result say why.
     """
     started_s = time.monotonic()
     with signals_raise(), _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.attestation import attest, load_signer
         from scenarios.leg import run_record
-        from scenarios.leg.start_times import recall, remember
-        from scenarios.leg.summary import closing_summary
+        from scenarios.leg.plan import prepare
+        from scenarios.leg.summary import announce, closing_summary
 
-        leg = prepare()
+        leg = prepare(config, partial(say, console))
         signer = load_signer(config.signing_key)
         if config.output_log_dir is None:
             leg.run_dir = RunDir(free_directory(leg.run_dir.root))
-        run_record.announce(leg, console)
+        prepared(leg)
+        announce(leg, console)
         run_record.open_record(leg)
         hashing = run_record.start_hashing(leg)
         with _failure_on_record(leg):
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
             followed = leg.run_dir.engine_log if is_verbose() else None
-            with Display(console, name, started_s, recall(leg.plan), followed) as display:
+            with Display(console, name, started_s, followed) as display:
 
                 def on_progress(progress: Progress) -> None:
                     display(progress)
                     watch(progress)
 
-                process.run(
-                    leg.run_dir, NO_ENGINE if leg.plan.replicas else leg.plan.engine, leg.plan.environment, on_progress
-                )
+                engine = NO_ENGINE if leg.plan.replicas else leg.plan.engine
+                process.run(leg.run_dir, engine, leg.plan.environment, on_progress)
             manifest, outcome = run_record.judge(leg, hashing, console)
         with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
             run_record.close_record(leg, manifest, "finished", outcome.exit_code)
-            remember(leg.plan, manifest.observed.start_stages or {})
             seal_sha256 = attest(
                 leg.run_dir,
                 signer,

@@ -1,17 +1,15 @@
-"""From what was asked to a leg that can run: everything that can be checked is checked here, before anything starts."""
+"""From the options to a leg that can run: everything that can be checked is checked here, before anything starts."""
 
 import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.declaration import validate
-from compliance.mechanisms.technique_registry import registries_or_error
-from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
-from qsl.dataset import Dataset, load_dataset
+from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts
@@ -19,19 +17,16 @@ from qsl.tokenizers import ByteTokenizer
 from qsl.weights import read_weights
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
-from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
-from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from runs.record.attestation import load_signer
 from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
-from runs.record.manifest import AdmissionPlan, LegPlan
+from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, LegPlan, ReplicaPlace, ReplicasPlan
 from runs.record.observed import Weights
-from runs.record.official_inputs import model_reasons
-from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, RunConfig
-from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
-from scenarios.leg.replica_plan import plan_engine
-from sut.engine_kind import EngineKind, LegFacts
+from runs.record.official_inputs import data_set_reasons, model_reasons
+from scenarios.leg.config import TRIAL_CONF, RunConfig
+from scenarios.leg.loadgen_conf import read_conf
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts, PlannedReplica
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 
 WARMUP_PROMPTS = 16
@@ -40,69 +35,62 @@ DISK_RESERVE_BYTES = 64 << 20
 TRIAL_REASON = "a trial: nobody named a rate, and the latency limits are not the official ones"
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
+Say = Callable[[str], None]
 
 
 @dataclass
 class PreparedLeg:
-    """A checked leg: its plan, the texts LoadGen will be given, and what the parent needs afterwards."""
+    """A checked leg: its plan, the texts that LoadGen is given, and what the parent needs afterwards."""
 
     asked: dict[str, Any]  # the options that were given
     plan: LegPlan
     benchmark: Benchmark
     run_dir: RunDir
+    conf_path: Path  # of the given user.conf
     user_conf: str
-    conf_path: Path  # where most of it comes from
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
-    weights: Weights | None  # of the model; None for a server's, which no file here tells
+    weights: Weights | None  # of the model; None where no file here has them, as with a server
     bundled: bool  # the bundled articles are the data set
     unofficial_reasons: list[str]
-    notes: list[str] = field(default_factory=list)  # what was resolved, for the record and under --verbose
-    hints: list[str] = field(default_factory=list)  # what was asked for and has another effect; always shown
+    notes: list[str]  # what was resolved, for the record and under --verbose
+    hints: list[str]  # options given that have another effect; always shown
 
     @property
     def is_trial(self) -> bool:
-        """Whether limits of an hour hold in place of the official ones (configs/trial.conf)."""
+        """Whether limits of an hour replace the official ones (configs/trial.conf)."""
         return self.conf_path == TRIAL_CONF
 
 
-def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
+def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
     """Check a configuration and resolve every default.
 
     Args:
-        say: told what takes time (making the embedded model).
+        say: gets a line about a step that takes time (making the embedded model).
         kind: of the engine; None = the one that `config` names.
 
     Raises:
         InputError, SetupError: see the message.
     """
-    notes: list[str] = []
     if config.signing_key is not None:
         load_signer(config.signing_key)
     kind = kind or _engine_kind(config)
     benchmark = _benchmark(config)
     mode: Mode = "accuracy" if config.accuracy else "performance"
     sampling = _sampling(config, benchmark.sampling[mode])
-    run_dir = RunDir(_output_dir(config))
+    run_dir = RunDir(_output_dir(config, mode))
     model, model_path = _model(config, kind, say)
-    bundled = config.dataset_path is None
-    dataset_path = config.dataset_path or bundled_dataset(model_path)
-    conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
-    notes.append(f"LoadGen settings from {conf_path}")
     weights = read_weights(model.folder) if model and engine_record(kind.name).computes_here else None
-    limit = model.max_positions if model else None
-    if (asked_limit := kind.longest_sequence(config)) is not None:
-        limit = min(limit or asked_limit, asked_limit)
-    # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
-    vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
+    dataset_path = config.dataset_path or bundled_dataset(model_path)
     dataset = load_dataset(
         dataset_path,
         count=config.total_sample_count,
-        vocab_size=vocab_size,
-        max_prompt_tokens=limit - sampling.max_tokens if limit else None,
+        # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
+        vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
+        max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
     )
-    audit_config = _audit_config(config, benchmark, settings, len(dataset))
+    conf = read_conf(config, benchmark, len(dataset))
     engine, replicas = plan_engine(
         kind,
         config,
@@ -118,23 +106,6 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
             vocab_size=model.vocab_size if model else None,
         ),
     )
-    notes[:0] = engine.notes
-    reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
-    reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), dataset.sha256, bundled=bundled)
-    if any(SYNTHETIC_MARK in target for target in dataset.targets):
-        reasons.append("the data set is synthetic")
-    reasons += model_reasons(benchmark.model, model.config, weights) if model else []
-    if conf_path == TRIAL_CONF:
-        reasons.insert(0, TRIAL_REASON)
-    reasons += settings_reasons(settings, benchmark, config.scenario)
-    if audit_config is not None:
-        reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
-    if Path("audit.config").exists() and audit_config is None:
-        notes.append("./audit.config is not used: an audit requires --audit-conf")
-    notes += (hints := _hints(config, engine.environment))
-    if config.mechanism is not None:
-        notes += validate(config.mechanism.root, registries_or_error())["issues"]
-    check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
     plan = LegPlan(
         scenario=config.scenario,
         loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
@@ -144,7 +115,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         dataset_sha256=dataset.sha256,
         sample_count=len(dataset),
         longest_prompt_tokens=dataset.longest_prompt,
-        audit=audit_config is not None,
+        audit=conf.audit_config is not None,
         enable_log_trace=config.enable_log_trace,
         engine=kind.name,
         model_path=model_path,
@@ -158,22 +129,54 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
+    reasons = [TRIAL_REASON] if conf.path == TRIAL_CONF else []
+    reasons += engine.unofficial_reasons
+    if sampling != benchmark.sampling[mode]:
+        reasons.append(f"sampling differs from the benchmark's: {sampling}")
+    reasons += data_reasons(benchmark, plan, bundled=config.dataset_path is None)
+    if any(SYNTHETIC_MARK in target for target in dataset.targets):
+        reasons.append("the data set is synthetic")
+    reasons += model_reasons(benchmark.model, model.config, weights) if model else []
+    reasons += conf.unofficial_reasons
+    hints = _hints(config, engine.environment)
+    notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
+    if Path("audit.config").exists() and conf.audit_config is None:
+        notes.append("./audit.config is not used: an audit requires --audit-conf")
+    if config.mechanism is not None:
+        from compliance.mechanisms.technique_registry import registries_or_error
+
+        notes += validate(config.mechanism.root, registries_or_error())["issues"]
+    check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
     return PreparedLeg(
         asked=config.model_dump(mode="json", exclude_unset=True),
         plan=plan,
         benchmark=benchmark,
         run_dir=run_dir,
-        user_conf=conf_text,
-        conf_path=conf_path,
-        audit_config=audit_config,
+        conf_path=conf.path,
+        user_conf=conf.user_conf,
+        audit_config=conf.audit_config,
         dataset=dataset,
         model=model,
         weights=weights,
-        bundled=bundled,
+        bundled=config.dataset_path is None,
         unofficial_reasons=reasons,
         notes=notes,
         hints=hints,
     )
+
+
+def data_reasons(benchmark: Benchmark, plan: LegPlan, *, bundled: bool) -> list[str]:
+    """Why a leg over these data could not be submitted, or not for this pair of scenario and benchmark."""
+    needed = benchmark.samples(plan.mode)
+    if bundled:
+        reasons = [f"the bundled articles are not {benchmark.data_set}"]
+    elif plan.sample_count != needed:
+        reasons = [f"{plan.sample_count:,} samples instead of the {needed:,} of {benchmark.submission_name}"]
+    else:
+        reasons = data_set_reasons(benchmark, plan.dataset_sha256)
+    if plan.scenario not in benchmark.scenarios:
+        reasons.append(f"{benchmark.submission_name} has no {plan.scenario} scenario in a submission")
+    return reasons
 
 
 def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
@@ -244,118 +247,93 @@ def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     return policy
 
 
-def _output_dir(config: RunConfig) -> Path:
-    if config.output_log_dir is not None:
-        return config.output_log_dir
-    mode = "accuracy" if config.accuracy else "performance"
-    return Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
+def _output_dir(config: RunConfig, mode: Mode) -> Path:
+    return config.output_log_dir or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
 
 
-def _model(config: RunConfig, kind: EngineKind[Any], say: Any) -> tuple[ModelFacts | None, str]:
+def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFacts | None, str]:
     if kind.own_model is not None and config.model_path is None:
         return None, kind.own_model
-    facts = model_facts(config.model_path or str(ensure_default_model(_told_once(say))))
+    steps: list[str] = []
+
+    def say_once(step: str) -> None:
+        if not steps:
+            say("making the embedded model (first use only; 93 MB are downloaded)")
+        steps.append(step)
+
+    facts = model_facts(config.model_path or str(ensure_default_model(say_once)))
     return facts, str(facts.folder)
 
 
-def _told_once(say: Any) -> Callable[[str], None]:
-    """One line for all the steps in which the embedded model is made."""
-    steps: list[str] = []
-
-    def step(text: str) -> None:
-        if not steps:
-            say("making the embedded model (first use only; 93 MB are downloaded)")
-        steps.append(text)
-
-    return step
+def _longest_prompt(
+    config: RunConfig, kind: EngineKind[Any], model: ModelFacts | None, sampling: SamplingPolicy
+) -> int | None:
+    limits = [limit for limit in (model and model.max_positions, kind.longest_sequence(config)) if limit]
+    return min(limits) - sampling.max_tokens if limits else None
 
 
-def _default_conf(config: RunConfig, bundled: bool) -> Path:
-    if not bundled:
-        return HARNESS_ROOT / "user.conf"
-    rate_is_needed = LOADGEN_SCENARIO[config.scenario] == "Server" and config.target_qps is None
-    return TRIAL_CONF if rate_is_needed else EMBEDDED_CONF
+def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
+    """The engine's plan, which is that of each replica where there are several, and theirs.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    count = None if config.replicas in (None, "auto") else int(config.replicas)
+    if config.cluster is not None:
+        return _on_cluster(kind, config, config.cluster, leg, count)
+    why = ""
+    if config.replicas is None:
+        why = kind.wants_replicas(config, leg)
+        if not why:
+            return kind.plan(config, leg), None
+    planned = kind.plan_replicas(config, leg, count)
+    if count is None and len(planned) == 1 and not kind.beside:
+        return kind.plan(config, leg), None
+    engine, places = _together(config, planned)
+    if why:
+        engine.notes.insert(0, why)
+    return engine, ReplicasPlan(places=places)
 
 
-def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[Path, str, tuple[Setting, ...]]:
-    path = config.user_conf or _default_conf(config, bundled)
-    text = read_conf_text(path, "--user-conf")
-    settings = parse_conf(text, path)
-    for setting in settings:
-        if setting.key == "mode":
-            raise InputError(f"{path}:{setting.line}: the mode is chosen by --accuracy", "remove the line")
-        if setting.key == "use_token_latencies" and setting.value != "1":
-            raise InputError(f"{path}:{setting.line}: this benchmark needs use_token_latencies", "remove the line")
-    scenario = LOADGEN_SCENARIO[config.scenario]
-    if config.target_qps is not None:
-        if scenario == "SingleStream":
+def _on_cluster(
+    kind: EngineKind[Any], config: RunConfig, address: str, leg: LegFacts, count: int | None
+) -> tuple[EnginePlan, ReplicasPlan]:
+    from sut.replicas.cluster import PlanRequest, look_at_cluster  # only a leg on a cluster needs it
+
+    if kind.beside:
+        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
+    asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
+    survey = look_at_cluster(address, PlanRequest(engine=kind.name, asked=asked, leg=leg, count=count))
+    engine, found = _together(config, survey.planned)
+    nodes = [
+        ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
+    ]
+    used = sorted({place.node or 0 for place in found})
+    cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in found]
+    engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
+    engine.notes.extend(
+        f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
+    )
+    if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
+        engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
+    return engine, ReplicasPlan(places=places, cluster=cluster)
+
+
+def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
+    first = planned[0].engine
+    for one in planned:
+        if one.engine.options != first.options:
             raise InputError(
-                "--target-qps has no meaning in SingleStream",
-                "leave it out; *.SingleStream.target_latency in the file of --user-conf is the expected latency",
+                f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
+                "choose devices of one kind",
             )
-        text = with_setting(
-            text, benchmark.loadgen_key, scenario, "target_qps", f"{config.target_qps:.10f}".rstrip("0").rstrip(".")
-        )
-    return path, text, settings
-
-
-def _audit_config(
-    config: RunConfig, benchmark: Benchmark, user_settings: tuple[Setting, ...], sample_count: int
-) -> str | None:
-    """The audit configuration's text, if one was asked for; refuses settings that LoadGen would not survive."""
-    path = config.audit_conf
-    text = None if path is None else read_conf_text(path, "--audit-conf")
-    settings = parse_conf(text, path) if path is not None and text is not None else ()
-    scenario = LOADGEN_SCENARIO[config.scenario]
-    if text is not None and not settings:
-        raise InputError(f"--audit-conf {path} sets nothing", "leave it out, or see audit.config")
-    own_mode = "1" if config.accuracy else "2"  # LoadGen's TestMode: AccuracyOnly, PerformanceOnly
-    for setting in settings:
-        if setting.key == "mode" and setting.value != own_mode:
-            raise InputError(
-                f"{path}:{setting.line}: mode = {setting.value}, and this leg is {own_mode} "
-                f"({'accuracy' if config.accuracy else 'performance'})",
-                f"write {own_mode}, remove the line, or {'leave out' if config.accuracy else 'add'} --accuracy",
-            )
-        if setting.model != "*":
-            raise InputError(
-                f"{path}:{setting.line}: LoadGen reads only model * from an audit configuration",
-                f"write *.{setting.scenario}.{setting.key}",
-            )
-        if setting.key == "use_token_latencies":
-            raise InputError(f"{path}:{setting.line}: an audit must not change use_token_latencies", "remove the line")
-
-    def value(key: str) -> str | None:
-        return lookup(settings, "*", scenario, key) or lookup(user_settings, benchmark.loadgen_key, scenario, key)
-
-    place = path or config.user_conf  # the files that come with the harness have none of these keys
-    index = value("performance_issue_same_index")
-    loaded = min(sample_count, benchmark.performance_samples)
-    if index is not None and int(index) >= loaded:
-        raise SetupError(
-            f"{place}: performance_issue_same_index {index} is outside the {loaded} loaded samples; "
-            "LoadGen would crash",
-            f"use an index from 0 to {loaded - 1}",
-        )
-    override = value("performance_sample_count_override")
-    fewer = value("accuracy_sample_count_override")
-    if config.accuracy and fewer is not None and 0 < int(fewer) < sample_count:  # 0 is LoadGen's word for all
-        raise SetupError(
-            f"{place}: accuracy_sample_count_override {fewer} is below the {sample_count} samples of an accuracy leg, "
-            "which scores every one",
-            f"remove the line; --total-sample-count {fewer} takes fewer samples",
-        )
-    unique = value("performance_issue_unique") not in (None, "0")
-    if unique and int(override or benchmark.performance_samples) > sample_count:
-        raise SetupError(
-            f"{place}: performance_issue_unique with {sample_count} of {benchmark.performance_samples} samples",
-            f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
-        )
-    return text
+    first.environment.clear()  # each replica's own; the leg's process computes nothing
+    return first, [one.place for one in planned]
 
 
 def _common_lead(prompts: list[list[int]]) -> int:
-    """How many ids all prompts share at their start (the instruction)."""
+    """How many ids all prompts have in common at their start (the instruction)."""
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 
@@ -383,10 +361,10 @@ def log_bytes(samples: int, trace: bool) -> int:
 
 
 def check_disk(path: Path, needed: int, what: str) -> None:
-    """Is there room for so many bytes where a directory is to be made? `what` may need them.
+    """Check that a directory can be made, with room for the bytes that `what` may need.
 
     Raises:
-        SetupError: there is not, or no directory can be made there.
+        SetupError: it cannot, or there is too little space.
     """
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
     if not existing.is_dir():

@@ -1,9 +1,9 @@
 """The process of one leg: engine, sample library, system under test, LoadGen, and nothing else.
 
-The main thread only watches: it writes the heartbeat, looks for stalls and dead engines, and hears signals. The
+The main thread only watches: it writes the heartbeat, checks for stalls and dead engines, and takes signals. The
 engine lives on an event loop in a second thread, LoadGen in a third (its Start call cannot be interrupted, and an
-exception raised into it would leave it half open). Whatever fails, fails here first, is written down, and ends the
-process at once; the parent reads the reason from progress.json.
+exception raised into it would leave it half open). A failure is recorded in progress.json, where the parent reads it,
+and ends the process at once.
 
 `scenarios/leg/start.py` comes first and hands over the run directory; everything else is in the manifest.
 """
@@ -18,21 +18,21 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
 
-from qsl.dataset import Dataset, SampleLibrary
+from qsl.dataset import Dataset, SampleLibrary, load_dataset
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.record.engine_log import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
-from runs.record.manifest import EngineState, ReplicaRecord, WarmUp, read_manifest, write_manifest
+from runs.record.manifest import EngineState, LegPlan, ReplicaRecord, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
-from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, expected_samples
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
@@ -80,13 +80,13 @@ class LegProcess:
         self._wake.set()
 
     def _fail_in_loadgen(self, error: BaseException) -> None:
-        """Report a failure from a callback that LoadGen waits for: it waits for ever, and writes no verdict."""
+        """Report a failure from a callback of LoadGen, and never return to it: so it writes no verdict."""
         self.fail(error)
         threading.Event().wait()
 
     def _install_hooks(self) -> None:
         def on_signal(number: int, _frame: object) -> None:
-            # Not `fail`: its Event could be held by the very wait that this handler interrupts.
+            # Not `fail`: its Event could be locked by the wait that this handler interrupts.
             if self.failure is None:
                 self.failure = Interrupted(f"stopped by {signal.Signals(number).name}")
 
@@ -122,7 +122,7 @@ class LegProcess:
             progress.issued, progress.completed = self._sut.issued, self._sut.completed
         if recorder is not None and self._started_s:
             progress.elapsed_s = now - self._started_s
-            # What replicas tell of themselves is half a second old; once all is answered the record itself counts.
+            # What replicas report is half a second old; once all is answered the record itself counts.
             asked = self._engine if progress.phase == "running" else None
             made = asked.generated_tokens() if asked is not None else None
             progress.output_tokens = max(recorder.output_tokens, (made or 0) - self._tokens_before)
@@ -135,7 +135,7 @@ class LegProcess:
         write_progress(self.run_dir.progress, progress)
 
     def _wait(self, finished: Callable[[], bool], look: Callable[[], None] = lambda: None) -> None:
-        """Wait for something that another thread does, heart beating; raise the first failure."""
+        """Wait for another thread while writing heartbeats; raise the first failure."""
         while True:
             if self.failure is not None:
                 raise self.failure
@@ -164,7 +164,7 @@ class LegProcess:
         return look
 
     def _before_loadgen(self, engine: Engine, work: Coroutine[Any, Any, Any], what: str) -> Any:
-        """Have a started engine answer something. That it dies or hangs meanwhile refuses the leg."""
+        """Have a started engine answer something. If it dies or hangs meanwhile, the leg is refused."""
         in_time, watch = self._deadline(what), WarmUpWatch(engine, self.plan.stall_timeout_s)
 
         def look() -> None:
@@ -191,7 +191,7 @@ class LegProcess:
             engine, warm_up(engine, self.plan, report, dataset.prompts), "the warm-up was not over"
         )
 
-        import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
+        import mlperf_loadgen as lg  # only now, so that LoadGen is not half open when the engine fails
 
         settings = build_settings(lg, self.plan, self.run_dir.user_conf)
         self._record_start(report, warm_up_facts, settings)
@@ -224,24 +224,24 @@ class LegProcess:
         self._stop_engine(engine)
 
     def _start_engine(self, engine: Engine) -> tuple[EngineReport, Dataset]:
-        """Start the engine and read the data set beside it."""
-        reading = DatasetBeside(self.plan)
-        in_time = self._deadline("the engine was not ready")
+        """Start the engine, and read the data set in a thread meanwhile."""
+        reading: Future[Dataset] = Future()
 
-        def look_beside() -> None:
-            in_time()
-            reading.look()
+        def read() -> None:
+            try:
+                reading.set_result(_read_dataset(self.plan))
+            except BaseException as error:
+                self.fail(error)
 
-        report: EngineReport = self._on_loop(engine.start(), look_beside)
+        threading.Thread(target=read, name="data-set", daemon=True).start()
+        report: EngineReport = self._on_loop(engine.start(), self._deadline("the engine was not ready"))
         if report.prefix_caching and not self.plan.engine_options.get("enable_prefix_caching"):
             raise SetupError("the engine runs with prefix caching, which was not requested", "see engine.log")
-        reading.begin()
-        reading.future.add_done_callback(lambda _: self._wake.set())
-        self._wait(reading.future.done)
-        return report, reading.future.result()
+        self._wait(reading.done)
+        return report, reading.result()
 
     def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
-        """Put on record what runs, and tell the heartbeat what to expect of it."""
+        """Record what runs, and what the heartbeat shows of its end and its limits."""
         plan, progress = self.plan, self.progress
         self.manifest.engine = EngineState(
             versions=report.versions, configuration=report.configuration, warm_up=WarmUp.model_validate(warm_up_facts)
@@ -257,7 +257,7 @@ class LegProcess:
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
 
     def _record_observed(self, observed: EngineObserved) -> None:
-        """Put on record what the engine saw of itself, and what follows from it."""
+        """Record what the engine observed."""
         self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
         if observed.read_to_loadgen is not None:
             self.manifest.observed.read_to_loadgen = LatenessSummary.model_validate(observed.read_to_loadgen)
@@ -277,7 +277,7 @@ class LegProcess:
         )
 
     def _run_loadgen(self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, watch: EngineWatch) -> None:
-        """The timed part; puts on record who else used the cores meanwhile, and how late the loop was."""
+        """The timed part; records who else used the cores meanwhile, and how late the loop was."""
         finished = threading.Event()
 
         def look() -> None:
@@ -309,7 +309,7 @@ class LegProcess:
         self._wait(finished.is_set, look)
         lag.stop()
         self._beat("closing")
-        self._lag = None  # what later heartbeats tell is what goes on record here
+        self._lag = None  # later heartbeats keep the values that are recorded here
         observed = self.manifest.observed
         observed.contention = contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas))
         observed.loop_lag = LoopLag.model_validate(self.progress.loop_lag)
@@ -327,7 +327,7 @@ class LegProcess:
             time.sleep(0.05)
 
     def report_failure(self, error: BaseException) -> int:
-        """Write down why the leg ended; returns the exit code."""
+        """Record why the leg ended; returns the exit code."""
         traceback.print_exception(error)
         if not isinstance(error, HarnessError):
             error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
@@ -343,8 +343,15 @@ class LegProcess:
         return int(error.exit_code)
 
 
+def _read_dataset(plan: LegPlan) -> Dataset:
+    dataset = load_dataset(Path(plan.dataset_path), count=plan.sample_count, checked_sha256=plan.dataset_sha256)
+    if dataset.sha256 != plan.dataset_sha256:
+        raise SetupError(f"{plan.dataset_path} changed since the leg was planned", "start the leg again")
+    return dataset
+
+
 def main(run_dir: RunDir) -> NoReturn:
-    """Run the leg and leave without unwinding: half-open LoadGen state must never see a destructor."""
+    """Run the leg and exit without unwinding: no destructor may run on half-open LoadGen state."""
     leg = LegProcess(run_dir)
     code = int(ExitCode.OK)
     try:

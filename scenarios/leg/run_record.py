@@ -6,14 +6,11 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from compliance.accuracy.accuracy_verdict import AccuracyVerdict, targets_that_apply, write_reports
-from compliance.accuracy.accuracy_verdict import judge as judge_scores
-from compliance.accuracy.metrics import metric_of
-from compliance.accuracy.scores import score_accuracy_log
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
 from qsl.tokenizers import load_tokenizer
@@ -31,12 +28,13 @@ from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
-from runs.wording import counted, duration
-from scenarios.console import is_verbose, say
-from scenarios.leg.forecast import forecast, setting
+from scenarios.console import say
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
 from sut.recorder import rescue_partial
+
+if TYPE_CHECKING:
+    from compliance.accuracy.accuracy_verdict import AccuracyVerdict
 
 
 @dataclass
@@ -45,11 +43,11 @@ class LegOutcome:
 
     exit_code: ExitCode
     result: Result
-    accuracy: AccuracyVerdict | None
+    accuracy: "AccuracyVerdict | None"
 
 
 class _FilesDisagree(ExecutionError):
-    """LoadGen's files and ours tell different stories: nothing is claimed from either."""
+    """LoadGen's files and ours disagree: nothing is claimed from either."""
 
     def __init__(self, run_dir: RunDir, result: Result) -> None:
         first = "; ".join(str(item) for item in result.disagreements[:3])
@@ -57,40 +55,6 @@ class _FilesDisagree(ExecutionError):
             f"LoadGen's numbers and those re-derived from requests.jsonl disagree: {first}", f"see {run_dir.result}"
         )
         self.result = result
-
-
-def announce(leg: PreparedLeg, console: Console) -> None:
-    """Say what is about to run, where it goes, and whether it counts. The record and --verbose have the rest."""
-    plan, expected = leg.plan, forecast(leg)
-    model = leg.model.folder.name if leg.model else plan.model_path
-    time_s = f", about {duration(expected.count.expected_s)} after the engine's start" if expected else ""
-    what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {counted(plan.sample_count, 'sample')}{time_s}"
-    say(console, f"{what}; run directory {leg.run_dir.root}")
-    for hint in leg.notes if is_verbose() else leg.hints:
-        say(console, f"  note: {hint}")
-    for warning in expected.warnings() if expected else ():
-        say(console, f"  {warning}")
-    if is_verbose():
-        if expected is not None:
-            say(console, f"  {expected.count.samples:,} samples: {expected.count.why}")
-        for reason in leg.unofficial_reasons:
-            say(console, f"  not official: {reason}")
-    elif leg.is_trial:
-        say(console, f"  not official: trial ({trial_settings(leg)})")
-    elif leg.unofficial_reasons:
-        more = len(leg.unofficial_reasons) - 1
-        rest = f" (and {counted(more, 'more reason')}: --verbose)" if more else ""
-        say(console, f"  not official: {leg.unofficial_reasons[0]}{rest}")
-
-
-def trial_settings(leg: PreparedLeg) -> str:
-    """The rate and limits of a trial beside the official limits."""
-    limits = leg.benchmark.limits
-    official = f"TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99" if limits else "none"
-    chosen = (
-        f"{setting(leg, 'target_qps')} queries/s, limits of one hour at p{setting(leg, 'target_latency_percentile')}"
-    )
-    return f"{chosen}; official limits, not applied: {official}"
 
 
 def open_record(leg: PreparedLeg) -> None:
@@ -130,7 +94,7 @@ def open_record(leg: PreparedLeg) -> None:
 
 
 def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
-    """Hash the model's files beside the engine's start: 16 GB take longer than a start should wait."""
+    """Hash the model's files in a thread while the engine starts: for 16 GB that takes a while."""
     hashing: Future[dict[str, str]] = Future()
 
     def work() -> None:
@@ -153,7 +117,7 @@ def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
 
 
 def _refuse_other_weights(leg: PreparedLeg, manifest: Manifest) -> None:
-    """A leg is not official whose weights have other hashes than the published ones; before the leg none were known."""
+    """Note weights with other hashes than the published ones; the hashes were not known before the leg."""
     if leg.weights is None:
         return
     reasons = model_reasons(leg.benchmark.model, leg.weights.shape, leg.weights, manifest.model.sha256)
@@ -165,7 +129,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     """Judge a leg whose process came to its end; returns the manifest as it is to be closed.
 
     Raises:
-        HarnessError: the files are not those of a leg that ran to its end, or contradict each other.
+        HarnessError: the files are not those of a whole leg, or contradict each other.
     """
     plan, run_dir = leg.plan, leg.run_dir
     manifest = read_manifest(run_dir.manifest)
@@ -191,16 +155,20 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
 
 
 def _limits_ns(detail: DetailLog) -> dict[str, int]:
-    """The limits that LoadGen judged by: its log has them in every scenario, and they hold in Server alone."""
+    """The limits that LoadGen judged by. Its log has them in every scenario, but they apply in Server only."""
     if detail.scenario != "Server":
         return {}
     return {name: detail.integer(f"requested_server_{name.lower()}_latency") for name in ("TTFT", "TPOT")}
 
 
-def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
+def score_leg(leg: PreparedLeg, console: Console) -> "AccuracyVerdict":
     """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
+    from compliance.accuracy.accuracy_verdict import judge as judge_scores
+    from compliance.accuracy.accuracy_verdict import write_reports
+    from compliance.accuracy.metrics import metric_of
+    from compliance.accuracy.scores import score_accuracy_log
+
     entries = read_accuracy_log(leg.run_dir.accuracy_log, leg.benchmark.accuracy_log_bytes)
-    tokenizer = load_tokenizer(leg.plan.model_path)
     metric = metric_of(leg.benchmark)
     targets, label = target_for(leg)
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -210,7 +178,7 @@ def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
             metric,
             entries,
             leg.dataset.targets,
-            tokenizer.batch_decode,
+            load_tokenizer(leg.plan.model_path).batch_decode,
             expected_count=leg.plan.sample_count,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
@@ -221,6 +189,8 @@ def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
 
 def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which reference scores apply to a leg's model and data set, and their name."""
+    from compliance.accuracy.accuracy_verdict import targets_that_apply
+
     return targets_that_apply(
         leg.benchmark, leg.plan.sample_count, lambda: leg.bundled, lambda: _weights_sha256(leg), leg.weights
     )

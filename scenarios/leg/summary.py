@@ -1,26 +1,64 @@
-"""The closing summary of a leg: about ten lines, every number from result.json or accuracy.json."""
+"""What a leg prints: up to three lines before it starts, and a closing summary of about ten lines."""
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from compliance.accuracy.accuracy_verdict import AccuracyVerdict, score_line
 from runs.benchmark import LatencyLimits
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.result import Result
-from runs.wording import milliseconds
-from scenarios.console import say
+from runs.wording import counted, duration, milliseconds
+from scenarios.console import is_verbose, say
+from scenarios.leg.forecast import forecast, setting
 from scenarios.leg.plan import PreparedLeg
 
+if TYPE_CHECKING:
+    from compliance.accuracy.accuracy_verdict import AccuracyVerdict
+
 _COLUMNS = ("mean", "p50", "p90", "p99")
+
+
+def announce(leg: PreparedLeg, console: Console) -> None:
+    """Print what is about to run, where it goes, and whether it is official. --verbose prints the whole plan."""
+    plan, expected = leg.plan, forecast(leg)
+    model = leg.model.folder.name if leg.model else plan.model_path
+    time_s = f", about {duration(expected.count.expected_s)} after the engine's start" if expected else ""
+    what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {counted(plan.sample_count, 'sample')}{time_s}"
+    say(console, f"{what}; run directory {leg.run_dir.root}")
+    for hint in leg.notes if is_verbose() else leg.hints:
+        say(console, f"  note: {hint}")
+    for reason in expected.invalid_because if expected else ():
+        say(console, f"  will be INVALID: {reason}")
+    if is_verbose():
+        if expected is not None:
+            say(console, f"  {expected.count.samples:,} samples: {expected.count.why}")
+        for reason in leg.unofficial_reasons:
+            say(console, f"  not official: {reason}")
+    elif leg.is_trial:
+        say(console, f"  not official: trial ({trial_settings(leg)})")
+    elif leg.unofficial_reasons:
+        more = len(leg.unofficial_reasons) - 1
+        rest = f" (and {counted(more, 'more reason')}: --verbose)" if more else ""
+        say(console, f"  not official: {leg.unofficial_reasons[0]}{rest}")
+
+
+def trial_settings(leg: PreparedLeg) -> str:
+    """The rate and limits of a trial beside the official limits."""
+    limits = leg.benchmark.limits
+    official = f"TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99" if limits else "none"
+    chosen = (
+        f"{setting(leg, 'target_qps')} queries/s, limits of one hour at p{setting(leg, 'target_latency_percentile')}"
+    )
+    return f"{chosen}; official limits, not applied: {official}"
 
 
 def closing_summary(
     console: Console,
     leg: PreparedLeg,
     result: Result,
-    accuracy: AccuracyVerdict | None,
+    accuracy: "AccuracyVerdict | None",
     seal_sha256: str,
 ) -> None:
     """Print the outcome of a leg that ran to its end."""
@@ -36,6 +74,8 @@ def closing_summary(
     else:
         outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
         line(f"{plan.scenario} accuracy: {outcome} ({accuracy.label})")
+        from compliance.accuracy.accuracy_verdict import score_line
+
         for check in accuracy.findings:
             line(f"  {score_line(check)}")
         if not accuracy.findings:

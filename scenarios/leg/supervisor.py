@@ -1,4 +1,4 @@
-"""One leg's process, watched from outside: heartbeat, signals, and an end that leaves nothing behind.
+"""One leg's process, seen from its parent: heartbeat, signals, and an end that leaves nothing behind.
 
 The child leads a process group of its own, which holds the engine's processes too; whatever way the leg ends, the
 group is killed. A guardian (a shell waiting on a pipe) does the same should this process die without a chance to.
@@ -26,7 +26,7 @@ from sut.watchdog import Watchdog
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NO_ENGINE = "none"  # for a leg whose engines have processes of their own
 POLL_S = 0.2
-TELL_INTERVAL_NS = 10**9
+REPORT_INTERVAL_NS = 10**9
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
 SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
@@ -35,7 +35,7 @@ FULL_DISK_BYTES = 64 << 10
 
 
 class _Signals:
-    """The first signal that asks for an end; later ones are left to the clean-up."""
+    """The first signal that ends the command; later ones are ignored during the clean-up."""
 
     def __init__(self) -> None:
         self.first: int | None = None
@@ -57,7 +57,7 @@ _signals = _Signals()
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
-    """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are left to the clean-up."""
+    """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are ignored."""
     global _signals
     _signals = _Signals()
     numbers = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
@@ -110,11 +110,11 @@ class EarlyLeg:
         Args:
             engine: as planned. Where engine or environment are not what the process was started with, it is ended
                 and another one started.
-            on_progress: told of the last heartbeat every second and when there is a new one.
+            on_progress: called with the last heartbeat, every second and when there is a new one.
 
         Raises:
-            The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
-            ExecutionError when it ended or fell silent without a word.
+            The child's own failure as it recorded it (InputError, SetupError, ExecutionError, Interrupted), or
+            ExecutionError when it ended without naming a cause or stopped writing heartbeats.
         """
         if (engine, environment) != self._started_for:
             self._at_the_end.close()
@@ -137,7 +137,7 @@ class EarlyLeg:
 @dataclass(frozen=True)
 class _Child:
     process: "subprocess.Popen[bytes]"
-    output: IO[bytes]  # a nameless file: what it writes before it has a run directory
+    output: IO[bytes]  # an unnamed file, for what it writes before it has a run directory
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
 
 
 def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: str) -> "subprocess.Popen[bytes]":
-    common = tempfile.gettempdir()  # where several legs look for what one of them left
+    common = tempfile.gettempdir()  # shared by all legs
     kept = {"TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{os.getuid()}", "RAY_TMPDIR": common}
     # The plan's first: vLLM's processes, which take names of their own, find their titles by the first variable, and
     # must not set that one anew, as PyTorch does its cache. [setproctitle, spt_setup.c]
@@ -175,14 +175,14 @@ def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: 
 
 
 def _hand_over(child: _Child, run_dir: RunDir) -> None:
-    """Tell the process its run directory. One that has ended is noticed by who watches it."""
+    """Write the run directory to the process. One that has ended is noticed by `_watch`."""
     assert child.process.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.process.stdin as pipe:
         pipe.write(os.fsencode(run_dir.root.resolve()))
 
 
 def _keep_output(child: _Child, run_dir: RunDir) -> None:
-    """Save what a process wrote that never came to take its run directory."""
+    """Save the output of a process that ended before it took its run directory."""
     if not run_dir.engine_log.exists():
         child.output.seek(0)
         with contextlib.suppress(OSError), run_dir.engine_log.open("wb") as log:
@@ -190,10 +190,10 @@ def _keep_output(child: _Child, run_dir: RunDir) -> None:
 
 
 def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:
-    """Wait for the child to end, passing heartbeats on; raise when it falls silent."""
+    """Wait for the child to end, passing heartbeats on; raise when they stop."""
     silence = {phase: Watchdog(SILENCE_STARTING_S, 0) for phase in ("", "starting", "engine", "warm-up")}
     silence["running"] = Watchdog(SILENCE_RUNNING_S, 0)
-    last_ns = told_ns = 0
+    last_ns = reported_ns = 0
     while True:
         try:
             child.wait(POLL_S)
@@ -203,9 +203,9 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
         progress = read_progress(run_dir.progress)
         phase = progress.phase if progress else ""
         now_ns = progress.time_ns if progress else 0
-        if now_ns != last_ns or time.time_ns() - told_ns >= TELL_INTERVAL_NS:
-            told_ns = time.time_ns()
-            on_progress(progress or Progress("importing", told_ns, child.pid, "", ""))
+        if now_ns != last_ns or time.time_ns() - reported_ns >= REPORT_INTERVAL_NS:
+            reported_ns = time.time_ns()
+            on_progress(progress or Progress("importing", reported_ns, child.pid, "", ""))
         last_ns = now_ns
         watchdog = silence.get(phase, silence["running"])
         stalled_s = watchdog.stalled_for(True, now_ns)
@@ -221,7 +221,7 @@ def _guardian(group: int, folder: str) -> Iterator[None]:
     """Kill the group and remove its folder should this process end without having left the block."""
     guardian = subprocess.Popen(
         ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; rm -rf -- "$1"; }', str(group), folder],
-        env={},  # it needs nothing, a server's key least of all
+        env={},  # it needs nothing, and must not hold a server's key
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,9 +1,9 @@
 """Warming an engine up with prompts that are not in the data set, as large as the work.
 
-An engine that makes kernels or graphs for the shapes that it meets first meets them here, before the clock starts:
-prompts of the data set's lengths, together more than its steps take, and then as many short queries at a time as it
-computes, twice as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
-only: with 256 queries at a time the rest would take longer than many a leg. Nothing of a warm-up reaches LoadGen.
+An engine that makes kernels or graphs for new shapes makes them here, before the clock starts: it gets prompts of the
+data set's lengths, together more than its steps take, and then as many short queries at a time as it computes, twice
+as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
+only: with 256 queries at a time the rest would take longer than many a leg. LoadGen sees nothing of a warm-up.
 """
 
 import asyncio

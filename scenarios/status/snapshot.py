@@ -122,7 +122,7 @@ def details(entry: GroupStatus | LegStatus) -> list[str]:
         return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
     if entry.state == "running" and entry.progress is not None and entry.progress.phase == "running":
         waited_s = (time.time_ns() - (entry.started_ns or 0)) / 1e9
-        return [line.plain for line in progress_lines("", entry.progress, waited_s, 0, {})]
+        return [line.plain for line in progress_lines("", entry.progress, waited_s, 0)]
     when = f"{moment(entry.seen_ns)}, {duration((time.time_ns() - entry.seen_ns) / 1e9)} ago: " if entry.seen_ns else ""
     return [f"{when if not entry.alive else ''}{entry.text}"]
 

@@ -1,6 +1,7 @@
 """(i) One Offline query of a real size: when its first answer comes, what it costs the leg, how steady the rate is."""
 
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from runs.record.requests_log import RequestTable, read_requests
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.legs import one_query, started_leg
+from .tools.legs import check_end, one_query, started_leg
 from .tools.models import TINY, model_and_rows
+
+POLL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,16 @@ def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | No
     """Run a leg, to its end or until so many seconds behind LoadGen's start."""
     run = RunDir(place)
     memory_bytes, lag = 0, None
-    with started_leg(run, options, one_query(samples)) as leg:
-        for _ in leg.looks():
+    cut = False
+    with started_leg(run, options, one_query(samples)) as process:
+        while process.poll() is None and not cut:
+            time.sleep(POLL_S)
             progress = read_progress(run.progress)
             if progress is not None:
                 with contextlib.suppress(psutil.Error):
                     memory_bytes = max(memory_bytes, psutil.Process(progress.pid).memory_info().rss)
-                if seconds is not None and progress.elapsed_s >= seconds:
-                    break
-        cut = leg.process.poll() is None
-    leg.check_end(*(ExitCode.INTERRUPTED,) if cut else (ExitCode.OK, ExitCode.NEGATIVE))
+                cut = seconds is not None and progress.elapsed_s >= seconds
+    check_end(process, run, *(ExitCode.INTERRUPTED,) if cut else (ExitCode.OK, ExitCode.NEGATIVE))
     last = read_progress(run.progress)
     if last is not None and last.loop_lag is not None:
         lag = LoopLag.model_validate(last.loop_lag)

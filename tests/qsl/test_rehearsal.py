@@ -11,8 +11,8 @@ import pytest
 
 from compliance.accuracy.metrics import ROUGE_NAMES, score_pairs
 from qsl.cnn_dailymail.prepare import Articles
-from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, make_rows
-from qsl.dataset import load_dataset
+from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, SHORTEST_PROMPT_TOKENS, make_rows
+from qsl.dataset import SYNTHETIC_MARK, load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.benchmark import Target
 from tests.conftest import ROOT
@@ -38,7 +38,7 @@ def test_same_arguments_same_rows(rows: Articles) -> None:
 
 
 def test_every_row_says_what_it_is(rows: Articles) -> None:
-    assert all(summary.endswith(f"{MARK} {number} .") for number, summary in enumerate(rows.highlights))
+    assert all(summary.endswith(f"{SYNTHETIC_MARK} {number} .") for number, summary in enumerate(rows.highlights))
 
 
 def test_prompt_lengths_are_about_the_official_ones(rows: Articles) -> None:

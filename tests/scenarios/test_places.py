@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from scenarios.held_directory import held
-
-
-def test_a_second_one_is_refused(tmp_path: Path) -> None:
-    lock = tmp_path / "tune.lock"
-    with held(lock, "tune"), pytest.raises(SetupError, match="another tune runs in"), held(lock, "tune"):
-        pass
+from scenarios.resumed import held
 
 
 def test_a_file_system_without_locks_is_not_another_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from runs.numbers.result import Counts, InForce, Result, write_result
 from runs.record.progress import Progress
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import expected_count, setting
-from scenarios.leg.plan import PreparedLeg
+from scenarios.leg.plan import PreparedLeg, prepare
 from sut.admission import Admission
 from sut.engine import EngineLimits
 from sut.feed import AdmissionControl, Feed
@@ -37,10 +37,8 @@ class VirtualLegs:
         monkeypatch.setattr("scenarios.tune.legs.run_leg", self)
         monkeypatch.setattr("scenarios.tune.legs.time", SimpleNamespace(monotonic=lambda: self.now_s))
 
-    def __call__(
-        self, config: RunConfig, prepare: Callable[[], PreparedLeg], _: object, watch: Callable[[Progress], None]
-    ) -> Any:
-        leg = prepare()
+    def __call__(self, config: RunConfig, _: object, *, watch: Callable[[Progress], None]) -> Any:
+        leg = prepare(config)
         name = leg.run_dir.root.name
         self.ran.append(name)
         leg.run_dir.create()

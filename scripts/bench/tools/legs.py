@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from runs.record.requests_log import RequestTable, read_requests
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 
-POLL_S = 0.2
 LEG_TIMEOUT_S = 900.0
 
 
@@ -65,53 +63,34 @@ def run_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Fi
     Raises:
         ExecutionError: the leg did not come to a verdict.
     """
-    with started_leg(run, options, conf) as leg:
-        for _ in leg.looks():
-            pass
-    leg.check_end(ExitCode.OK, ExitCode.NEGATIVE)
+    with started_leg(run, options, conf) as process, contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LEG_TIMEOUT_S)
+    check_end(process, run, ExitCode.OK, ExitCode.NEGATIVE)
     return Finished(run, read_result(run.result), read_requests(run.requests))
 
 
-@dataclass
-class StartedLeg:
-    """A leg under way."""
-
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-    def looks(self) -> Iterator[None]:
-        """Yield every `POLL_S` until the leg ends.
-
-        Raises:
-            ExecutionError: it takes too long.
-        """
-        end = time.monotonic() + LEG_TIMEOUT_S
-        while self.process.poll() is None:
-            if time.monotonic() > end:
-                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {self.log}")
-            yield
-            time.sleep(POLL_S)
-
-    def check_end(self, *expected: ExitCode) -> None:
-        """Raise ExecutionError if it ended with another code."""
-        if self.process.returncode not in expected:
-            raise ExecutionError(f"a leg ended with code {self.process.returncode}", f"see {self.log}")
-
-
 @contextlib.contextmanager
-def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Iterator[StartedLeg]:
+def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> "Iterator[subprocess.Popen[bytes]]":
     """Start a leg; one that still runs on leaving is asked to stop and waited for, as by a user's Ctrl-C."""
-    arguments = leg_arguments(run, options, conf)
-    log = run.root.with_name(run.root.name + ".log")
-    command = [sys.executable, "main.py", *arguments]
-    with log.open("wb") as stream:
+    command = [sys.executable, "main.py", *leg_arguments(run, options, conf)]
+    with _log(run).open("wb") as stream:
         process = subprocess.Popen(command, cwd=HARNESS_ROOT, stdout=stream, stderr=subprocess.STDOUT)
     try:
-        yield StartedLeg(process, log)
+        yield process
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
+
+
+def check_end(process: "subprocess.Popen[bytes]", run: RunDir, *expected: ExitCode) -> None:
+    """Raise ExecutionError if a leg ended with another code."""
+    if process.returncode not in expected:
+        raise ExecutionError(f"a leg ended with code {process.returncode}", f"see {_log(run)}")
+
+
+def _log(run: RunDir) -> Path:
+    return run.root.with_name(run.root.name + ".log")
 
 
 def leg_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> list[str]:

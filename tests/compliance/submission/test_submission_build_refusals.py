@@ -12,7 +12,7 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_inputs import gather
 from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.weights import lacking, with_calibration
-from qsl.cnn_dailymail.rehearsal import MARK
+from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
@@ -158,7 +158,7 @@ def test_a_synthetic_data_set_is_seen_through(
 ) -> None:
     sign_off_all(monkeypatch)
     dataset = tmp_path / "rows.json"
-    dataset.write_text(f'[{{"output": "{MARK} 1"}}]')
+    dataset.write_text(f'[{{"output": "{SYNTHETIC_MARK} 1"}}]')
     claim_official(campaign)
     assert build(rehearsal=False).findings == []
     digest = hashlib.sha256(dataset.read_bytes()).hexdigest()

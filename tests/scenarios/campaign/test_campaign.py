@@ -21,7 +21,7 @@ from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_plan import plan_campaign
 from scenarios.campaign.config import load_campaign
 from scenarios.campaign.state import examine
-from scenarios.held_directory import held
+from scenarios.resumed import held
 from tests.conftest import Finished, StartedMain, run_here
 from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK

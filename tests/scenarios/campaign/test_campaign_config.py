@@ -9,7 +9,7 @@ import yaml
 from runs.errors import InputError
 from runs.record.manifest import LegPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
-from scenarios.identity import changes
+from scenarios.resumed import changes
 from tests.conftest import ROOT
 
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
@@ -67,13 +67,17 @@ def test_audits(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"target_pqs": 3}, "target_pqs: there is no such key"),
-        ({"scenarios": {"Offline": {"target_pqs": 3}}}, "scenarios: Offline: target_pqs: there is no such key"),
+        (
+            {"scenarios": {"Offline": {"target_pqs": 3}}},
+            "small.yaml:5: target_pqs: there is no such key; did you mean target_qps?",
+        ),
         ({"scenarios": {"Offline": {"model_path": "x"}}}, "model_path: it is one for the whole campaign"),
         ({"accuracy": True}, "accuracy: a campaign sets it itself"),
         ({"scenarios": {"SingleStream": None}}, "llama3.1-8b has no SingleStream scenario"),
         ({"scenarios": {"MultiStream": None}}, "MultiStream"),
+        ({"scenarios": {"Offline": 3}}, "Offline: expected keys and values"),
         ({"scenarios": {}}, "name at least one scenario"),
-        ({"scenarios": {"Offline": {"target_qps": -1}}}, "--target-qps -1"),
+        ({"scenarios": {"Offline": {"target_qps": -1}}}, "small.yaml:5: target_qps -1"),
         ({"benchmark": "llama2"}, "benchmark"),
         ({"round": "v5.1"}, "only the seeds of v6.1"),
         ({"audits": []}, "audits lacks TEST06"),

@@ -76,13 +76,6 @@ def test_reference_flags_with_underscores(flag: str) -> None:
         assert parse(f"{with_underscores}=1") == parse(flag, "1")
 
 
-def test_underscores_in_values_stay() -> None:
-    assert parse("--output_log_dir=a_b/c_d", "--user_conf", "my_user.conf") == {
-        "output_log_dir": Path("a_b/c_d"),
-        "user_conf": Path("my_user.conf"),
-    }
-
-
 @pytest.mark.parametrize(
     ("arguments", "name", "rest"),
     [
@@ -132,7 +125,3 @@ def test_parse_value_takes_any_text(text: str) -> None:
 def test_pair_given_twice() -> None:
     with pytest.raises(InputError, match="max_num_seqs is given twice"):
         parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
-
-
-def test_given_values_drops_what_was_not_given() -> None:
-    assert given_values(RunConfig, {"scenario": None, "dummy_fault": (), "accuracy": False}) == {"accuracy": False}

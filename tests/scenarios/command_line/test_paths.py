@@ -9,15 +9,8 @@ import main
 
 COMMANDS = [
     ["run", "--scenario", "Offline", "--engine", "dummy", "--output-log-dir"],
-    ["audit", "--test", "TEST06", "--scenario", "Offline", "--engine", "dummy", "--output-log-dir"],
-    ["tune", "--scenario", "Server", "--engine", "dummy", "--output-log-dir"],
     ["campaign", "--config"],
-    ["doctor", "--dataset-path"],
-    ["signoff", "--ref"],
     ["verify"],
-    ["check"],
-    ["status"],
-    ["results"],
 ]
 IDS = [command[0] for command in COMMANDS]
 

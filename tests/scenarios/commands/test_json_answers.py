@@ -47,27 +47,6 @@ def test_a_plan(tmp_path: Path) -> None:
     assert whole["answer"]["plan"]["invalid_because"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("run", "--scenario", "Offlin"), 2),
-        (("run", "--no-such-option"), 2),
-        (("runn",), 2),
-        (("campaign", "--config", "nothing.yaml"), 2),
-        (("init", "/dev/null/x"), 3),
-        (("doctor", "--dataset-path", "nothing.json"), 3),
-    ],
-)
-def test_errors_too(words: tuple[str, ...], code: int) -> None:
-    whole = answer_of(run_here(*words, "--json"))
-    assert whole["exit_code"] == code
-    if whole["command"] != "doctor":  # that one has findings to show
-        assert whole["error"]["message"]
-        assert whole["error"]["fix"]
-    else:
-        assert any(finding["severity"] == "error" for finding in whole["answer"]["findings"])
-
-
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
 def test_a_mistake_in_any_command(command: str) -> None:
     whole = answer_of(run_here(*command.split(), "--no-such-option", "--json"))

@@ -72,8 +72,3 @@ def test_command_line_wins_pair_by_pair() -> None:
     file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
     given = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
     assert merged(file, given) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
-
-
-def test_empty_yaml_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "empty.yaml").write_text("# nothing\n")
-    assert load_yaml(tmp_path / "empty.yaml") == {}

@@ -1,23 +1,14 @@
 """The lines that a person sees of a running leg."""
 
 import io
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
-import psutil
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from runs.record.progress import Progress
 from scenarios.leg.display import Display, LogTail, progress_lines, time_to_go_s
-from tests.conftest import PATIENCE_S, ROOT
-from tests.support.legs import until
 
 
 def server(**more: object) -> Progress:
@@ -31,7 +22,7 @@ def server(**more: object) -> Progress:
 
 
 def lines(progress: Progress, name: str = "Server", waited_s: float = 185, stage_s: float = 7.2) -> list[str]:
-    return [line.plain for line in progress_lines(name, progress, waited_s, stage_s, {"loading weights": 31.0})]
+    return [line.plain for line in progress_lines(name, progress, waited_s, stage_s)]
 
 
 def test_running() -> None:
@@ -50,7 +41,7 @@ def test_a_large_machine_fits_80_columns() -> None:
 
 
 def test_a_limit_that_is_passed_stands_out() -> None:
-    (first, _) = progress_lines("Server", server(ttft_p99_ms=2_300.0), 1, 1, {})
+    (first, _) = progress_lines("Server", server(ttft_p99_ms=2_300.0), 1, 1)
     assert [first.plain[span.start : span.end] for span in first.spans if span.style] == ["p99 TTFT 2,300/2,000 ms"]
 
 
@@ -72,7 +63,7 @@ def test_without_limits() -> None:
     [
         ("importing", "", "importing the engine's code (7 s)"),
         ("engine", "", "starting the engine (7 s)"),
-        ("engine", "loading weights", "loading weights (7 s, 31 s last time)"),
+        ("engine", "loading weights", "loading weights (7 s)"),
         ("warm-up", "", "warming up (7 s)"),
         ("closing", "", "closing the logs (7 s)"),
     ],
@@ -110,47 +101,6 @@ def test_plain_lines_are_few() -> None:
     assert "\x1b" not in text.getvalue()
 
 
-IN_A_TERMINAL = textwrap.dedent("""
-    import sys, time
-    from rich.console import Console
-    from scenarios.leg.display import Display
-    from tests.scenarios.leg.test_display import server
-    with Display(Console(), "Server", time.monotonic()) as display:
-        for _ in range(2000):
-            display(server())
-            time.sleep(0.02)
-""")
-
-
-class Terminal:
-    """A display in a process that has a pseudo-terminal; what it writes is collected."""
-
-    def __init__(self, columns: int, **environment: str) -> None:
-        self._main, side = pty.openpty()
-        variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_A_TERMINAL], cwd=ROOT, env={**variables, **environment},
-            stdin=side, stdout=side, stderr=side, process_group=0,  # one that can be stopped, as a shell starts it
-        )  # fmt: skip
-        os.close(side)
-        self.text = ""
-
-    def read_until(self, words: str) -> None:
-        while words not in self.text:
-            assert select.select([self._main], [], [], PATIENCE_S)[0], f"waited {PATIENCE_S:g} s for {words!r}"
-            self.text += os.read(self._main, 4096).decode()
-
-    def drain(self) -> None:
-        """Read what is there, without waiting for more."""
-        while select.select([self._main], [], [], 0)[0]:
-            self.text += os.read(self._main, 4096).decode()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._main)
-
-
 def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "engine.log"
     tail = LogTail(path)
@@ -165,28 +115,13 @@ def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [80, 30, 1])
 def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> None:
-    terminal = Terminal(columns)
-    try:
-        terminal.read_until("\x1b[1A\r\r\x1b[J")
-    finally:
-        terminal.end()
-    one = terminal.text.split("\x1b[J")[1].removesuffix("\x1b[1A\r\r")
-    rows = one.split("\r\n")
-    assert len(rows) == 2
-    assert all(0 < len(row) <= max(1, columns - 1) for row in rows)
-    assert "\x1b[?25l" not in terminal.text, "the cursor is never hidden: nobody has to show it again"
-
-
-def test_ctrl_z_leaves_a_clean_line() -> None:
-    terminal = Terminal(80)
-    try:
-        terminal.read_until("samples")
-        os.kill(terminal.process.pid, signal.SIGTSTP)
-        until(lambda: psutil.Process(terminal.process.pid).status() == psutil.STATUS_STOPPED, "the stop")
-        terminal.drain()
-        assert terminal.text.endswith("\r\x1b[J"), "the cursor is where the lines began, and they are erased"
-        os.kill(terminal.process.pid, signal.SIGCONT)
-        terminal.text = ""
-        terminal.read_until("samples")
-    finally:
-        terminal.end()
+    text = io.StringIO()
+    with Display(Console(file=text, force_terminal=True, width=columns), "Server", 0.0) as display:
+        display(server())
+        first = text.getvalue()
+        display(server())
+    shown = Text.from_ansi(first).plain.splitlines()
+    assert len(shown) == 2
+    assert all(0 < len(row) <= columns for row in shown)
+    assert "\x1b[1A\x1b[2K" in text.getvalue().removeprefix(first)  # the second pair replaces the first
+    assert text.getvalue().rfind("\x1b[?25h") > text.getvalue().find("\x1b[?25l")

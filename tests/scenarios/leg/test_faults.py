@@ -10,7 +10,6 @@ import pytest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import read_requests
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import (
     LONG_USER_CONF,
@@ -27,44 +26,26 @@ RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
 
 
-# Faults of the engine -----------------------------------------------------------------------------------------------
-
-FAULTS = {
-    "start": (ExitCode.REFUSED, "asked not to start"),
-    "raise@5": (ExitCode.FAILED, "submit raised at query 5"),
-    "fail@5": (ExitCode.FAILED, "query 5 failed in the engine"),
-    "die@5": (ExitCode.FAILED, "the dummy engine died"),
-    "swallow@5": (ExitCode.FAILED, "watchdog: 1 of"),
-    "twice@5": (ExitCode.FAILED, "(query 5) twice"),
-    "empty@5": (ExitCode.FAILED, "no tokens for sample"),
-    "freeze@5": (ExitCode.FAILED, "watchdog: "),
-}
-SILENT = ("swallow@5", "freeze@5")  # for which the watchdog has to wait; of the others none is found by it
-QUICK_LOOK = ("start", "raise@5", "die@5", "twice@5")
-IN_SERVER_ALL_AGAIN = pytest.mark.parametrize("scenario", ["Offline", pytest.param("Server", marks=pytest.mark.slow)])
+# Faults of the engine, of which others are tested at the system under test -------------------------------------------
 
 
-@IN_SERVER_ALL_AGAIN
 @pytest.mark.parametrize(
-    "fault", [pytest.param(fault, marks=[pytest.mark.slow] * (fault not in QUICK_LOOK)) for fault in FAULTS]
+    ("scenario", "fault", "code", "cause"),
+    [
+        ("Server", "start", ExitCode.REFUSED, "asked not to start"),
+        ("Offline", "fail@5", ExitCode.FAILED, "query 5 failed in the engine"),
+        ("Server", "die@5", ExitCode.FAILED, "the dummy engine died"),
+        ("Server", "empty@5", ExitCode.FAILED, "no tokens for sample"),
+        ("Offline", "freeze@5", ExitCode.FAILED, "watchdog: "),
+    ],
 )
-def test_engine_fault(fault: str, scenario: str, run_main: RunMain, tmp_path: Path) -> None:
-    code, cause = FAULTS[fault]
+def test_engine_fault(scenario: str, fault: str, code: ExitCode, cause: str, run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    stall = ("--stall-timeout-s", 3) if fault in SILENT else ()
+    stall = ("--stall-timeout-s", 3) if fault.startswith("freeze") else ()
     finished = run_main(*arguments(scenario, out, "--dummy-fault", fault, *stall, "--dummy-ttft-ms", 2))
     manifest = check_failed(finished, out, code, cause)
     assert manifest.asked["dummy_fault"] == [fault]
     assert RunDir(out).requests.exists() == (fault != "start")
-
-
-@pytest.mark.slow
-def test_fault_in_an_accuracy_leg(run_main: RunMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    finished = run_main(*arguments("SingleStream", out, "--accuracy", "--dummy-fault", "fail@40"))
-    check_failed(finished, out, ExitCode.FAILED, "query 40 failed")
-    assert not RunDir(out).accuracy_text.exists()
-    assert len(read_requests(RunDir(out).requests)) == 40  # what was answered before is kept
 
 
 @pytest.mark.slow
@@ -118,64 +99,27 @@ def test_caching_that_was_not_asked_for(
     check_failed(finished, out, code, cause)
 
 
-# A loop that is busy handing over ------------------------------------------------------------------------------------
-
-
 # Exceptions in LoadGen's callbacks ----------------------------------------------------------------------------------
 
 
-INSIDE = {
-    "issue_queries": """
-        from sut.loadgen_sut import LoadgenSut
-        class Loop:
-            def call_soon_threadsafe(self, *arguments):
-                raise ValueError("raised in issue_queries")
-        make = LoadgenSut.__init__
-        def make_with_raising_loop(self, *arguments, **more):
-            make(self, *arguments, **more)
-            self.loop = Loop()
-        LoadgenSut.__init__ = make_with_raising_loop
-        """,
-    "load": """
-        from qsl.dataset import SampleLibrary
-        class Dataset:
-            def __len__(self):
-                raise ValueError("raised in load")
-        construct = SampleLibrary.construct
-        def construct_and_break(self, lg):
-            handle = construct(self, lg)
-            self.dataset = Dataset()
-            return handle
-        SampleLibrary.construct = construct_and_break
-        """,
-}
+BROKEN_LOAD = """
+    from qsl.dataset import SampleLibrary
+    class Dataset:
+        def __len__(self):
+            raise ValueError("raised in load")
+    construct = SampleLibrary.construct
+    def construct_and_break(self, lg):
+        handle = construct(self, lg)
+        self.dataset = Dataset()
+        return handle
+    SampleLibrary.construct = construct_and_break
+    """
 
 
-@IN_SERVER_ALL_AGAIN
-@pytest.mark.parametrize("callback", INSIDE)
-def test_exception_inside_a_callback(callback: str, scenario: str, run_main: RunMain, tmp_path: Path) -> None:
+def test_exception_inside_a_callback(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    environment = patched(tmp_path, in_leg=INSIDE[callback])
-    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
-    check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("callback", "owner"), [("issue_queries", "sut.loadgen_sut LoadgenSut"), ("unload", "qsl.dataset SampleLibrary")]
-)
-def test_exception_that_reaches_loadgen(callback: str, owner: str, run_main: RunMain, tmp_path: Path) -> None:
-    out, (module, name) = tmp_path / "run", owner.split()
-    patch = f"""
-        from {module} import {name}
-        def raising(self, *arguments):
-            raise ValueError("raised in {callback}")
-        {name}.{callback} = raising
-        """
-    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=patch))
-    # An exception leaves LoadGen half open, and it may crash before the leg can say why.
-    cause = "killed by SIG" if "killed by SIG" in finished.stderr else f"raised in {callback}"
-    check_failed(finished, out, ExitCode.FAILED, cause, loadgen_finished=callback == "unload")
+    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=BROKEN_LOAD))
+    check_failed(finished, out, ExitCode.FAILED, "raised in load")
 
 
 # Full disk ----------------------------------------------------------------------------------------------------------
@@ -224,6 +168,3 @@ def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> N
     assert not RunDir(out).result.exists()
     assert read_manifest(RunDir(out).manifest).status == "running"  # no room for another word
     check_claims_nothing(finished, out)
-
-
-# Damaged input ------------------------------------------------------------------------------------------------------

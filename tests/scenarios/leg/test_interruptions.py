@@ -65,9 +65,7 @@ def started_until(
     [
         ("engine", signal.SIGTERM),
         ("running", signal.SIGINT),
-        pytest.param("engine", signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param("running", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("running", signal.SIGHUP, marks=pytest.mark.slow),
+        ("running", signal.SIGHUP),
     ],
 )
 def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
@@ -94,14 +92,6 @@ def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> No
     assert finished.code == ExitCode.INTERRUPTED, finished.stderr
     assert read_manifest(run.manifest).status == "finished"
     assert list(broken_files(run, read_attestation(run))) == []
-
-
-@pytest.mark.slow
-def test_child_asked_to_stop(start_main: StartMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    started = started_until("running", start_main, out, {})
-    os.kill(leg_pid(out), signal.SIGTERM)
-    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "stopped by SIGTERM")
 
 
 def socket_of(engine: Path) -> Path:

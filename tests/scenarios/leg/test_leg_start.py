@@ -1,6 +1,5 @@
 """A leg's process is started before the leg is checked: what it inherits, and that a refused leg leaves nothing."""
 
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,8 @@ import pytest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.leg.supervisor import EarlyLeg, signals_raise
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, until
+from tests.support.legs import alive, arguments, check_failed, patched, until
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -36,13 +34,6 @@ def starts(notes: Path) -> list[tuple[int, str]]:
     """Process number and variable of each start so far."""
     lines = notes.read_text().splitlines() if notes.exists() else []
     return [(int(pid), guessed) for pid, guessed in map(str.split, lines)]
-
-
-def test_nothing_is_left_of_a_process_that_was_not_needed() -> None:
-    with signals_raise(), EarlyLeg("dummy", {}) as leg:
-        group = leg._child.process.pid
-        assert alive(group) == [group]
-    assert alive(group) == []
 
 
 def test_a_refused_leg_leaves_neither_process_nor_directory(
@@ -98,17 +89,6 @@ def test_the_last_words_of_a_process_that_ends_while_it_imports_are_kept(run_mai
     finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=end))
     check_failed(finished, out, ExitCode.FAILED, "ended with code 9 without naming a cause")
     assert RunDir(out).engine_log.read_text() == "no library\n"
-
-
-def test_the_process_lives_in_the_run_directory(start_main: StartMain, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), anew=True)
-    until(lambda: progress(out).get("phase") == "running", "the running phase")
-    process = psutil.Process(leg_pid(out))
-    assert Path(process.cwd()) == out.resolve()
-    assert str(Path(f"/proc/{process.pid}/fd/0").readlink()) == os.devnull
-    started.process.send_signal(signal.SIGTERM)
-    assert started.wait().code == ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

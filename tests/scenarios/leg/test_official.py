@@ -1,6 +1,5 @@
 """Each reason why a leg could not be submitted."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,9 @@ from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.user_conf import Setting, read_conf
 from runs.record.official_inputs import model_reasons
-from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
-from tests.support.official import SAMPLING
+from scenarios.leg.config import make_config
+from scenarios.leg.loadgen_conf import settings_reasons
+from scenarios.leg.plan import data_reasons, prepare
 
 DATACENTER = BENCHMARKS["llama3_1-8b"]
 EDGE = BENCHMARKS["llama3_1-8b-edge"]
@@ -36,12 +36,12 @@ def test_the_shipped_user_conf_is_official() -> None:
     settings = read_conf(ROOT / "user.conf")
     for benchmark in BENCHMARKS.values():
         for scenario in benchmark.scenarios:
-            assert settings_reasons(settings, benchmark, scenario) == []
+            assert list(settings_reasons(settings, benchmark, scenario)) == []
 
 
 def test_the_embedded_conf_is_not() -> None:
     settings = read_conf(ROOT / "configs" / "embedded.conf")
-    assert settings_reasons(settings, DATACENTER, "Offline")
+    assert list(settings_reasons(settings, DATACENTER, "Offline"))
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,10 @@ def test_settings_of_the_open_division(key: str, value: str) -> None:
     "change", [{"temperature": 0.1}, {"top_p": 0.9}, {"top_k": 5}, {"seed": 1}, {"min_tokens": 2}, {"max_tokens": 64}]
 )
 def test_sampling(change: dict[str, float]) -> None:
-    policy = replace(SAMPLING, **change)  # type: ignore[arg-type]  # each field has its own number type
-    assert sampling_reasons(SAMPLING, SAMPLING) == []
-    assert "sampling differs" in sampling_reasons(policy, SAMPLING)[0]
+    asked = {"scenario": "Offline", "engine": "dummy"}
+    assert not any("sampling" in reason for reason in prepare(make_config(asked)).unofficial_reasons)
+    leg = prepare(make_config({**asked, "sampling_arg": change}))
+    assert any("sampling differs" in reason for reason in leg.unofficial_reasons)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,10 @@ def test_sampling(change: dict[str, float]) -> None:
     ],
 )
 def test_data_set(benchmark: Benchmark, scenario: Scenario, samples: int, bundled: bool, reason: str | None) -> None:
-    found = data_reasons(benchmark, scenario, "performance", samples, benchmark.data_sha256 or "", bundled=bundled)
+    plan = prepare(make_config({"scenario": "Offline", "engine": "dummy"})).plan.model_copy(
+        update={"scenario": scenario, "sample_count": samples, "dataset_sha256": benchmark.data_sha256 or ""}
+    )
+    found = data_reasons(benchmark, plan, bundled=bundled)
     assert reason in found[0] if reason else found == []
 
 

@@ -6,13 +6,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import main
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
+from runs.record.manifest import AdmissionPlan, LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
+from sut.dummy.engine import DummyEngine
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
+from tests.support.official import SAMPLING
 
 MakeDataset = Callable[..., Path]
 
@@ -76,6 +81,12 @@ def test_flags_without_a_meaning_are_answered() -> None:
     assert any(note.startswith("--num-workers 4 is ignored") for note in notes)
 
 
+def test_admission_bounds_reach_the_plan() -> None:
+    assert prepared(scenario="Interactive").plan.admission is None
+    plan = prepared(scenario="Interactive", admission="deadline", admission_tokens=512, admission_queries=28).plan
+    assert plan.admission == AdmissionPlan(policy="deadline", prefill_tokens=512, queries=28)
+
+
 # Refused ------------------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +111,9 @@ def test_flags_without_a_meaning_are_answered() -> None:
         ({"sampling_arg": {"max_tokens": 1}, "scenario": "Server"}, "max_tokens=1: in Server LoadGen divides by"),
         ({"admission": "fcfs"}, "--admission fcfs: Offline has no first-token limit"),
         ({"scenario": "Server", "admission_tokens": 64}, "--admission-tokens has no effect"),
+        ({"scenario": "Server", "admission_queries": 8}, "--admission-queries has no effect"),
+        ({"scenario": "Server", "admission": "priority"}, "engine dummy has no priorities"),
+        ({"scenario": "SingleStream", "admission": "fcfs"}, "SingleStream has no first-token limit"),
         ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: there is no such folder"),
         ({"dataset_path": Path("none.json")}, "none.json"),
         ({"user_conf": Path("none.conf")}, "--user-conf none.conf"),
@@ -305,3 +319,45 @@ def test_each_benchmark_has_a_plan() -> None:
             assert not any("has no" in reason for reason in leg.unofficial_reasons)
     assert any("has no Server" in reason for reason in
                prepared(scenario="Server", lg_model_name="llama3_1-8b-edge").unofficial_reasons)  # fmt: skip
+
+
+# A kind of engine that nothing else knows --------------------------------------------------------------------------
+
+
+class EchoOptions(BaseModel):
+    """None of its own."""
+
+
+class Echo(EngineKind[EchoOptions]):
+    name = "echo"
+    help = "says what it hears"
+    options = EchoOptions
+    own_model = "air"
+
+    def plan(self, asked: EchoOptions, leg: LegFacts) -> EnginePlan:
+        return EnginePlan(
+            {"longest": leg.longest_prompt_tokens, "lead": leg.lead_tokens},
+            {"ECHO": "1"},
+            compiles=True,
+            unofficial_reasons=["an echo runs no model"],
+            notes=["the walls are far"],
+        )
+
+    def longest_sequence(self, asked: EchoOptions) -> int:
+        return 1000
+
+    def make(self, plan: LegPlan) -> DummyEngine:
+        return DummyEngine(SAMPLING)
+
+
+def test_a_leg_of_a_new_kind(make_dataset: Callable[..., Path]) -> None:
+    config = make_config({"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 4])})
+    leg = prepare(config, lambda text: None, Echo())
+    assert leg.plan.engine == "echo"
+    assert leg.plan.model_path == "air"
+    assert leg.plan.engine_options == {"longest": 3, "lead": 1}
+    assert leg.plan.environment == {"ECHO": "1"}
+    assert leg.plan.warmup_prompts > prepare(config, lambda text: None).plan.warmup_prompts  # it compiles
+    assert leg.notes[0] == "the walls are far"
+    assert leg.unofficial_reasons[0] == "an echo runs no model"
+    assert leg.plan.engine_record.runs_model  # judges do not know it, and ask for the most

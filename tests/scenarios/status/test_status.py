@@ -15,7 +15,7 @@ from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import read_progress, write_progress
-from scenarios.held_directory import held
+from scenarios.resumed import held
 from scenarios.status.find import find_in, holder_of
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from scenarios.status.state import GroupStatus, leg_status

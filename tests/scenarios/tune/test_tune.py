@@ -16,7 +16,7 @@ from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.held_directory import held
+from scenarios.resumed import held
 from scenarios.tune.journal import TuneDir
 from tests.conftest import Finished, run_here
 from tests.support.virtual_legs import VirtualLegs

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -24,12 +23,10 @@ from scenarios.tune.journal import (
     Estimate,
     Journal,
     LegRecord,
-    SearchRecord,
     tried_of,
 )
 from scenarios.tune.legs import TuneLegs
 from scenarios.tune.option_search import queries_in_time, shortened
-from scenarios.tune.option_trials import Probe, probes_of
 from scenarios.tune.rates import Tried
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
@@ -111,30 +108,25 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_probes_of_a_search(tmp_path: Path) -> None:
-    facts = record(1, 18).model_dump(exclude={"step"})
+    facts = record(1, 18, step="search").model_dump()
     seqs = {"max_num_seqs": 64}
     failed = {**facts, "target_qps": 19.0, "verdict": None, "reasons": ["why"]}
     lines = (
-        SearchRecord(**{**facts, "trial": 0, "phase": "defaults"}),
-        SearchRecord(**{**failed, "number": 2, "options": seqs, "trial": 1, "phase": "trial"}),
-        SearchRecord(
+        LegRecord(**{**facts, "trial": 0, "phase": "defaults"}),
+        LegRecord(**{**failed, "number": 2, "options": seqs, "trial": 1, "phase": "trial"}),
+        LegRecord(
             **{**facts, "number": 3, "trial": 2, "phase": "trial", "verdict": "INVALID", "queries_answered": 125}
         ),
-        SearchRecord(**{**failed, "number": 4, "cut": True, "trial": 3, "phase": "worth"}),
+        LegRecord(**{**failed, "number": 4, "cut": True, "trial": 3, "phase": "worth"}),
     )
     journal = Journal(tmp_path / "journal.jsonl")
     for line in lines:
         journal.add(line)
     again = Journal(tmp_path / "journal.jsonl")
-    assert again.searched() == list(lines)
+    assert again.legs("search") == list(lines)
     assert again.measured() == [lines[0], lines[2]]
     assert again.next_number("search") == 5
     assert again.legs("probe") == []
-    assert probes_of(again.searched()) == [
-        Probe(0, "defaults", {}, 18, True, 1.0),
-        Probe(1, "trial", seqs, 19, None, 0.0),
-        Probe(2, "trial", {}, 18, False, 0.25),
-    ]
 
 
 @pytest.mark.parametrize("damage", ["{", '{"step": "probe"}', '{"step": "guess"}', "[]", '{"samples_per_second": 1}'])
@@ -163,7 +155,7 @@ def line(seq: int, ttft_ms: int) -> bytes:
 
 def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
     requests = tmp_path / "requests.jsonl"
-    watch = ProbeWatch(requests, np.arange(1_307) * 1_000_000, 128, 0.99)  # of 1,307 queries five may be late
+    watch = ProbeWatch(requests, 1_307, 0.99)  # of 1,307 queries five may be late
     watch(heartbeat("warm-up"))
     watch(heartbeat())  # no file yet
     partial = partial_path(requests)
@@ -267,12 +259,12 @@ def test_a_rate_that_fails_is_tried_lower(
     run._journal.add(record(2, 21, verdict="INVALID"))
     rates: list[float] = []
 
-    def measure(legs: TuneLegs, step: str, rate: float, *_: Any) -> dict[str, Any]:
+    def measure(legs: TuneLegs, step: str, rate: float, *_: Any) -> None:
         rates.append(rate)
         verdict = "VALID" if legs.journal.next_number(step) == legs_needed else "INVALID"
-        return record(legs.journal.next_number(step), rate, verdict=verdict).model_dump(exclude={"step"})
+        legs.journal.add(record(legs.journal.next_number(step), rate, verdict=verdict, step=step))
 
-    monkeypatch.setattr(TuneLegs, "measure", measure)
+    monkeypatch.setattr(TuneLegs, "run", measure)
     confirmed = run._confirm()
     assert rates == [20, 19.8, 19.6, 19.2, 18.4][:legs_needed]
     assert confirmed == (None if legs_needed > 5 else run._journal.legs("confirm")[-1])

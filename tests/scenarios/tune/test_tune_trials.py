@@ -2,25 +2,15 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
 
 from runs.errors import InputError
-from scenarios.tune.journal import Options
+from scenarios.tune.journal import LegRecord, Options
+from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, Ask, OptionTrials, best_of, open_study, worth_of
 from scenarios.tune.option_space import Space
-from scenarios.tune.option_trials import (
-    RESOLUTION,
-    WORTH_SHARE,
-    Limits,
-    OptionTrials,
-    Probe,
-    best_of,
-    open_study,
-    worth_of,
-)
 
 SPACE = Space(
     {
@@ -31,7 +21,7 @@ SPACE = Space(
         "max_num_seqs": (16, 32, 64, 128),
     }
 )
-LIMITS = Limits("Server", 100.0, 30, 1e6)
+MOST_TRIALS = 30
 Capacity = Callable[[Options], float]
 
 
@@ -50,35 +40,42 @@ def capacity(options: Options) -> float:
 BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 2048, "max_num_seqs": 64}
 
 
-def probe(ask: Probe, of: Capacity) -> Probe:
-    """What a leg would tell: the higher the overload, the sooner it shows."""
+def probe(ask: Ask, of: Capacity, *, fails: bool = False) -> LegRecord:
+    """A leg's record: the higher the overload, the sooner it shows."""
     highest = of(ask.options)
     valid = ask.target_qps <= highest
-    held = 1.0 if valid else highest / ask.target_qps / 2
-    return replace(ask, valid=valid, held=held)
+    answered = 1_000 if valid else round(1_000 * highest / ask.target_qps / 2)
+    return LegRecord(
+        step="search", number=1, verdict=None if fails else "VALID" if valid else "INVALID", reasons=[],
+        queries_planned=1_000, queries_answered=answered, wall_s=1.0, directory="search-1", **ask._asdict(),
+    )  # fmt: skip
 
 
-Answer = Callable[[Probe, Capacity], Probe]
+Answer = Callable[[Ask, Capacity], LegRecord]
+
+
+def trials_of(space: Space, study: optuna.Study, most: int = MOST_TRIALS, budget_s: float = 1e6) -> OptionTrials:
+    return OptionTrials(space, study, "Server", 100.0, most, budget_s)
 
 
 def search(
     of: Capacity,
     space: Space = SPACE,
-    limits: Limits = LIMITS,
     *,
+    most: int = MOST_TRIALS,
+    budget_s: float = 1e6,
     probe_s: float = 0.0,
     answer: Answer = probe,
-    study: optuna.Study | None = None,
-) -> list[Probe]:
-    trials = OptionTrials(space, limits, study or open_study(None))
-    probes: list[Probe] = []
+) -> list[LegRecord]:
+    trials = trials_of(space, open_study(None), most, budget_s)
+    probes: list[LegRecord] = []
     while (ask := trials.next_probe(probes, probe_s * len(probes))) is not None:
         probes.append(answer(ask, of))
         assert len(probes) < 500
     return probes
 
 
-def settings_tried(probes: list[Probe]) -> list[Options]:
+def settings_tried(probes: list[LegRecord]) -> list[Options]:
     """Those of each trial, in their order."""
     found = {one.trial: one.options for one in probes if one.phase != "worth"}
     return list(found.values())
@@ -89,7 +86,7 @@ def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
     best = best_of(probes)
     assert best is not None
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
-    assert len(settings_tried(probes)) == 1 + LIMITS.most_trials
+    assert len(settings_tried(probes)) == 1 + MOST_TRIALS
     assert best.target_qps > 0.95 * capacity(BEST)
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
@@ -99,17 +96,16 @@ def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
 
 def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
-    limits = Limits("Server", 100.0, 12, 1e6)
-    probes: list[Probe] = []
-    ask: Probe | None
+    most = 12
+    probes: list[LegRecord] = []
     while True:
-        ask = OptionTrials(SPACE, limits, open_study(file)).next_probe(probes, 0.0)
-        assert OptionTrials(SPACE, limits, open_study(file)).next_probe(probes, 0.0) == ask  # ended in the leg
+        ask = trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0)
+        assert trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0) == ask  # ended in the leg
         if ask is None:
             break
         probes.append(probe(ask, capacity))
     settings = settings_tried(probes)
-    assert len(settings) == 1 + limits.most_trials
+    assert len(settings) == 1 + most
     assert all(settings.count(one) == 1 for one in settings)
     best = best_of(probes)
     assert best is not None
@@ -123,10 +119,10 @@ def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path
 
 def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
-    ask = OptionTrials(SPACE, LIMITS, open_study(file)).next_probe([], 0.0)
+    ask = trials_of(SPACE, open_study(file)).next_probe([], 0.0)
     file.write_text(file.read_text() + '{"op_code": 4, "tri')  # killed while it wrote
     (tmp_path / "study.jsonl.lock").touch()
-    assert OptionTrials(SPACE, LIMITS, open_study(file)).next_probe([], 0.0) == ask
+    assert trials_of(SPACE, open_study(file)).next_probe([], 0.0) == ask
     file.write_text("{}\n{}\n")
     with pytest.raises(InputError, match="not a study of optuna"):
         open_study(file)
@@ -168,23 +164,20 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
-    def refuse_copies(ask: Probe, of: Capacity) -> Probe:
-        if "data_parallel_size" in ask.options:
-            return ask
-        return probe(ask, of)
+    def refuse_copies(ask: Ask, of: Capacity) -> LegRecord:
+        return probe(ask, of, fails="data_parallel_size" in ask.options)
 
     probes = search(capacity, answer=refuse_copies)
     best = best_of(probes)
     assert best is not None
     assert "data_parallel_size" not in best.options
-    refused = [one.options for one in probes if one.valid is None]
+    refused = [one.options for one in probes if one.verdict is None]
     assert refused
     assert all(refused.count(options) == 1 for options in refused)
 
 
 def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
-    limits = Limits("Server", 100.0, 1_000, 60.0)
-    probes = search(capacity, limits=limits, probe_s=1.0)
+    probes = search(capacity, most=1_000, budget_s=60.0, probe_s=1.0)
     assert len(probes) <= 60
     worth = [number for number, one in enumerate(probes) if one.phase == "worth"]
     assert worth

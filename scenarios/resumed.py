@@ -1,4 +1,5 @@
-"""A directory that one command fills over several runs: held by one process at a time, and nothing in it deleted."""
+"""A directory that one command fills over several runs: held by one process at a time, nothing in it deleted, and
+finished legs in it compared with what a leg would be now."""
 
 import contextlib
 import fcntl
@@ -8,20 +9,23 @@ from pathlib import Path
 
 import psutil
 
-from runs.errors import SetupError
+from qsl.model_files import file_hashes
+from runs.errors import InputError, SetupError
+from runs.record.fingerprint import RESUMED, Facts, describe, differences
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
+from scenarios.leg.plan import PreparedLeg
 
 CHANGED_FIX = (
     "revert the change, give --output-log-dir another directory, or start these legs again with --restart-changed (the "
     "existing files move to discarded/)"
 )
-LAST_BREATH_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
+LEG_END_TIMEOUT_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
 
 
 @contextlib.contextmanager
 def held(lock: Path, what: str) -> Iterator[None]:
-    """Hold a directory by a lock file in it; the kernel lets go of it however this process ends.
+    """Hold a directory by a lock file in it; the kernel releases it however this process ends.
 
     Args:
         lock: the file; its directory is made.
@@ -60,7 +64,7 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
         SetupError: a leg in one of them still runs.
     """
     for path in paths:
-        wait_for_the_dying(path)
+        wait_for_end(path)
     folder = discarded / str(next_number(discarded))
     folder.mkdir()
     for path in paths:
@@ -69,19 +73,19 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
 
 
 def next_number(discarded: Path) -> int:
-    """Of what is set aside next: the folder's entries are named N or N-words."""
+    """The next free N of a folder's entries, which are named N or N-words."""
     discarded.mkdir(exist_ok=True)
     taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
     return max(taken, default=0) + 1
 
 
-def wait_for_the_dying(folder: Path) -> None:
-    """A leg whose command was killed may still be ending: its processes must be gone before its files are moved.
+def wait_for_end(folder: Path) -> None:
+    """Wait for a leg whose command was killed: its processes must be gone before its files are moved.
 
     Raises:
         SetupError: it does not end.
     """
-    end = time.monotonic() + LAST_BREATH_S
+    end = time.monotonic() + LEG_END_TIMEOUT_S
     for path in [folder, *folder.glob("*/")]:
         progress = read_progress(RunDir(path).progress)
         while progress is not None and _is_leg(progress.pid, path):
@@ -98,3 +102,22 @@ def _is_leg(pid: int, folder: Path) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
     except psutil.Error:
         return False
+
+
+def changes(then: Facts, now: Facts) -> list[str]:
+    """The differences of a finished leg from one that would start now: `host.cpu: A then, B now`."""
+    return describe(differences(then, now, RESUMED), "then", "now")
+
+
+def model_hashes(leg: PreparedLeg) -> dict[str, str]:
+    """SHA-256 of the model's files.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    try:
+        return file_hashes(leg.model.folder) if leg.model else {}
+    except OSError as error:
+        raise InputError(
+            f"the model's files cannot be hashed: {error.filename}: {error.strerror}", "check --model-path"
+        ) from error
