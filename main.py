@@ -1,7 +1,7 @@
 """Front door: find the environment, then hand over to the command line (scenarios/command_line/dispatch.py).
 
-Nothing here but the standard library, in words that any Python from 3.7 reads: which Python was asked, and what is
-installed in it, is not known yet.
+It uses the standard library only, in the syntax of Python 3.7: which Python runs it, and what is installed, is not
+known yet.
 """
 
 from __future__ import annotations

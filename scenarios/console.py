@@ -1,4 +1,4 @@
-"""Words for a person, as they are: no markup, no colours, no line breaks or control characters of a terminal."""
+"""Output for people, without markup, colours, line breaks or control characters of a terminal."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _shown = False
 
 @contextlib.contextmanager
 def engine_log_shown(level: int) -> Iterator[None]:
-    """Within: what an engine logs is shown, too (1), with its debug messages (2)."""
+    """Within: the engine's log is shown, too (1), with its debug messages (2)."""
     global _shown
     variable = "VLLM_LOGGING_LEVEL"
     before = os.environ.get(variable)
@@ -31,7 +31,7 @@ def engine_log_shown(level: int) -> Iterator[None]:
 
 
 def is_verbose() -> bool:
-    """Whether the user asked for more words, and for the engine's log."""
+    """Whether -v was given: details, and the engine's log."""
     return _shown
 
 

@@ -14,10 +14,13 @@ from typing import IO
 import pytest
 
 import main
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
 from scenarios.command_line.dispatch import COMMANDS
-from tests.conftest import ROOT, StartedMain
-from tests.support.legs import USER_CONF, patched
+from tests.conftest import PATIENCE_S, ROOT, StartedMain
+from tests.support.legs import USER_CONF, arguments, patched, progress, until
 from tests.support.verify_legs import DummyLegs
+from tests.support.warm import hear_signals
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 LEG = ["run", "--scenario", "Server", *DUMMY]
@@ -171,3 +174,21 @@ def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: Callabl
     code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
     finished = start_main("results", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")
+
+
+def test_a_full_disk_behind_the_output_does_not_lose_the_leg(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", tmp_path / "leg"))]
+    with full() as stream:
+        done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert "the standard output cannot be written: No space left on device" in done.stderr
+    assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    out, silent = tmp_path / "leg", subprocess.DEVNULL
+    words = ["nohup", sys.executable, str(ROOT / "main.py"), *map(str, arguments("Server", out))]
+    leg = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent, preexec_fn=hear_signals)
+    until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
+    leg.send_signal(signal.SIGHUP)
+    assert leg.wait(PATIENCE_S) == 0

@@ -1,4 +1,4 @@
-"""What a command says, on a standard output that outlives its reader.
+"""A command's output, which must not end it when its reader is gone.
 
 With `--json` that is one JSON object on the standard output; what people read goes to the standard error:
 
@@ -7,8 +7,8 @@ With `--json` that is one JSON object on the standard output; what people read g
 `error` is {"message", "fix"} where there is no answer or only a part of one; `answer` is the command's own: of a leg
 its directory and result.json, of an audit its directory and record.
 
-A leg is worth more than what is said of it: `main.py … | head`, a closed terminal or a full disk behind the standard
-output must not end it. What cannot be written is dropped from then on; the files of the run are complete all the same.
+`main.py … | head`, a closed terminal or a full disk behind the standard output do not end a leg: output that cannot be
+written is dropped from then on; the files of the run are complete.
 """
 
 import contextlib
@@ -57,8 +57,8 @@ def put_file(name: str, path: Path) -> None:
 
 def document(command: str, exit_code: int, error: HarnessError | None) -> str:
     """The whole object, on one line."""
-    told = None if error is None else {"message": error.message, "fix": error.fix}
-    whole = {"command": command, "exit_code": int(exit_code), "error": told, "answer": dict(_answer)}
+    failure = None if error is None else {"message": error.message, "fix": error.fix}
+    whole = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_answer)}
     return orjson.dumps(whole, default=str).decode()
 
 

@@ -1,6 +1,6 @@
 """Commands, their options and their help. Options are made of pydantic schemas, so that they cannot drift from these.
 
-`--help` shows options in groups and examples; what few people need is shown only with `--help-all`.
+`--help` shows options in groups and examples; rarely used options are shown by `--help-all`.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ GROUPS = {
     "compat": "Accepted for the reference implementation's scripts",
     "dummy": "Dummy engine (no model; for trying and testing the harness)",
 }
-FOR_FEW = ("compat", "dummy")
+RARELY_USED = ("compat", "dummy")
 
 
 class GroupedOption(click.Option):
@@ -71,7 +71,7 @@ class Command(_WithExamples):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        if any(_group(option) in FOR_FEW for option in self.params):
+        if any(_group(option) in RARELY_USED for option in self.params):
             self.params.append(
                 click.Option(
                     ["--help-all"],
@@ -88,7 +88,7 @@ class Command(_WithExamples):
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         for option in self.get_params(ctx):
             row = option.get_help_record(ctx)
-            if row is not None and (ctx.meta.get("all") or _group(option) not in FOR_FEW):
+            if row is not None and (ctx.meta.get("all") or _group(option) not in RARELY_USED):
                 rows[_group(option)].append(row)
         for group in (*list(GROUPS)[1:], ""):
             if rows[group]:
@@ -108,7 +108,7 @@ def _show_all(ctx: click.Context, _option: click.Parameter, given: bool) -> None
 
 
 class PathType(click.ParamType[Path]):
-    """Turns an argument into a `Path`, refusing what every later step would stumble over.
+    """Turns an argument into a `Path`, refusing those that no later step could use.
 
     Refused are: an empty name (an unset shell variable, which would mean the working directory), a name that is not
     UTF-8 (the records are), a loop of links, a name that is too long for the file system, and a place that the user may

@@ -23,7 +23,7 @@ PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # clic
 
 # Each is the object of its name in `scenarios/commands/<name>.py`.
 COMMANDS = [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)]
-OWN_JSON = ("results", "status")  # whose `--json` is of another form; a mistake is told in the common one
+OWN_JSON = ("results", "status")  # their `--json` has a form of its own; errors have the common one
 
 
 class _Commands(click.Group):
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a command as people or programs want to hear of it."""
+    """Run a command, with its output for people or for programs."""
     answer.begin()
     words = [word for word in arguments if word not in (*answer.QUIET, *answer.VERBOSE)]
     quiet = any(word in answer.QUIET for word in arguments)
@@ -118,7 +118,7 @@ def _readable(arguments: list[str]) -> list[str]:
 
 
 def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
-    """The exit code of a command, and what went wrong, which is said."""
+    """The exit code of a command, and its error, which is printed."""
     try:
         code = cli.main(_readable(arguments), standalone_mode=False, prog_name="main.py")
         return int(code or ExitCode.OK), None
@@ -159,7 +159,7 @@ def _known(error: BaseException) -> HarnessError:
 
 
 def _fix(error: OSError) -> str:
-    """What to do about an error of the operating system that nobody closer to it has explained."""
+    """The fix for an error of the operating system that was not handled closer to it."""
     if error.filename is None and error.errno == errno.ENOENT:
         try:
             return f"set TMPDIR to a directory that can be written ({Path.cwd()} is none either)"

@@ -1,4 +1,4 @@
-"""What a tune is asked for: its own options, and those of the legs it runs."""
+"""The options of a tune: its own, and those of the legs it runs."""
 
 import dataclasses
 import json
@@ -98,7 +98,7 @@ class Tune:
 
     @property
     def search_identity(self) -> dict[str, str]:
-        """What the search's steps depend on."""
+        """What the legs of the search depend on."""
         if self.space is None:
             return {}
         return {
@@ -107,7 +107,7 @@ class Tune:
         }
 
     def with_replicas(self, count: int) -> "Tune":
-        """The same, where the legs were found to have so many: limits hold for each, and there is a router."""
+        """The same for legs that were planned with so many replicas: limits hold for each of them."""
         return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
 
 
@@ -120,7 +120,7 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
         legs: options of `run` that were given.
 
     Raises:
-        InputError: a key that there is not, a value that is not allowed, or a scenario without a rate.
+        InputError: an unknown key, a value that is not allowed, or a scenario without a rate.
     """
     options, content = split_config(file, "tune", own, TuneOptions, "{max_probes: 6}")
     values = merged(content, legs)
@@ -141,7 +141,7 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
             "give --output-log-dir another directory, or tune from a copy of the file",
         )
     if config.user_conf is None and config.dataset_path is None:
-        values["user_conf"] = EMBEDDED_CONF  # a rate is looked for within the official limits, never a trial's
+        values["user_conf"] = EMBEDDED_CONF  # a rate is searched within the official limits, never those of a trial
     return Tune(options, values, config, place, space)
 
 

@@ -1,7 +1,7 @@
-"""The files of a tune. Its journal has one JSON line a finished step: the search goes on from it, and can be repeated.
+"""The files of a tune. Its journal has one JSON line per finished step, from which an interrupted tune continues.
 
-A step stands in the journal when it is over and not before, so a tune that was killed repeats the step that it was in.
-The file is replaced as a whole: a reader never sees half a line.
+A step is written when it is over, so a tune that was killed repeats the step that it was in. The file is replaced as a
+whole: a reader never sees half a line.
 """
 
 import os
@@ -17,11 +17,11 @@ from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_as, read_whole
 from runs.record.fingerprint import Facts
 from runs.record.layout import Folder, PathIn
-from scenarios.identity import changes
+from scenarios.resumed import changes
 from scenarios.tune.rates import Tried
 
 Options = dict[str, Any]  # scheduling option → value; the others are as the user gave them, or at their default
-Step = Literal["probe", "confirm"]
+Step = Literal["search", "probe", "confirm"]
 Phase = Literal["defaults", "trial", "worth"]  # of a search over scheduling options
 
 
@@ -30,7 +30,7 @@ class TuneDir(Folder):
 
     lock = PathIn("tune.lock")  # held while a tune runs here
     journal = PathIn("journal.jsonl")  # one JSON line a finished step; what the search goes on from
-    record = PathIn("tune.json")  # what the tune came to
+    record = PathIn("tune.json")  # the outcome
     user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
     best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
     search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short legs of a search
@@ -73,9 +73,10 @@ class Estimate(_Line):
     directory: str | None = None
 
 
-class MeasuredLeg(_Line):
+class LegRecord(_Line):
     """One leg that is over. Latencies of a leg that was stopped are those of the answers it had."""
 
+    step: Step
     number: int  # from 1
     target_qps: float
     verdict: Literal["VALID", "INVALID"] | None  # None, in a search: the leg failed, or its time was over
@@ -95,28 +96,17 @@ class MeasuredLeg(_Line):
     wall_s: float  # engine start and judging included
     directory: str
     options: Options = {}  # scheduling options that a search set; the others are those of the configuration
+    # Of a search:
+    trial: int | None = None
+    phase: Phase | None = None
+    cut: bool = False  # by the end of the time that the search has
 
     @property
     def valid(self) -> bool:
         return self.verdict == "VALID"
 
 
-class LegRecord(MeasuredLeg):
-    """One probe or confirmation."""
-
-    step: Step
-
-
-class SearchRecord(MeasuredLeg):
-    """One probe of the search over scheduling options."""
-
-    step: Literal["search"] = "search"
-    trial: int
-    phase: Phase
-    cut: bool = False  # by the end of the time that the search has
-
-
-Line = Configuration | Estimate | LegRecord | SearchRecord
+Line = Configuration | Estimate | LegRecord
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step")])
 
 
@@ -151,17 +141,13 @@ class Journal:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
     def legs(self, step: Step, options: Options | None = None) -> list[LegRecord]:
-        """All finished probes, or confirmations, in their order; with some options only, if these are given."""
+        """All finished legs of a step in their order; with some options only, if these are given."""
         found = [line for line in self._lines if isinstance(line, LegRecord) and line.step == step]
         return [line for line in found if options in (None, line.options)]
 
-    def searched(self) -> list[SearchRecord]:
-        """All probes of the search in their order."""
-        return [line for line in self._lines if isinstance(line, SearchRecord)]
-
-    def measured(self) -> list[LegRecord | SearchRecord]:
+    def measured(self) -> list[LegRecord]:
         """All legs with a verdict in their order."""
-        return [line for line in self._lines if isinstance(line, LegRecord | SearchRecord) and line.verdict]
+        return [line for line in self._lines if isinstance(line, LegRecord) and line.verdict]
 
     def next_number(self, step: str) -> int:
         """That of the next leg of a step."""
@@ -181,34 +167,34 @@ class Journal:
         """The content for tune.json, without a search."""
         return {
             "estimate": None if self.estimate is None else self.estimate.model_dump(mode="json", exclude={"step"}),
-            "probes": told(self.legs("probe")),
-            "confirmations": told(self.legs("confirm")),
+            "probes": records(self.legs("probe")),
+            "confirmations": records(self.legs("confirm")),
         }
 
 
-def told(legs: Sequence[MeasuredLeg]) -> list[dict[str, Any]]:
+def records(legs: Sequence[LegRecord]) -> list[dict[str, Any]]:
     """Legs as tune.json has them."""
-    return [leg.model_dump(mode="json", exclude={"step"}) for leg in legs]
+    return [leg.model_dump(mode="json") for leg in legs]
 
 
-def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:
+def tried_of(legs: Sequence[LegRecord]) -> list[Tried]:
     """Rates and verdicts."""
     return [Tried(leg.target_qps, leg.valid) for leg in legs]
 
 
 class _Record(BaseModel):
-    """What others read of a tune.json."""
+    """The fields of a tune.json that others read."""
 
     model_config = ConfigDict(extra="allow")
 
     scenario: str
     target_qps: FiniteFloat | None
-    probes: list[MeasuredLeg]
-    confirmations: list[MeasuredLeg]
+    probes: list[LegRecord]
+    confirmations: list[LegRecord]
 
 
 def read_tune(path: Path) -> dict[str, Any]:
-    """What a tune came to (tune.json).
+    """The outcome of a tune (tune.json).
 
     Raises:
         InputError: missing or damaged.

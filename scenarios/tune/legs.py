@@ -4,9 +4,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
 
@@ -15,29 +14,25 @@ from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
 from runs.files import write_atomic
 from runs.loadgen.counts import LegCount
 from runs.loadgen.early_stopping import min_queries
-from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.user_conf import with_setting
 from runs.numbers.result import Result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
-from runs.rounds import CURRENT_ROUND
 from runs.wording import counted, duration
 from scenarios.console import say
-from scenarios.held_directory import set_aside
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.forecast import count_settings, expected_count, setting
 from scenarios.leg.parent import run_leg
-from scenarios.leg.plan import PreparedLeg, prepare
+from scenarios.leg.plan import PreparedLeg
+from scenarios.resumed import set_aside
 from scenarios.tune.config import Tune
-from scenarios.tune.journal import Estimate, Journal, LegRecord, MeasuredLeg, Options, SearchRecord
+from scenarios.tune.journal import Estimate, Journal, LegRecord, Options, Step
 from scenarios.tune.option_space import applied
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
 
 ESTIMATE_SAMPLES = 2_048  # of the Offline leg behind the estimate, at the least; it is stopped by the clock
 # Only the latency scenarios know these, and the key of Interactive is its alone.
 _NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
-
-Record = TypeVar("Record", LegRecord, SearchRecord)
 
 
 class _TimeIsUp(Interrupted):
@@ -46,7 +41,7 @@ class _TimeIsUp(Interrupted):
 
 @dataclass(frozen=True)
 class TuneLegs:
-    """Runs the legs of a tune and records them."""
+    """Runs and records the legs of a tune."""
 
     tune: Tune
     leg: PreparedLeg  # of the scenario being tuned; each leg is as this one, but for the rate and searched options
@@ -79,23 +74,25 @@ class TuneLegs:
             aside = set_aside([folder], self.tune.place.discarded)
             self.say(f"an unfinished {folder.name} is now in {aside}")
 
-    def measure(
+    def run(
         self,
-        step: str,
+        step: Step,
         rate: float,
         options: Options,
-        of: str = "",
+        title: str = "",
         *,
         time_s: float = math.inf,
         may_fail: bool = False,
-    ) -> dict[str, Any]:
-        """Run the next leg of a step at a rate, and return the fields of `MeasuredLeg`.
+        **of_a_search: Any,
+    ) -> LegRecord:
+        """Run the next leg of a step at a rate, and record it in the journal.
 
         Args:
             options: scheduling options that a search set.
-            of: more words for the line that announces the leg.
+            title: more words for the line that announces the leg.
             time_s: end the leg after so long, without a verdict.
             may_fail: a leg that fails has no verdict, and is no error.
+            of_a_search: more fields of the record.
 
         Raises:
             SetupError: early stopping does not pass with so few queries, however fast the system is.
@@ -110,19 +107,25 @@ class TuneLegs:
                 f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
             )
         self.say(
-            f"\n{step} {number}{of}: {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
+            f"\n{step} {number}{title}: {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
             f"{duration(planned.expected_s)} ({planned.why})"
         )
         run_dir = RunDir(self.tune.place.leg(step, number))
         self.make_room(run_dir.root)
         facts: dict[str, Any] = {
+            "step": step,
             "number": number,
             "target_qps": rate,
             "queries_planned": planned.samples,
             "directory": run_dir.root.name,
             "options": options,
+            **of_a_search,
         }
-        watch = self._watch(rate, planned.samples, run_dir.requests) if server else None
+        watch = None
+        if server:
+            percentile = self.setting("target_latency_percentile")
+            share = SERVER_PERCENTILE if percentile is None else float(percentile) / 100
+            watch = ProbeWatch(run_dir.requests, planned.samples, share)
         started_s = time.monotonic()
 
         def on_progress(progress: Progress) -> None:
@@ -147,22 +150,10 @@ class TuneLegs:
         finally:
             if watch is not None:
                 watch.close()
-        return {**facts, "wall_s": round(time.monotonic() - started_s, 1)}
-
-    def _watch(self, rate: float, queries: int, requests: Path) -> ProbeWatch:
-        percentile = self.setting("target_latency_percentile")
-        return ProbeWatch(
-            requests,
-            poisson_offsets_ns(CURRENT_ROUND.seeds.schedule_rng_seed, rate, queries),
-            int(self.leg.plan.sampling["max_tokens"]),
-            SERVER_PERCENTILE if percentile is None else float(percentile) / 100,
-        )
-
-    def recorded(self, line: Record) -> Record:
-        """Write a finished leg into the journal."""
-        self.journal.add(line)
-        self.say(f"{line.step} {line.number}: {line.target_qps:g} samples/s {outcome(line)}")
-        return line
+        record = LegRecord(**facts, wall_s=round(time.monotonic() - started_s, 1))
+        self.journal.add(record)
+        self.say(f"{step} {number}: {rate:g} samples/s {outcome(record)}")
+        return record
 
     def estimate_offline(self) -> Estimate:
         """Measure the Offline rate, roughly: whole data sets, stopped by the clock.
@@ -193,11 +184,11 @@ class TuneLegs:
 
 def run_watched(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:
     """Run a leg that `watch` may end."""
-    return run_leg(config, lambda: prepare(config, partial(say, console)), console, watch).result
+    return run_leg(config, console, watch=watch).result
 
 
 def _of_result(result: Result) -> dict[str, Any]:
-    """The facts of a leg that ran to its end; LoadGen's numbers."""
+    """The fields of a leg that ran to its end; LoadGen's numbers."""
     assert result.verdict != "DONE"  # that of an accuracy leg
     facts: dict[str, Any] = {
         "verdict": result.verdict,
@@ -218,7 +209,7 @@ def _of_result(result: Result) -> dict[str, Any]:
     return facts
 
 
-def outcome(leg: MeasuredLeg) -> str:
+def outcome(leg: LegRecord) -> str:
     """The verdict and its numbers, in one line."""
     if leg.verdict is None:
         return f"no verdict: {'; '.join(leg.reasons)}"

@@ -1,4 +1,4 @@
-"""Which scheduling options a search may change, to which values, and what they become in a leg.
+"""The scheduling options that a search may change, their values, and what they become in a leg.
 
 Only options that decide when something is computed, never what: nothing that loses precision, reuses work across
 queries or changes an answer stands here, so that no search can leave the rules.
@@ -20,7 +20,7 @@ from sut.vllm.parallel import parallel_size
 # Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
 ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
 RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
-# In the order in which they are asked about; one that depends on another comes behind it. The others are vLLM's engine
+# In the order in which they are tried; one that depends on another comes after it. The others are vLLM's engine
 # arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
 ALLOWED = (
     "data_parallel_size", "max_num_seqs", *RUN_OPTIONS, "max_num_batched_tokens", "long_prefill_token_threshold",
@@ -30,7 +30,7 @@ ALLOWED = (
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched."""
+    """The options and values of a search."""
 
     values: Mapping[str, tuple[Any, ...]]  # for each option, the values tried besides leaving it as it is
     admission: str = "off"  # the admission policy where the search sets none
@@ -141,7 +141,7 @@ def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
 
 
 def shown(options: Options) -> str:
-    """In the user's words."""
+    """As text."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
 
 

@@ -1,4 +1,4 @@
-"""Which rate to try next: a function of what has been tried, so that a tune can be repeated from its journal.
+"""The next rate to try, as a function of the rates tried so far: a tune can be continued from its journal.
 
 The search brackets the highest valid rate, then halves the bracket (on a logarithmic scale) until its ends lie within
 the resolution. It starts below the Offline rate, where the latency scenarios usually end up, and steps away from it

@@ -2,9 +2,8 @@
 
 With --search the scheduling options come first (option_search.py); the rate is then that of the best ones.
 
-Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. Which rate
-comes next follows from the journal alone (scenarios/tune/rates.py), so a tune that was interrupted goes on where it
-was, and one that is repeated in an empty directory asks the same questions of the system.
+Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. The next rate
+follows from the journal alone (scenarios/tune/rates.py), so an interrupted tune continues where it ended.
 """
 
 import contextlib
@@ -22,14 +21,13 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
-from runs.record.fingerprint import machine_now
+from runs.record.fingerprint import machine_now, planned_fingerprint
 from runs.record.layout import RunDir
 from scenarios.console import say
-from scenarios.held_directory import CHANGED_FIX, held, set_aside
-from scenarios.identity import identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.leg.supervisor import signals_raise
+from scenarios.resumed import CHANGED_FIX, held, model_hashes, set_aside
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Options, Step, tried_of
 from scenarios.tune.legs import TuneLegs, outcome
@@ -66,7 +64,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
             leg = prepare(
                 make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}), partial(say, console)
             )
-            identity = identity_of_plan(leg, machine_now(), model_hashes(leg))
+            identity = planned_fingerprint(leg.plan, leg.user_conf, leg.run_dir, model_hashes(leg), machine_now())
             if leg.plan.replicas is not None:
                 tune = tune.with_replicas(len(leg.plan.replicas.places))
         legs = TuneLegs(tune, leg, Journal(tune.place.journal), console)
@@ -201,7 +199,7 @@ class _Run:
             if rate is None:
                 return
             rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._legs.count(qps).expected_s)
-            self._leg("probe", rate, f" of at most {options.max_probes}")
+            self._legs.run("probe", rate, self._options, f" of at most {options.max_probes}")
 
     def _confirm(self) -> LegRecord | None:
         """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
@@ -232,11 +230,7 @@ class _Run:
             rate = rate_after(tried)
             if rate is None:
                 return None
-            self._leg("confirm", rate)
-
-    def _leg(self, step: Step, rate: float, of: str = "") -> LegRecord:
-        """Run one leg at a rate, and record it."""
-        return self._legs.recorded(LegRecord(step=step, **self._legs.measure(step, rate, self._options, of)))
+            self._legs.run("confirm", rate, self._options)
 
     def _done(self, step: Step) -> list[LegRecord]:
         """Finished legs with the options in question."""

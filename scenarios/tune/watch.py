@@ -1,21 +1,15 @@
 """What ends a leg of a tune before its time: a verdict that is certain, or an estimate that is good enough.
 
-A Server leg is VALID only when so few of its queries are late that LoadGen's early stopping passes; the number it
-allows follows from the number of queries that LoadGen will issue. More late ones than that cannot be made up for. What
-a stamp of ours may be off is given to the query.
-
-Counted are queries that were answered late, and queries that are overdue: still unanswered after the time in which
-even the longest answer would have kept both limits. Of an overdue query it is not known which limit it broke, so twice
-the allowed number of them is needed: then one of the two limits has been broken too often.
+A Server leg is VALID only when so few of its queries are late that LoadGen's early stopping passes; the number allowed
+follows from the number of queries that LoadGen will issue. More late ones cannot be made up for. What a stamp of ours
+may be off counts in favour of the query.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.errors import ExitCode, Interrupted
@@ -25,92 +19,63 @@ from runs.record.progress import Progress
 from sut.recorder import partial_path
 
 SERVER_PERCENTILE = PERCENTILE["Server"]
-# An estimate looks away while the engine fills up, and wants some answers before it says a rate.
+# An estimate skips the time in which the engine fills up, and needs some answers.
 FILLING_SHARE = 1 / 3
 ENOUGH_ANSWERS = 64
 
 
 class Stopped(Interrupted):
-    """A leg was ended by the one who watched it."""
+    """A leg was ended by its watch."""
 
     exit_code = ExitCode.NEGATIVE
 
 
 @dataclass(eq=False)
 class ProbeTally:
-    """Late queries of a running leg; told of every answer in the order of completion."""
+    """Late queries of a running leg."""
 
-    offsets_ns: NDArray[np.int64]  # when LoadGen schedules each query, from the start; as many as it will issue
+    queries: int  # that LoadGen will issue
     ttft_limit_ns: int
     tpot_limit_ns: int
-    longest_output_tokens: int  # the most tokens that an answer may have
     percentile: float = SERVER_PERCENTILE  # the share of queries that must be in time
     late_ttft: int = 0
     late_tpot: int = 0
-    late_both: int = 0
     ttft_ns: list[int] = field(default_factory=list)  # of each answered query, from its issue
     tpot_ns: list[int] = field(default_factory=list)
-    _latest_start_ns: int | None = None  # the leg started no later
-    _now_ns: int = 0  # every answer before this moment has been told
 
     def __post_init__(self) -> None:
-        self.queries = len(self.offsets_ns)
         self.allowed = latecomers_allowed(self.queries, self.percentile)  # of each limit; -1: the leg is too short
-        self._seen = np.zeros(self.queries, np.bool_)
 
-    def add(self, seq: int, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
+    def add(self, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
         """Count one answer, with the stamps of requests.jsonl.
 
         LoadGen counts from the scheduled time, which lies before `issue_ns`, to a moment after our stamp of the first
         token: its time to first token is never shorter than ours. Of the time per output token both ends are stamps
         of ours, so that it gets their allowance.
         """
-        if seq >= self.queries or first_token_ns is None:
+        if first_token_ns is None:
             return
-        self._seen[seq] = True
         self.ttft_ns.append(first_token_ns - issue_ns)
-        late_ttft = self.ttft_ns[-1] > self.ttft_limit_ns
-        late_tpot = False
+        self.late_ttft += self.ttft_ns[-1] > self.ttft_limit_ns
         if output_tokens >= MIN_TOKENS_LOADGEN_ACCEPTS:
             gaps = output_tokens - 1
             self.tpot_ns.append((complete_ns - first_token_ns) // gaps)
-            late_tpot = complete_ns - first_token_ns > self.tpot_limit_ns * gaps + STAMP_NS
-        self.late_ttft += late_ttft
-        self.late_tpot += late_tpot
-        self.late_both += late_ttft and late_tpot
-        start_ns = issue_ns - int(self.offsets_ns[seq])
-        self._latest_start_ns = start_ns if self._latest_start_ns is None else min(self._latest_start_ns, start_ns)
-        self._now_ns = max(self._now_ns, complete_ns)
-
-    @property
-    def overdue(self) -> int:
-        """Queries that had no answer when the last known answer came, though they broke a limit by then."""
-        if self._latest_start_ns is None:
-            return 0
-        longest_ns = self.ttft_limit_ns + max(0, self.longest_output_tokens - 1) * self.tpot_limit_ns
-        oldest_ns = self._now_ns - self._latest_start_ns - longest_ns - STAMP_NS
-        due = int(np.searchsorted(self.offsets_ns, oldest_ns, side="left"))
-        return due - int(np.count_nonzero(self._seen[:due]))
+            self.late_tpot += complete_ns - first_token_ns > self.tpot_limit_ns * gaps + STAMP_NS
 
     def certainly_invalid(self) -> str | None:
         """Why the leg can no longer be VALID; None while it can."""
         if self.allowed < 0:
             return f"{self.queries:,} queries are too few for early stopping, however fast they are answered"
-        of = f"{self.allowed:,} of {self.queries:,} are allowed"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
             if late > self.allowed:
-                return f"{late:,} queries missed the {name} limit, {of}"
-        overdue = self.overdue
-        if self.late_ttft + self.late_tpot + overdue > 2 * self.allowed:
-            late = self.late_ttft + self.late_tpot - self.late_both
-            return f"{late:,} queries were late and {overdue:,} are overdue, {of} for each limit"
+                return f"{late:,} queries missed the {name} limit, {self.allowed:,} of {self.queries:,} are allowed"
         return None
 
     def facts(self) -> dict[str, Any]:
-        """What the journal has of a leg that was stopped; our own stamps."""
+        """What the journal records of a leg that was stopped; by our own stamps."""
 
         def p99_ms(values_ns: list[int]) -> float | None:
-            return float(np.sort(values_ns)[int(len(values_ns) * 0.99)]) / 1e6 if values_ns else None
+            return sorted(values_ns)[int(len(values_ns) * 0.99)] / 1e6 if values_ns else None
 
         return {
             "queries_answered": len(self.ttft_ns),
@@ -129,8 +94,7 @@ class ProbeWatch:
     """Ends a Server leg once it can no longer be VALID. Called with each heartbeat."""
 
     requests: Path  # the leg's requests.jsonl, of which the lines so far are read
-    offsets_ns: NDArray[np.int64]  # these three as `ProbeTally` has them
-    longest_output_tokens: int
+    queries: int  # that LoadGen will issue
     percentile: float
     tally: ProbeTally | None = field(default=None, init=False)
     _stream: BinaryIO | None = field(default=None, init=False)
@@ -141,7 +105,7 @@ class ProbeWatch:
             return
         if self.tally is None:
             limits_ns = round(progress.ttft_limit_ms * 1e6), round(progress.tpot_limit_ms * 1e6)
-            self.tally = ProbeTally(self.offsets_ns, *limits_ns, self.longest_output_tokens, self.percentile)
+            self.tally = ProbeTally(self.queries, *limits_ns, self.percentile)
         self._read(self.tally)
         if reason := self.tally.certainly_invalid():
             raise Stopped(f"stopped, its verdict being certain: {reason}")
@@ -160,8 +124,7 @@ class ProbeWatch:
         *lines, self._rest = (self._rest + self._stream.read()).split(b"\n")
         for line in lines:
             record = orjson.loads(line)
-            stamps = (record[name] for name in ("seq", "issue_ns", "first_token_ns", "complete_ns", "output_tokens"))
-            tally.add(*stamps)
+            tally.add(*(record[name] for name in ("issue_ns", "first_token_ns", "complete_ns", "output_tokens")))
 
 
 class RateWatch:
