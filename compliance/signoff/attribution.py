@@ -1,7 +1,7 @@
-"""M: where a request's time goes, and whether a claim names the part that really changed.
+"""M: where a request's time goes, and whether a claim names the phase that changed.
 
 A request waits until LoadGen has issued it, then for its first token (in the engine's queue and in prefill), then for
-the others. The engine's own queue has no stamp in the record: it is counted with the prefill.
+the others. The record has no time of the engine's queue, which counts as prefill.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,12 @@ from compliance.finding import Finding, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 
-ATTRIBUTED_SHARE = 0.95  # of the requests: the parts of their time can be told apart
+ATTRIBUTED_SHARE = 0.95  # of the requests must have times that can be divided into phases
 PHASES = ("wait", "prefill", "decode")
 
 
 def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
-    """Mean time that a request of some performance legs spends in each phase, in ms; how many requests there are, and
-    how many of them could be taken apart."""
+    """Mean time of a request in each phase, in ms; the number of requests, and of those that could be divided."""
     sums = np.zeros(3)
     requests = attributed = 0
     for evidence in legs:
@@ -38,7 +37,7 @@ def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
 
 @checks(
     "M-1",
-    ("unattributed", "warning", "a request's time can be taken apart"),
+    ("unattributed", "warning", "a request's time can be divided into phases"),
     ("phases", "note", "where a request's time goes"),
 )
 def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
@@ -48,12 +47,12 @@ def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pc
         phases, requests, attributed = _phases(legs)
         known += [phases] if attributed else []
         if not requests:
-            if legs:
-                yield warn("M-1/unattributed", f"the {name}'s times cannot be taken apart", legs[0].run.root)
+            text = f"the {name}'s times cannot be divided"
+            yield from (warn("M-1/unattributed", text, leg.run.root) for leg in legs[:1])
             continue
         share, whole = attributed / requests, sum(phases.values())
         if share < ATTRIBUTED_SHARE:
-            text = f"{share:.1%} of the {name}'s requests have a first token; prefill and decode cannot be told apart"
+            text = f"{share:.1%} of the {name}'s requests have a first token; the others have no phases"
             yield warn("M-1/unattributed", text, legs[0].run.requests, attributed_share=share)
             continue
         shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())

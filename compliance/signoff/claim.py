@@ -1,6 +1,6 @@
-"""What somebody claims of a result. Read only to be contradicted: no number of a claim ever enters a verdict."""
+"""What is claimed of a result: compared with the raw files; no number of a claim enters a verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -26,20 +26,20 @@ class PatchVerdict(BaseModel):
 
 
 class Claim(BaseModel):
-    """A claim; every field may be null or left out, and is then not looked at.
+    """A claim; a field that is null or left out is ignored.
 
     Attributes:
         levers: names of the engine options, or environment variables, that make the candidate what it is.
         lever_class: A for kernels and their choice, B for serving and algorithm.
-        conditions: "identical" where the claim says that nothing but the levers differs.
+        conditions: "identical" if nothing but the levers is claimed to differ.
         ref, cand: claimed numbers by the names of the verdict's `metrics`.
         delta_pct: the claimed gain of the headline metric.
-        baseline: the headline metric of the baseline that was signed off before.
+        baseline: the headline metric of the baseline that was signed off earlier.
         isolated_speedup: the factor of a microbenchmark.
         headline: what the claim is about.
-        phase: the part of a request's time that is said to have changed.
-        reported_metrics: all that the claim tells of; the rest was left out.
-        patch_verdicts: of a bundle, one a lever.
+        phase: the part of a request's time that is claimed to have changed.
+        reported_metrics: all metrics that are reported with the claim.
+        patch_verdicts: of a bundle, one for each lever.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,23 +80,23 @@ def read_claim(path: Path) -> Claim:
     return claim.model_copy(update={"patch_verdicts": beside})
 
 
-# What a sign-off holds of a claim against the legs: without a candidate, of a profile, and else all but this.
-_OF_ONE_SIDE, _OF_A_PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
-_NOT_OF = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
+# Fields that a sign-off compares with the legs: of one side, of a profile. Of a comparison all but these.
+_ONE_SIDE, _PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
+_NOT_COMPARED = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
 
 
 def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Finding]:
-    """G-2: what is claimed and nothing here was held against is not signed off with the rest."""
-    known = Claim.model_fields.keys() - _NOT_OF.get(scope, ()) if compared else _OF_ONE_SIDE
-    known = _OF_A_PROFILE if scope == "profile" else known
-    if told := sorted(name for name, value in claim if name not in known and _is_told(value)):
-        text = f"{', '.join(told)} of the claim: a sign-off of this {scope} does not look at it"
-        yield warn("G-2/claim_vs_raw", text, fields=told)
+    """G-2: claimed fields that this sign-off does not check."""
+    known = Claim.model_fields.keys() - _NOT_COMPARED.get(scope, ()) if compared else _ONE_SIDE
+    known = _PROFILE if scope == "profile" else known
+    given = [name for name, value in claim if any(one is not None for one in _values(value))]
+    if unchecked := sorted(name for name in given if name not in known):
+        text = f"{', '.join(unchecked)} of the claim: a sign-off of this {scope} does not check it"
+        yield warn("G-2/claim_vs_raw", text, fields=unchecked)
 
 
-def _is_told(value: object) -> bool:
-    several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return any(one is not None for one in several)
+def _values(field: object) -> Iterable[object]:
+    return field.values() if isinstance(field, dict) else field if isinstance(field, list) else [field]
 
 
 @checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))

@@ -1,7 +1,7 @@
 """P: is everything there, unchanged, and from this one run? Missing or null evidence is a FAIL, never a pass.
 
-B-4 on CPU time: did others use the cores while a leg's clock ran, and more so on one side of a comparison? A result's
-times are what they are, so contention is no FAIL.
+B-4 on CPU time: did others use the cores while a leg was measured, and more so on one side of a comparison? Contention
+makes a result worse, so it is no FAIL.
 """
 
 from collections import Counter
@@ -19,17 +19,15 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted
 
-# Half of what others may use beside a leg, more on one side of a comparison than on the other, is a difference that is
-# not the lever's.
+# A greater difference between the sides of a comparison is not the lever's; half of what others may use during a leg.
 FOREIGN_DIFFERENCE = 0.05
 LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and each process: shorter windows say nothing
 SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
 
 MISMATCHES_SHOWN = 4  # of one rule on a leg
-# Of the rules on a leg: C-1 has its own word on answers that nobody scored, and scores without a target only tell.
-_OF_C1, _TOLD_ONLY = "accuracy-scored-again", "accuracy-no-target"
-_ANY_MACHINE = ("localhost", "")  # names that tell no machine from another
-Repeats = list[tuple[Evidence, float]]  # of one configuration, with the share of the cores that others used meanwhile
+# Of the rules on a leg: C-1 reports answers that nobody scored, and scores without a target are only noted.
+_OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
+_ANY_MACHINE = ("localhost", "")  # names that any machine may have
 
 
 def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
@@ -55,7 +53,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf]
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
     if missing := [path.name for path in needed if not path.is_file()]:
-        text = f"unverifiable, for want of {', '.join(missing)}"
+        text = f"unverifiable without {', '.join(missing)}"
         yield fail("P-1/missing_raw", text, run.root, missing=missing)
 
 
@@ -71,7 +69,7 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
     detail, run = evidence.detail, evidence.run
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
-        text = f"{len(detail.repeated)} records stand there twice, first {key}: logs were joined"
+        text = f"{len(detail.repeated)} records are there twice, first {key}: logs were joined"
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
@@ -85,15 +83,15 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         text = f"the sources of LoadGen {str(detail.get('loadgen_version'))[:40]} are not known: they were not compared"
         yield warn("P-2/patched_loadgen", text, run.detail)
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
-        said = str(detail.get("sut_name"))[:40]
-        yield fail("P-2/foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
+        name = str(detail.get("sut_name"))[:40]
+        yield fail("P-2/foreign_sut", f"the system's name is {name!r}, not {SUT_NAMES[0]}", run.detail)
     if evidence.summary.joined:
         yield fail("P-2/joined_logs", "the summary holds several summaries", run.summary)
 
 
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
-    """What `compliance.verify` finds: contradictions, and rules that any result, or an official one, has to keep."""
-    part, told = evidence.part, Counter[str]()
+    """What `verify` finds: contradictions, and broken rules on any result, or on official ones."""
+    part, reported = evidence.part, Counter[str]()
     if part is None:
         return
     official = part.claims_official and evidence.manifest is not None
@@ -101,11 +99,11 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
     for finding in (*part.contradictions, *part.broken, *to_ask):
         if finding.rule == _OF_C1 or (finding.kind == "official" and not official):
             continue
-        told[finding.rule] += 1
-        if told[finding.rule] <= MISMATCHES_SHOWN or finding.kind != "contradiction":
-            severity = "note" if finding.rule == _TOLD_ONLY else finding.severity
+        reported[finding.rule] += 1
+        if reported[finding.rule] <= MISMATCHES_SHOWN or finding.kind != "contradiction":
+            severity = "note" if finding.rule == _NOTED_ONLY else finding.severity
             yield replace(finding, severity=severity, files=finding.files or (evidence.run.root,))
-    for rule, count in told.items():
+    for rule, count in reported.items():
         if count > MISMATCHES_SHOWN and find_rule(rule).kind == "contradiction":
             yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this leg", evidence.run.root)
 
@@ -160,7 +158,7 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
-    """Did two legs run on one machine? None where its name, which any machine may have, is all that tells."""
+    """Did two legs run on one machine? None where all that is known is a name that any machine may have."""
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
@@ -174,63 +172,56 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
     "B-4",
     ("contended", "error", "nothing else used the machine"),
     ("contention_not_recorded", "note", "foreign CPU time is on record"),
+    ("foreign_cpu", "note", "foreign CPU time"),
 )
 def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Judge what the legs' records say of foreign CPU time.
+    """Judge the foreign CPU time in the legs' records.
 
     Legs of one configuration are judged by the share itself. Where there are several configurations of one scenario,
-    as in a patch, it is the difference between them that counts: what slows all alike favours none. No time of an
-    accuracy leg counts, so of those it is only told.
+    as in a patch, the difference between them counts. Accuracy legs, which are not timed, are only noted.
     """
-    known: dict[tuple[str, str], dict[str, Repeats]] = {}  # by benchmark and scenario, by conditions
+    # By benchmark and scenario, by conditions: the share of the cores that others used.
+    known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
     unknown: list[tuple[Evidence, str]] = []
     for evidence in legs:
-        if evidence.manifest is None:
+        manifest = evidence.manifest
+        if manifest is None:
             continue
-        found = evidence.manifest.observed.contention
-        why = found.not_recorded if isinstance(found, NotRecorded) else "the leg did not finish"
-        if not isinstance(found, Contention) and evidence.is_performance and evidence.manifest.observed.host.boot_id:
-            text = f"foreign CPU time is not recorded, on a system that tells it: {why}"  # as it tells the boot's id
-            yield warn("B-4/contention_not_recorded", text, evidence.run.manifest)
-        elif not isinstance(found, Contention):
-            unknown.append((evidence, why))
+        found = manifest.observed.contention
+        if not isinstance(found, Contention):
+            why = found.not_recorded if isinstance(found, NotRecorded) else "the leg did not finish"
+            if evidence.is_performance and manifest.observed.host.boot_id:  # Linux, which also has the CPU times
+                text = f"foreign CPU time is not recorded, on a system that has it: {why}"
+                yield warn("B-4/contention_not_recorded", text, evidence.run.manifest)
+            else:
+                unknown.append((evidence, why))
         elif found.window_s < LEAST_WINDOW_S:
-            unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short to tell"))
+            unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short"))
         else:
-            yield _told(evidence, found)
+            text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the leg"
+            text += f" {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
+            numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
+            yield note("B-4/foreign_cpu", text, evidence.run.manifest, **numbers)
             if evidence.is_performance:
                 sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
                 conditions = repr(sorted((name, str(value)) for name, value in MEASURED.of(evidence.facts).items()))
-                sides.setdefault(conditions, []).append((evidence, found.foreign_share))
+                sides.setdefault(conditions, []).append((found.foreign_share, evidence))
     if unknown:
         first, why = unknown[0]
         text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.run.root}: {why}"
         yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
-    for one in known.values():
-        yield from _alone(*one.values()) if len(one) == 1 else _compared([*one.values()])
-
-
-@checks("B-4", ("foreign_cpu", "note", "foreign CPU time"))
-def _told(evidence: Evidence, found: Contention) -> Finding:
-    text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the leg"
-    text += f" {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
-    numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
-    return note("B-4/foreign_cpu", text, evidence.run.manifest, **numbers)
-
-
-def _alone(repeats: Repeats) -> Iterator[Finding]:
-    for evidence, share in repeats:
-        if share > FOREIGN_SHARE:
-            text = f"others used {share:.1%} of the usable cores while LoadGen ran, more than {FOREIGN_SHARE:.0%}"
-            text, numbers = f"{text}: compare these times with nothing", {"foreign_share": share}
-            yield warn("B-4/contended", text, evidence.run.manifest, **numbers, limit_share=FOREIGN_SHARE)
-
-
-def _compared(sides: list[Repeats]) -> Iterator[Finding]:
-    shares = [mean(share for _, share in repeats) for repeats in sides]
-    (low, quiet), (high, busy) = (choose(enumerate(shares), key=lambda one: one[1]) for choose in (min, max))
-    if busy - quiet > FOREIGN_DIFFERENCE:
-        roots = [sides[place][0][0].run.root for place in (low, high)]
-        text = f"others used {busy:.1%} of the usable cores beside {roots[1]}, {quiet:.1%} beside {roots[0]}: more than"
-        text += f" {FOREIGN_DIFFERENCE:.0%} apart, so what differs is not the change's doing alone"
-        yield warn("B-4/contended", text, *roots, foreign_shares=[quiet, busy], limit_difference=FOREIGN_DIFFERENCE)
+    for configurations in known.values():
+        means = [(mean(share for share, _ in one), one[0][1].run.root) for one in configurations.values()]
+        (quiet, low), (busy, high) = min(means), max(means)
+        if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
+            text = f"others used {busy:.1%} of the usable cores during {high}, {quiet:.1%} during {low}: more than"
+            text += f" {FOREIGN_DIFFERENCE:.0%} apart, so the change is not the only difference"
+            shares = {"foreign_shares": [quiet, busy], "limit_difference": FOREIGN_DIFFERENCE}
+            yield warn("B-4/contended", text, low, high, **shares)
+        alone = next(iter(configurations.values())) if len(means) == 1 else []
+        for share, evidence in alone:
+            if share > FOREIGN_SHARE:
+                text = f"others used {share:.1%} of the usable cores while LoadGen ran, more than {FOREIGN_SHARE:.0%}:"
+                text += " these times are not comparable"
+                limits = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
+                yield warn("B-4/contended", text, evidence.run.manifest, **limits)

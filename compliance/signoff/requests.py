@@ -1,10 +1,10 @@
 """P-4, P-6, P-7, H-2 and B-4 on the requests of one leg: were they LoadGen's, and do their times, ends and prompts fit?
 
-From the seeds in LoadGen's log alone follow the loaded samples and, in the Server scenario, the time of each query:
-compared with the trace and with requests.jsonl. Of several replicas each must have answered, be the same engine, and be
-no faster than its devices explain. Imbalance is honest: what shares a replica's cores, or a pause of its host, slows
-it. So a share of the work is never more than a FLAG; the median time per token, which no pause moves, is more where all
-have devices of one kind.
+The seeds in LoadGen's log give the loaded samples and, in the Server scenario, the time of each query; the trace and
+requests.jsonl must agree with them. Of several replicas each must have answered, be the same engine, and be no faster
+than its devices explain. Imbalance is honest: other work on a replica's cores, or a pause of its host, slows it. So a
+share of the work is a FLAG at most; the median time per token, which no pause moves, is a FAIL where all replicas have
+devices of one kind.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ from runs.record.requests_log import NO_TIME, RequestTable
 LATE_ISSUE_P99_MS = 100.0
 # What stops a machine makes LoadGen late, and it then issues all that is overdue in a row, each within 0.02 ms.
 OFF_SCHEDULE_MS = 50.0
-AT_ONCE_SHARE = 0.5  # of the time between two that are due: times of another schedule are as far apart as these
-AT_ONCE_MS = 0.2  # a machine that cannot keep up takes as long for each as it can
+AT_ONCE_SHARE = 0.5  # of the time between two that are due: on another schedule they would be that far apart
+AT_ONCE_MS = 0.2  # between two on a machine that cannot keep up
 CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
 CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two readings around it change places
 REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
-ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave up
+ENDS = {LENGTH, "stop"}  # other reasons are of answers that the engine gave up
 
 
 @checks(
@@ -45,10 +45,10 @@ ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave 
     ("replayed", "note", "the queries were replayed from the seeds"),
 )
 def replay(evidence: Evidence) -> Iterator[Finding]:
-    """P-6 beyond the order of issue, which `verify` replays.
+    """P-6, apart from the order of issue, which `verify` replays.
 
-    A LoadGen that was built with another C++ library draws otherwise; its logs cannot be replayed, which for the
-    LoadGen that this product runs is a FAIL.
+    A LoadGen built with another C++ library draws other numbers. Its logs cannot be replayed, which is a FAIL: it is
+    not the LoadGen that this product runs.
     """
     table, detail = evidence.requests, evidence.detail
     count = len(table) if table is not None else expected_samples(detail) or 0
@@ -100,25 +100,20 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
-def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
-    """How late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on time
-    (Server), or from the completion before it (SingleStream). None in Offline, which has one query.
+@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
+def late_issues(evidence: Evidence) -> Iterator[Finding]:
+    """B-4: how late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on
+    time (Server), or from the completion before it (SingleStream); Offline has one query.
+
+    A busy machine issues late, which makes the result worse, so it is no FAIL.
     """
     table, detail = evidence.requests, evidence.detail
     if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
-        return None
-    if detail.scenario == "Server":
-        lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
-        return lag_ns - int(lag_ns.min())
-    return table.issue_ns[1:] - table.complete_ns[:-1]
-
-
-@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
-def late_issues(evidence: Evidence) -> Iterator[Finding]:
-    """B-4: a machine that other work keeps busy issues late. That counts against the result, so it is no FAIL."""
-    late_ns = issue_delays_ns(evidence)
-    if late_ns is None:
         return
+    late_ns = table.issue_ns[1:] - table.complete_ns[:-1]
+    if detail.scenario == "Server":
+        late_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
+        late_ns -= late_ns.min()
     p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
@@ -143,10 +138,10 @@ def request_checks(evidence: Evidence) -> Iterator[Finding]:
 
 @checks("P-4", ("record_incomplete", "error", "the record has every request"))
 def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
-    """P-4: each request has its times in order; in SingleStream no query comes before the one before it is complete."""
+    """P-4: each request has its times in order; in SingleStream no query starts before the previous one is complete."""
     where = evidence.run.requests
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
-    if lacking and evidence.detail.scenario != "Offline":  # nor may one be left out: most statistics need them all
+    if lacking and evidence.detail.scenario != "Offline":  # most statistics need them all
         text = f"{lacking} requests have no time of their first token"
         yield fail("P-4/record_incomplete", text, where, count=lacking)
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
@@ -154,19 +149,19 @@ def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     yield from _in_order(back_ns, 0, "requests have their times in an impossible order", evidence, table)
     if evidence.detail.scenario == "SingleStream" and len(table) > 1:
         gap_ns = table.issue_ns[1:] - table.complete_ns[:-1]
-        said = "queries were followed by the next one before they were complete"
-        yield from _in_order(-gap_ns, CLOCK_READ_NS, said, evidence, table)
+        text = "queries were followed by the next one before they were complete"
+        yield from _in_order(-gap_ns, CLOCK_READ_NS, text, evidence, table)
 
 
 @checks("P-4", ("impossible_times", "error", "the times of a request are in a possible order"))
 def _in_order(
-    back_ns: NDArray[np.int64], allowed_ns: int, said: str, evidence: Evidence, table: RequestTable
+    back_ns: NDArray[np.int64], allowed_ns: int, what: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
     """A step back of some milliseconds at one moment is a clock that was set: a warning."""
     wrong = np.flatnonzero(back_ns > allowed_ns)
     if len(wrong):
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
-        text = f"{len(wrong)} {said}, first seq {int(table.seq[wrong[0]])}"
+        text = f"{len(wrong)} {what}, first seq {int(table.seq[wrong[0]])}"
         make = warn if once else fail
         yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
 
@@ -182,7 +177,7 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     if not isinstance(limit, int) or not isinstance(least, int):
         return
     if plan.engine_record.is_server:
-        least = 0  # not every server has a way to be asked for it
+        least = 0  # not every server takes it
     cut = np.array([reason == LENGTH for reason in table.finish_reason])
     wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
     if len(wrong):
@@ -203,13 +198,12 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
         yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
         return
-    said, in_data = (
-        manifest.plan.longest_prompt_tokens,
-        references.prompt_tokens[: manifest.plan.sample_count],
-    )
-    if said != in_data.max():
-        text = f"the longest prompt has {said} tokens by the record, {in_data.max()} in the data set"
-        yield fail("H-2/other_prompts", text, evidence.run.manifest, said=said)
+    recorded, longest = (
+        manifest.plan.longest_prompt_tokens, references.prompt_tokens[: manifest.plan.sample_count].max()
+    )  # fmt: skip
+    if recorded != longest:
+        text = f"the longest prompt has {recorded} tokens by the record, {longest} in the data set"
+        yield fail("H-2/other_prompts", text, evidence.run.manifest, recorded=recorded)
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
@@ -222,9 +216,8 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
 
 
 def batch_limit(manifest: Manifest) -> int | None:
-    """How many requests the engine computes at a time, by its record; None where that does not tell, or for all."""
-    plan = manifest.plan
-    configuration = manifest.engine.configuration
+    """How many requests the engine computes at a time, by its record; None without a limit or a record of one."""
+    plan, configuration = manifest.plan, manifest.engine.configuration
     most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
     copies = configuration.get("data_parallel_size")
     return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
@@ -234,16 +227,17 @@ def batch_limit(manifest: Manifest) -> int | None:
 def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
-    A request that was preempted is in between without being computed, and on a machine that others used, answers are
-    looked at late; where that cannot be excluded it is a FLAG.
+    A preempted request is between the two without being computed, and on a busy machine answers are noticed late; where
+    that cannot be excluded it is a FLAG.
     """
     limit = batch_limit(manifest)
     known = table.first_token_ns != NO_TIME
     if limit is None or not known.any():
         return
     starts = np.sort(table.first_token_ns[known])
-    # Our own loop may have looked at a finished answer that much after the engine gave it.
-    slack_ns = max(STAMP_MEDIAN_NS, _worst_lag_ns(manifest))
+    # Our own loop may have noticed a finished answer that much after the engine gave it.
+    lag = manifest.observed.loop_lag
+    slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
     ends = np.sort(np.maximum(table.complete_ns[known] - slack_ns, table.first_token_ns[known]))
     most = int((np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")).max())
     if most <= limit:
@@ -256,14 +250,9 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 
 
-def _worst_lag_ns(manifest: Manifest) -> int:
-    lag = manifest.observed.loop_lag
-    return round(lag.worst_ms * 1e6) if lag is not None else 0
-
-
 @checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
 def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: LoadGen ran with what user.conf gives, but for what audit.config decides."""
+    """P-7: LoadGen ran with the settings of user.conf, apart from those of audit.config."""
     run, plan = evidence.run, manifest.plan
     try:
         settings = read_conf(run.user_conf)
@@ -273,62 +262,46 @@ def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         return
     scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
     for found in mismatches(settings, models, evidence.detail, audited, defaults(evidence.benchmark, scenario)):
-        said = found.line.value if found.line else "not given"
-        text = f"{found.key} of user.conf is {said}, {found.record} of LoadGen's log has {found.logged:g}"
+        given = found.line.value if found.line else "not given"
+        text = f"{found.key} of user.conf is {given}, {found.record} of LoadGen's log has {found.logged:g}"
         yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)
 
 
 @checks("P-4", ("silent_replica", "error", "every replica answered queries"))
+@checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
 def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, contended: bool) -> Iterator[Finding]:
-    """All of it on a leg with its manifest and its record.
+    """P-4, P-7 and H-5 on the replicas of a leg.
 
     Args:
         contended: whether others used the cores of the leg's machine.
     """
-    if table.replica is None or not manifest.replicas:
+    records = manifest.replicas
+    if table.replica is None or not records:
         return
-    # Each policy gives the first queries to one replica after the other.
-    silent = {record.replica for record in manifest.replicas} - set(table.replica.tolist())
-    if silent and len(table) >= len(manifest.replicas):
+    # The first queries go to one replica after the other.
+    silent = {record.replica for record in records} - set(table.replica.tolist())
+    if silent and len(table) >= len(records):
         text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
         yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
-    yield from _one_engine(evidence, manifest)
-    yield from _speed(evidence, manifest, table, contended)
-
-
-@checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
-def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: every replica has the weights of the leg."""
-    hashes = manifest.model.sha256
-    for record in manifest.replicas:
-        expected = {file: hashes.get(file) for file in record.weights_sha256}
+    for record in records:
+        expected = {file: manifest.model.sha256.get(file) for file in record.weights_sha256}
         if record.weights_sha256 != expected:
             text = f"weights of replica {record.replica} ({record.host}): {value_text(record.weights_sha256, 80)}"
             text += f", of the leg {value_text(expected, 80)}"
             yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record.replica)
-
-
-def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contended: bool) -> Iterator[Finding]:
-    """H-5: none is faster than the others by more than its devices or cores explain."""
-    records = manifest.replicas
     if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
         return
     sizes = [len(record.devices or record.cores) or 1 for record in records]
-    times_ns = [times_per_token_ns(table, record.replica) for record in records]
-    if all(len(one) >= FEW_SAMPLES for one in times_ns):
-        speeds = [1 / max(float(np.median(one)), 1.0) for one in times_ns]
-        yield from _fastest(
-            evidence, "by its median time per token", speeds, sizes, certain=_alike(manifest, contended)
-        )
-    shares = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
-    yield from _fastest(evidence, "by the tokens it answered with", shares, sizes, certain=False)
-
-
-def times_per_token_ns(table: RequestTable, replica: int) -> NDArray[np.float64]:
-    """The time per output token behind the first, for each answer of a replica that has several."""
-    several = (table.replica == replica) & (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
-    spans_ns = (table.complete_ns - table.first_token_ns)[several]
-    return np.asarray(spans_ns / (table.output_tokens[several] - 1), np.float64)
+    several = (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
+    chosen = [several & (table.replica == record.replica) for record in records]
+    if all(one.sum() >= FEW_SAMPLES for one in chosen):
+        spans_ns = table.complete_ns - table.first_token_ns
+        times_ns = [float(np.median(spans_ns[one] / (table.output_tokens[one] - 1))) for one in chosen]
+        speeds = [1 / max(time_ns, 1.0) for time_ns in times_ns]
+        certain = _same_devices(manifest, contended)
+        yield from _fastest(evidence, "by its median time per token", speeds, sizes, certain=certain)
+    tokens = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
+    yield from _fastest(evidence, "by the tokens it answered with", tokens, sizes, certain=False)
 
 
 @checks("H-5", ("replica_too_fast", "error", "no replica is faster than the others by more than its devices explain"))
@@ -344,7 +317,7 @@ def _fastest(
         yield make("H-5/replica_too_fast", text, evidence.run.requests, replica=fastest, times=round(times, 3))
 
 
-def _alike(manifest: Manifest, contended: bool) -> bool:
+def _same_devices(manifest: Manifest, contended: bool) -> bool:
     """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
     kind, plan = manifest.plan.engine_record, manifest.plan
     if kind.is_server:
