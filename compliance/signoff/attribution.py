@@ -11,6 +11,7 @@ import numpy as np
 from compliance.finding import Finding, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
+from runs.numbers.timeline import timeline
 
 ATTRIBUTED_SHARE = 0.95  # of the requests must have times that can be divided into phases
 PHASES = ("wait", "prefill", "decode")
@@ -23,7 +24,7 @@ def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
     for evidence in legs:
         if evidence.requests is None or not evidence.details.get("derived"):
             continue
-        times = evidence.times
+        times = timeline(evidence.detail, evidence.requests, evidence.trace)
         requests += len(times)
         if times.ttft_ns is None:
             continue

@@ -14,8 +14,7 @@ from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
-from runs.errors import HarnessError, InputError
-from runs.numbers.timeline import Timeline, timeline
+from runs.errors import HarnessError
 from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, differences, leg_fingerprint, value_text
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg, unfinished
@@ -24,9 +23,10 @@ from runs.wording import shortened_list
 
 Read = TypeVar("Read")
 
-FEW_SAMPLES = 16  # below this many a share says nothing
-STAMP_MEDIAN_NS = 5_000_000  # our stamps of an answer, from LoadGen's; the medians of honest legs were 3.3 ms at most
-FASTER_FAIL = 5.0  # times as fast as what should be as fast, for the same work
+FEW_SAMPLES = 16  # of fewer, a share is no evidence
+# Between our stamps of an answer and LoadGen's; the medians of honest legs were 3.3 ms at most.
+STAMP_MEDIAN_NS = 5_000_000
+FASTER_FAIL = 5.0  # times as fast as something that does the same work
 
 _FIXES = {
     "P": "give the leg's own files, all of them as it left them; or run it again",
@@ -41,7 +41,7 @@ _FIXES = {
 def checks(number: str, *rows: tuple[str, Worth, str]) -> Callable[[Decider], Decider]:
     """Declare the rules of one check of the sign-off (docs/signoff.md), each by (slug, severity, summary).
 
-    What a finding is worth may be less than its rule: the text of the check says when. `note` rules only tell.
+    A finding may be less severe than its rule: the docstring of the check says when.
     """
     fix = _FIXES[number[0]]
     return decides("signoff", *((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows))
@@ -93,7 +93,7 @@ class Evidence(FinishedLeg):
 
     @cached_property
     def references(self) -> References | None:
-        """The data set that the leg was run on, read once for all legs; None where it is not at hand unchanged."""
+        """The data set that the leg was run on, read once for all legs; None where it is not available unchanged."""
         return _or_none(lambda: references_of(self, self.sources)) if self.manifest is not None else None
 
     @cached_property
@@ -107,43 +107,23 @@ class Evidence(FinishedLeg):
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """What decodes the answers; None where it is not at hand."""
+        """What decodes the answers; None where it is not available."""
         return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
 
     @cached_property
     def vocabulary_size(self) -> int | None:
-        """How many ids the model has, by its config.json, else its tokenizer; None where neither is at hand."""
+        """How many ids the model has, by its config.json, else its tokenizer; None where neither is available."""
         model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
         if model is not None and model != BYTES and (facts := _or_none(lambda: model_facts(model))) is not None:
             return facts.vocab_size
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
 
-    @cached_property
-    def times(self) -> Timeline:
-        """Per-sample times of a performance leg, by `runs.numbers.timeline`."""
-        if self.requests is None:
-            text, path = f"{self.run.requests} is missing", self.run.requests
-            raise InputError(text, "give the run directory whole", path=path, missing=True)
-        return timeline(self.detail, self.requests, self.trace)
-
 
 def _or_none(read: Callable[[], Read]) -> Read | None:
-    """What is read, where it can be."""
     try:
         return read()
     except (HarnessError, OSError):
         return None
-
-
-def require_directory(path: Path, option: str) -> None:
-    """A path that the user mistyped is no missing evidence.
-
-    Raises:
-        InputError: it is no directory.
-    """
-    if not path.is_dir():
-        said = "is no directory" if path.exists() else "does not exist"
-        raise InputError(f"{option} {path} {said}", "name a directory")
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
@@ -151,7 +131,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
-        sources: what answers are scored with; what they leave open, the manifests name.
+        sources: what answers are scored with; the manifests name what is not given.
     """
     legs: list[Evidence] = []
     reasons: list[Finding] = []
@@ -174,7 +154,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
 
 @checks("G-10", ("crashed", "error", "leg and engine lived to their end"))
 def _crashed(run: RunDir) -> Finding | None:
-    """A leg whose own record says that it did not end well (G-10)."""
+    """G-10: a leg that did not end well by its own record."""
     try:
         manifest = read_manifest(run.manifest)
     except HarnessError:

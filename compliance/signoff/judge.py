@@ -24,7 +24,7 @@ from compliance.signoff.baseline import (
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
 from compliance.signoff.claim import Claim, claimed_numbers, not_looked_at
 from compliance.signoff.coherence import correctness, one_model
-from compliance.signoff.evidence import Evidence, checks, load, require_directory
+from compliance.signoff.evidence import Evidence, checks, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
@@ -34,9 +34,9 @@ from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 
 MOST_PATCH_LEGS = 64  # that a patch verdict of a bundle may name: each is judged again
-MOST_DIRECTORIES = 400  # of one sign-off, where each leg is held against each other; a campaign has some dozens
-SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; what hangs ends as degraded
-AGAIN_S = 1.0  # after which the limit is told again to what goes on
+MOST_DIRECTORIES = 400  # of one sign-off, which compares each pair of legs; a campaign has some dozens
+SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; one that hangs ends as degraded
+AGAIN_S = 1.0  # after which the limit is raised again in a block that caught it
 
 
 class OutOfTime(Exception):
@@ -84,17 +84,17 @@ def sign_off(
         scope: what is signed off.
         ref: directories of the reference legs, performance and accuracy.
         cand: directories of the candidate's legs; needed for a patch.
-        claim: what is claimed, to be contradicted.
+        claim: what is claimed of the result.
         tree: of a bundle, the submission tree that was built from the legs.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
-        sources: what answers are scored with; what they leave open, each leg's manifest names. What their scorer
-            has scored before is not scored again.
-        trust: what statements of legs are held against.
+        sources: what answers are scored with; each leg's manifest names what is not given. Answers that their scorer
+            has scored before are not scored again.
+        trust: the reviewer's ledger, authorities and key.
         limit_s: after which it ends as degraded.
 
     Raises:
-        InputError: a directory does not exist, there are too many, or the scope needs other ones.
+        InputError: a directory does not exist, there are too many, or the scope needs others.
     """
     if not ref:
         raise InputError("--ref: no directory was given", "name at least one run directory")
@@ -118,10 +118,11 @@ def sign_off(
         ref=[str(path) for path in ref],
         cand=[str(path) for path in cand],
     )
-    for option, path in [("--ref", path) for path in ref] + [("--cand", path) for path in cand]:
-        require_directory(path, option)
-    if tree is not None:
-        require_directory(tree, "--tree")
+    for option, paths in (("--ref", ref), ("--cand", cand), ("--tree", [tree] if tree is not None else [])):
+        for path in paths:
+            if not path.is_dir():
+                problem = "is no directory" if path.exists() else "does not exist"
+                raise InputError(f"{option} {path} {problem}", "name a directory")
     try:
         with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
             _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
@@ -129,10 +130,10 @@ def sign_off(
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
-    except Exception as error:  # the tool's own failure is told apart from what it judges
+    except Exception as error:  # the tool's own failure is no verdict on the legs
         place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-        verdict.error = ExecutionError(said)
+        what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        verdict.error = ExecutionError(what)
     return verdict
 
 

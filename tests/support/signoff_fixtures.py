@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
+from compliance.finding import Finding, Verdict
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
 from tests.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
@@ -49,3 +49,8 @@ def evidence(path: Path) -> Evidence:
 def as_word(finding: Finding) -> str:
     """What a finding is worth, in the word of a case's label."""
     return {"error": "FAIL", "warning": "FLAG"}.get(finding.severity, "NOTE")
+
+
+def slugs(verdict: Verdict, word: str = "FAIL") -> set[str]:
+    """The slugs of a verdict's findings of one outcome."""
+    return {finding.slug for finding in verdict.findings if as_word(finding) == word}

@@ -1,6 +1,5 @@
 """Anchored, sealed only, not sealed: what each state tells of legs that were edited and sealed anew."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -21,7 +19,9 @@ from runs.record.anchors import Entry, add_to_ledger, read_authorities, read_led
 from runs.record.attestation import attest, read_attestation, signer_of
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
-from tests.conftest import Finished
+from tests.conftest import run_here
+from tests.signoff.forge.faults import set_manifest
+from tests.signoff.forge.record_faults import read_records, shorten_requests, write_records
 from tests.support.editing import SIGNER, reseal
 from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.tsa import Authority, served
@@ -69,7 +69,7 @@ def state(run: RunDir, trust: Trust, manifest: Manifest | None = None) -> list[F
     return list(anchored(run, manifest, trust))
 
 
-def said(findings: list[Finding]) -> list[tuple[str, str]]:
+def rules(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(one.rule, one.severity) for one in findings]
 
 
@@ -77,7 +77,6 @@ def said(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 Edit = Callable[[RunDir, RunDir], object]  # of the performance and the accuracy leg
-EDITS: dict[str, Edit] = {}
 OF_A_LEG = ("manifest.json", "requests.jsonl", "result.json", "progress.json", "user.conf", "engine.log")
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json", "mlperf_log_trace.json")
 SCORES = ("accuracy.txt", "accuracy.json")
@@ -93,61 +92,45 @@ def one_digit(path: Path) -> None:
     path.write_bytes(bytes(content) if places else b"7" + content)
 
 
-def in_json(path: Path, *place: str, value: Any) -> None:
-    content = part = orjson.loads(path.read_bytes())
-    for name in place[:-1]:
-        part = part[name]
-    assert part[place[-1]] != value
-    part[place[-1]] = value
-    path.write_bytes(orjson.dumps(content))
+def edits_of(file: str) -> dict[str, Edit]:
+    """What can be done to a file of a leg."""
+    edits: dict[str, Edit] = {
+        "a digit": lambda first, _: one_digit(first.root / file),
+        "removed": lambda first, _: (first.root / file).unlink(),
+        "added": lambda first, _: (first.root / file).write_text("added"),
+        "a digit in the accuracy leg": lambda _, second: one_digit(second.root / file),
+        "of the accuracy leg": lambda first, second: shutil.copy(second.root / file, first.root / file),
+    }
+    kinds = {"a digit": OF_A_LEG + LOGS, "removed": OF_A_LEG + LOGS, "added": (*SCORES, "audit.config")}
+    kinds |= {
+        "a digit in the accuracy leg": OF_A_LEG[:4] + LOGS + SCORES,
+        "of the accuracy leg": OF_A_LEG[:4] + LOGS[:3],
+    }
+    return {f"{file}: {kind}": edit for kind, edit in edits.items() if file in kinds[kind]}
 
 
-def each_request(run: RunDir, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
-    lines = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
-    run.requests.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in change(lines)))
+def record(place: str, value: object) -> Edit:
+    return lambda first, _: set_manifest(first, place, value)
 
 
-def faster(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All answers in four fifths of their time."""
-    for line in lines:
-        for name in [name for name in line if name.endswith("_ns") and name != "issue_ns" and line[name]]:
-            line[name] = line["issue_ns"] + (line[name] - line["issue_ns"]) * 4 // 5
-    return lines
+def requests(change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Edit:
+    return lambda first, _: write_records(first, change(read_records(first)))
 
 
-def add(name: str, edit: Edit) -> None:
-    EDITS[name] = edit
-
-
-for _file in (*OF_A_LEG, *LOGS):
-    add(f"a digit in {_file}", lambda first, _, file=_file: one_digit(first.root / file))
-    add(f"{_file} removed", lambda first, _, file=_file: (first.root / file).unlink())
-for _file in (*OF_A_LEG[:4], *LOGS, *SCORES):
-    add(f"a digit in {_file} of the accuracy leg", lambda _, second, file=_file: one_digit(second.root / file))
-for _file in (*OF_A_LEG[:4], *LOGS[:3]):
-    add(
-        f"{_file} of the other leg",
-        lambda first, second, file=_file: shutil.copy(second.root / file, first.root / file),
-    )
-for _file in (*SCORES, "audit.config"):
-    add(f"{_file} added", lambda first, _, file=_file: (first.root / file).write_text("added"))
-for _place, _value in {
-    ("official",): True,
-    ("exit_code",): 1,
-    ("pid",): 1,
-    ("start_time_ns",): 1,
-    ("observed", "host", "hostname"): "another",
-    ("plan", "mode"): "accuracy",
-    ("observed", "model", "name"): "meta-llama/Llama-3.1-8B-Instruct",
-}.items():
-    add(
-        f"another {'.'.join(_place)} in the record",
-        lambda first, _, place=_place, value=_value: in_json(first.manifest, *place, value=value),
-    )
-add("all answers sooner", lambda first, _: each_request(first, faster))
-add("the last request dropped", lambda first, _: each_request(first, lambda lines: lines[:-1]))
-add("requests in another order", lambda first, _: each_request(first, lambda lines: lines[::-1]))
-add("a result that is INVALID", lambda first, _: in_json(first.result, "verdict", value="INVALID"))
+EDITS: dict[str, Edit] = {
+    **{name: edit for file in (*OF_A_LEG, *LOGS, *SCORES, "audit.config") for name, edit in edits_of(file).items()},
+    "official": record("official", True),
+    "exit code": record("exit_code", 1),
+    "process": record("pid", 1),
+    "start": record("start_time_ns", 1),
+    "host": record("observed.host.hostname", "another"),
+    "mode": record("plan.mode", "accuracy"),
+    "model": record("observed.model.name", "meta-llama/Llama-3.1-8B-Instruct"),
+    "answers sooner": lambda first, _: shorten_requests(first, 0.8),
+    "a request dropped": requests(lambda lines: lines[:-1]),
+    "another order": requests(lambda lines: lines[::-1]),
+    "INVALID": lambda first, _: first.result.write_text(first.result.read_text().replace('"VALID"', '"INVALID"')),
+}
 
 
 def test_there_are_about_fifty_edits() -> None:
@@ -169,15 +152,15 @@ def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_al
     assert found.files[0].name in found.text
     assert found.files[0] != changed.seal
     for trust in original.trust().values():  # the statement is the one that was anchored, and does not fit
-        assert said(state(changed, trust)) == [("anchored", "note")]
+        assert rules(state(changed, trust)) == [("anchored", "note")]
     for signer in (SIGNER, OTHER_KEY):
         attest(changed, signer, record_version=3, harness_commit=None, previous=None)
         assert list(attested(changed)) == []
-        assert said(state(changed, Trust())) == [("anchored", "note")]
+        assert rules(state(changed, Trust())) == [("anchored", "note")]
         assert state(changed, Trust())[0].text.startswith("sealed, not anchored")
         for trust in original.trust().values():
-            assert {("anchored", "error")} == set(said(state(changed, trust)))
-            assert {("attested", "error")} <= set(said(state(changed, replace(trust, key="ab" * 32))))
+            assert {("anchored", "error")} == set(rules(state(changed, trust)))
+            assert {("attested", "error")} <= set(rules(state(changed, replace(trust, key="ab" * 32))))
 
 
 # The states ---------------------------------------------------------------------------------------------------------
@@ -214,7 +197,7 @@ def test_a_leg_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anch
     ended = datetime.fromtimestamp((manifest.end_time_ns or 0) / 1e9, UTC)
     for minutes, severity in ((-5, "warning"), (0, "note"), (5, "note")):
         trust = Trust(entry(run, ended + timedelta(minutes=minutes)))
-        assert said(state(run, trust, manifest)) == [("anchored", severity)]
+        assert rules(state(run, trust, manifest)) == [("anchored", severity)]
 
 
 def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_path: Path) -> None:
@@ -233,7 +216,7 @@ def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored,
     (found,) = state(run, Trust())
     assert (found.severity, "--timestamp-ca" in found.text) == ("note", True)
     run.time_stamp.unlink()
-    assert said(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
+    assert rules(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
 
 
 def test_a_leg_without_a_statement_is_not_sealed(original: Anchored, tmp_path: Path) -> None:
@@ -241,8 +224,8 @@ def test_a_leg_without_a_statement_is_not_sealed(original: Anchored, tmp_path: P
     for break_it in (lambda: run.seal.write_text("{}"), run.seal.unlink):
         break_it()
         assert state(run, Trust())[0].text.startswith("not sealed")
-        assert said(state(run, Trust())) == [("anchored", "note")]
-        assert said(state(run, original.trust()["ledger"])) == [("anchored", "error")]
+        assert rules(state(run, Trust())) == [("anchored", "note")]
+        assert rules(state(run, original.trust()["ledger"])) == [("anchored", "error")]
         assert [one.rule for one in attested(run)] == ["attested"]
 
 
@@ -318,7 +301,7 @@ def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: 
         verdict = sign_off("harness", roots, trust=trust)
         assert verdict.outcome == plain.outcome
         assert verdict.as_text().count("anchored: anchored at 20") == 2
-    in_json(legs[0].manifest, "asked", value={**json.loads(legs[0].manifest.read_bytes())["asked"], "vllm": None})
+    set_manifest(legs[0], "asked.vllm", None)
     assert sign_off("harness", roots, trust=original.trust()["ledger"]).outcome == "FAIL"
     reseal(legs[0])
     assert sign_off("harness", roots).outcome == plain.outcome  # which no rule on the content finds
@@ -326,13 +309,13 @@ def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: 
     assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 
 
-def test_the_options_of_the_command(run_main: Callable[..., Finished], original: Anchored, tmp_path: Path) -> None:
+def test_the_options_of_the_command(original: Anchored, tmp_path: Path) -> None:
     roots = [run.root for run in original.copy(tmp_path / "legs")]
     command = ("signoff", "--scope", "harness", "--ref", *roots)
     trust = ("--ledger", original.ledger, "--timestamp-ca", original.authority.root)
-    done = run_main(*command, *trust, "--key", SIGNER.public_key.keyid)
+    done = run_here(*command, *trust, "--key", SIGNER.public_key.keyid)
     assert (done.code, done.stdout.count("anchored at 20")) == (ExitCode.OK, 2), done.stdout
-    done = run_main(*command, *trust, "--key", OTHER_KEY.public_key.keyid)
+    done = run_here(*command, *trust, "--key", OTHER_KEY.public_key.keyid)
     assert (done.code, done.stdout.count("signed by the key")) == (ExitCode.NEGATIVE, 2 + 1)  # and in the headline
     for words, why in (
         (("--ledger", tmp_path / "none"), "is no directory"),
@@ -341,5 +324,5 @@ def test_the_options_of_the_command(run_main: Callable[..., Finished], original:
         (("--key", "ab"), "not 64 hex digits"),
         (("--ledger", original.ledger, "--remeasure", "1"), "--remeasure"),
     ):
-        done = run_main(*command, *words)
+        done = run_here(*command, *words)
         assert (done.code, why in done.stderr) == (ExitCode.BAD_INPUT, True), done.stderr

@@ -157,3 +157,15 @@ def test_a_value_of_the_wrong_kind_is_named(write: Write, key: str, value: Any, 
 
 def test_a_log_with_windows_line_ends(write: Write) -> None:
     assert read_detail(write(COMPLETE.replace("\n", "\r\n"))).validity == "VALID"
+
+
+def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
+    def record(key: str, pid: int, warning: str = "false") -> str:
+        metadata = f'{{"is_error": false, "is_warning": {warning}, "pid": {pid}}}'
+        return f':::MLLOG {{"key": "{key}", "value": 1, "time_ms": 0.1, "metadata": {metadata}}}\n'
+
+    path = tmp_path / "detail.txt"
+    path.write_text(record("a", 1) + record("b", 1) + record("generic_message", 1) * 2 + record("w", 1, "true") * 2)
+    assert read_detail(path).repeated == {}
+    path.write_text(record("a", 1) + record("b", 1) + record("a", 2))
+    assert read_detail(path).repeated == {"a": 3}

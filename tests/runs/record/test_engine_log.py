@@ -67,3 +67,29 @@ def test_the_seconds_of_each_stage(then_s: float, took_s: float) -> None:
     now[0] += 7.5
     clock.enter("running")
     assert clock.seconds == {"importing": took_s, "weights": 7.5}
+
+
+ENGINE_LOG = """(MainProcess pid=71) INFO 11-21 12:00:00 [x.py:1] hello
+(EngineCore pid=72) INFO [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/models/llama', \
+speculative_config=None, dtype=torch.bfloat16, max_seq_len=4096, tensor_parallel_size=2, quantization=fp8, \
+enforce_eager=False, kv_cache_dtype=fp8_e4m3, enable_prefix_caching=False, enable_chunked_prefill=True, seed=0
+(EngineCore pid=72) INFO Using FLASH_ATTN backend.
+(EngineCore pid=72) INFO GPU KV cache size: 1,234,567 tokens
+"""
+
+
+def test_the_engines_own_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    path.write_text(ENGINE_LOG)
+    log = read_engine_log(path)
+    assert log.configuration["dtype"] == "bfloat16"
+    assert log.configuration["kv_cache_dtype"] == "fp8_e4m3"
+    assert log.configuration["max_model_len"] == 4096
+    assert log.configuration["enforce_eager"] is False
+    assert log.configuration["speculative"] is False
+    assert (log.kv_cache_tokens, log.attention_backend) == (1_234_567, "FLASH_ATTN")
+    assert log.dead_line is None
+    path.write_text(ENGINE_LOG + "ERROR EngineCore encountered a fatal error\n")
+    assert read_engine_log(path).dead_line == 5
+    path.write_text("")
+    assert read_engine_log(path).configuration == {}

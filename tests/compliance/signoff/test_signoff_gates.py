@@ -1,0 +1,313 @@
+"""Gates of a baseline, a patch and a bundle: spread, gain, levers, claims, patch verdicts."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from compliance.evidence.accuracy import ScoreSources
+from compliance.finding import Finding, fail, note, warn
+from compliance.signoff import judge, sign_off
+from compliance.signoff.baseline import NOISE_BAND_PCT, judge_spread
+from compliance.signoff.claim import Claim, PatchVerdict, read_claim
+from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
+from compliance.signoff.levers import (
+    CLASS_A,
+    CLASS_B,
+    NEEDS_QUALITY_GATE,
+    SIDE_EFFECTS,
+    class_of,
+    inert,
+    judge_levers,
+    option_of,
+    peak_in_flight,
+)
+from compliance.signoff.signoff_verdict import SignOff
+from runs.files import write_json
+from runs.record.engine_log import EngineLog
+from runs.record.fingerprint import BOTH_MODES, differences
+from runs.record.requests_log import Digests, RequestTable
+from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
+
+TOKENS = "tokens_per_second"
+
+
+def words(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(as_word(finding), finding.slug) for finding in findings]
+
+
+def patch(**known: Any) -> SignOff:
+    return SignOff("patch", NOISE_BAND_PCT, "open", **known)
+
+
+def decide(findings: list[Finding]) -> tuple[str, str | None]:
+    verdict = patch(findings=findings)
+    return verdict.outcome, verdict.action
+
+
+def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
+    notes: list[Finding] = [note("P-6/replayed", "")]
+    assert decide(notes) == ("PASS", "pass")
+    flags = [
+        *notes,
+        warn("B-1/noisy_baseline", ""),
+        warn("G-8/not_a_kernel_gain", ""),
+    ]
+    assert decide(flags) == ("FLAG", "downgrade_headline")
+    assert decide([*flags, fail("P-1/missing_raw", "")]) == ("FAIL", "eject")
+
+
+@pytest.mark.parametrize(
+    ("repeats", "spread_pct", "expected", "action"),
+    [
+        ([966.36, 1004.05, 1004.71], 3.82, [("FLAG", "noisy_baseline"), ("FLAG", "warmup_outlier")], "remeasure"),
+        ([1004.05, 966.36, 1004.71], 3.82, [("FLAG", "noisy_baseline"), ("FLAG", "outlier")], "remeasure"),
+        ([960.0, 980.0, 1004.0], 4.49, [("FLAG", "noisy_baseline")], "remeasure"),
+        ([1000.0, 1010.0], 1.0, [("NOTE", "spread")], "pass"),
+        ([1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10], 0.118, [("NOTE", "steady")], "pass"),
+    ],
+)
+def test_the_spread_of_repeats(
+    repeats: list[float], spread_pct: float, expected: list[tuple[str, str]], action: str
+) -> None:
+    found = list(judge_spread(TOKENS, repeats, NOISE_BAND_PCT))
+    assert words(found) == expected
+    assert found[0].numbers["spread_pct"] == pytest.approx(spread_pct, abs=0.006)
+    assert decide(found)[1] == action
+
+
+@pytest.mark.parametrize(
+    ("name", "ref", "cand", "expected"),
+    [
+        (TOKENS, [100.0, 100.1], [100.3, 100.4], ("FAIL", "no_real_gain")),  # +0.3 % within the band of 0.5 %
+        (TOKENS, [100.0, 103.0], [102.0, 106.0], ("FAIL", "overlap")),
+        (TOKENS, [100.0, 100.1], [110.0, 110.2], ("NOTE", "real_gain")),
+        ("latency_p90_ms", [100.0, 100.1], [90.0, 90.2], ("NOTE", "real_gain")),
+        ("latency_p90_ms", [100.0, 103.0], [94.0, 101.0], ("FAIL", "overlap")),
+        (TOKENS, [100.0, 100.1], [90.0, 90.2], ("FAIL", "no_real_gain")),
+        (TOKENS, [100.0], [110.0, 111.0], ("FAIL", "too_few_repeats")),
+    ],
+)
+def test_a_gain_is_real_beyond_the_band_and_without_overlap(
+    name: str, ref: list[float], cand: list[float], expected: tuple[str, str]
+) -> None:
+    assert words(real_gain(patch(), name, ref, cand)) == [expected]
+
+
+def test_drift_is_measured_against_the_given_baseline() -> None:
+    verdict = patch(metrics={"ref": {TOKENS: 1004.9}, "cand": {}})
+    assert words(drift(verdict, TOKENS, Claim(baseline=1300))) == [("FAIL", "baseline_drift")]
+    assert words(drift(verdict, TOKENS, Claim(baseline=1003))) == [("NOTE", "no_drift")]
+    assert words(drift(verdict, TOKENS, Claim())) == [("NOTE", "no_earlier_baseline")]
+
+
+def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
+    metrics = {
+        "ref": {"tokens_per_second": 1000.0, "ttft_p99_ms": 2916.0, "tpot_p99_ms": 20.0},
+        "cand": {"tokens_per_second": 1100.0, "ttft_p99_ms": 9446.0, "tpot_p99_ms": 21.0},
+    }
+    verdict = patch(e2e_delta_pct=10.0, metrics=metrics)
+    told = list(headline_integrity(verdict, TOKENS, Claim()))
+    assert words(told) == [("FLAG", "hidden_regression")]
+    assert told[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
+    alone = Claim(reported_metrics=[TOKENS])
+    verdict.findings, verdict.compared = list(headline_integrity(verdict, TOKENS, alone)), True
+    assert ("FAIL", "cherry_picked") in words(verdict.findings)
+    assert verdict.record()["headline_integrity"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("real", "expected"), [(True, ("FLAG", "isolated_headline")), (False, ("FAIL", "isolated_only"))]
+)
+def test_a_microbenchmark_is_no_headline(real: bool, expected: tuple[str, str]) -> None:
+    verdict = patch(e2e_delta_pct=10.0)
+    reasons = list(isolated(verdict, Claim(isolated_speedup=3.03), real=real))
+    assert words(reasons) == [expected]
+    assert decide(reasons)[1] == ("replace_headline_with_e2e" if real else "eject")
+    assert list(isolated(verdict, Claim(), real=real)) == []
+
+
+def test_every_lever_has_one_class() -> None:
+    assert not CLASS_A & CLASS_B
+    assert NEEDS_QUALITY_GATE <= CLASS_B
+    assert SIDE_EFFECTS.keys() <= CLASS_A | CLASS_B
+    assert [class_of(name) for name in ("attention_backend", "speculative", "turbo")] == ["A", "B", None]
+
+
+def test_conditions_are_compared_key_by_key() -> None:
+    one = {"engine_options.slots": 4, "host.cpu": "a", "loadgen.min_duration_ms": 600_000}
+    other = {"engine_options.slots": 6, "host.cpu": "a", "loadgen.min_duration_ms": 0, "environment.X": "1"}
+    found = differences(one, other)
+    assert found == {
+        "engine_options.slots": (4, 6),
+        "environment.X": (None, "1"),
+        "loadgen.min_duration_ms": (600_000, 0),
+    }
+    assert differences(one, other, BOTH_MODES).keys() == {"engine_options.slots", "environment.X"}
+    assert [option_of(key) for key in ("engine_options.cache_dtype", "resolved.kv_cache_dtype")] == [
+        "kv_cache_dtype"
+    ] * 2
+
+
+def requests_in_flight() -> RequestTable:
+    """Three requests, never more than two at a time."""
+
+    def column(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return np.array(values, dtype=np.int64)
+
+    return RequestTable(
+        seq=column(0, 1, 2),
+        sample_index=column(0, 1, 2),
+        prompt_tokens=column(10, 20, 40),
+        output_tokens=column(1, 2, 4),
+        issue_ns=column(0, 5, 10),
+        first_token_ns=column(1, 6, 11),
+        complete_ns=column(10, 30, 20),  # the first ends as the third begins
+        finish_reason=["stop"] * 3,
+        output_sha256=Digests(bytes(32 * 3)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch_limit", "pool_tokens", "preempted", "without_effect"),
+    [
+        (8, 1000, False, True),
+        (2, 1000, False, False),
+        (8, 70, False, False),
+        (8, 1000, True, False),
+        (8, None, False, False),
+    ],
+)
+def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
+    batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
+) -> None:
+    assert peak_in_flight(requests_in_flight()) == (2, 66)
+    leg = SimpleNamespace(
+        requests=requests_in_flight(),
+        manifest=SimpleNamespace(engine=SimpleNamespace(configuration={"max_num_seqs": batch_limit})),
+        engine_log=EngineLog(kv_cache_tokens=pool_tokens, preempted=preempted),
+        run=SimpleNamespace(root="leg", engine_log="leg/engine.log"),
+    )
+    reasons = [inert(["kv_cache_tokens"], leg, leg, Claim())]  # type: ignore[arg-type]
+    expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
+    assert words(reasons) == [expected]
+    assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
+    told = [inert(["kv_cache_tokens"], leg, leg, Claim(conditions="identical"))]  # type: ignore[arg-type]
+    assert words(told) == [("FLAG", "side_effect_not_told") if without_effect else expected]
+
+
+def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
+    reason = note("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
+    record = SignOff("bundle", NOISE_BAND_PCT, "closed", findings=[reason]).record()
+    assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
+
+
+def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(legs: FrozenLegs, tmp_path: Path) -> None:
+    places = ("plan.engine_options.", "engine.configuration.", "asked.dummy_")
+    options = {"slots": 4, "tpot_ms": 0.1}
+    faults = [["set_manifest", place + name, options[name]] for place in places for name in options]
+    cand = [legs.copy(tmp_path / name, name, *faults) for name in ("off-slots-1", "off-slots-2")]
+    claim = Claim(levers=["tpot_ms"], lever_class="A")
+    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    assert (verdict.outcome, slugs(verdict)) == ("FAIL", {"more_than_the_batch"})
+
+
+@pytest.mark.parametrize("taken_back", [True, False])
+def test_a_reference_slowed_by_what_the_candidate_takes_back(
+    legs: FrozenLegs, tmp_path: Path, taken_back: bool
+) -> None:
+    fault = [["unask", "dummy_slots"]] if taken_back else []
+    cand = [legs.copy(tmp_path / name, name, *fault) for name in ("off-slots-1", "off-slots-2")]
+    claim = Claim(levers=["slots"], lever_class="B")
+    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    assert (verdict.outcome, slugs(verdict, "FLAG")) == (
+        ("FLAG", {"handicapped_reference"}) if taken_back else ("PASS", set())
+    )
+
+
+@pytest.mark.parametrize(
+    ("lever", "slug"), [("OMP_NUM_THREADS", "handicapped_reference"), ("max_num_seqs", "second_knob")]
+)
+def test_a_reference_slowed_by_a_variable(legs: FrozenLegs, tmp_path: Path, lever: str, slug: str) -> None:
+    slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
+    ref, cand = evidence(legs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(legs("vllm-off"))
+    found = judge_levers(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
+    assert slug in {one.slug for one in found}
+
+
+def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path: Path) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
+    slower = legs.paths("off-cold-1", "off-3")
+    for lever, side in (("tpot_ms", legs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
+        record = {"audit_scope": "patch", "verdict": "PASS", "e2e_delta_pct": 900.0, "levers": [lever]}
+        paths = {"ref": [str(one) for one in ref], "cand": [str(one) for one in side]}
+        write_json(tmp_path / f"{lever}.json", record | paths)
+    write_json(
+        tmp_path / "claim.json",
+        {
+            "levers": ["tpot_ms", "slots"],
+            "patch_verdicts": [{"lever": name, "verdict_file": f"{name}.json"} for name in ("tpot_ms", "slots")],
+        },
+    )
+    verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
+    assert verdict.outcome == "FAIL"
+    (given,) = verdict.lever_decomposition
+    assert (given["lever"], given["verdict"]) == ("tpot_ms", "PASS")
+    assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
+    (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
+    assert "judged again: FAIL" in lacking.text
+    write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
+    verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
+    assert any("names 602 legs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
+
+
+def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:
+    absolute = tmp_path / "elsewhere" / "b.json"
+    patches = [{"lever": "a", "verdict_file": "a.json"}, {"lever": "b", "verdict_file": os.fspath(absolute)}]
+    write_json(tmp_path / "claim.json", {"patch_verdicts": patches})
+    assert read_claim(tmp_path / "claim.json") == Claim(
+        patch_verdicts=[
+            PatchVerdict(lever="a", verdict_file=tmp_path / "a.json"),
+            PatchVerdict(lever="b", verdict_file=absolute),
+        ]
+    )
+
+
+def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
+    legs: FrozenLegs, scorings: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
+    patches = []
+    for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
+        signed = sign_off("patch", ref, legs.paths(*candidate), Claim(levers=[lever]))
+        assert signed.outcome == "PASS"
+        write_json(tmp_path / f"{lever}.json", signed.record())
+        patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
+    asked: list[ScoreSources] = []
+    load = judge.load
+    monkeypatch.setattr(judge, "load", lambda paths, sources: (asked.append(sources), load(paths, sources))[1])
+    scorings.clear()
+    claim, given = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), ScoreSources(model_path="bytes")
+    verdict = sign_off("bundle", ref, cand, claim, sources=given)
+    assert [one["lever"] for one in verdict.lever_decomposition] == ["slots", "tpot_ms"]
+    assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
+    assert "missing_patch_verdict" not in slugs(verdict)
+    assert [sources.model_path for sources in asked] == ["bytes"] * 6  # reference and candidate, of bundle and patches
+    assert len({id(sources.scorer) for sources in asked}) == 1
+    assert len(scorings) == len(set(scorings)) <= 2  # off-acc and off-two-acc, whose answers may be the same
+    lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
+    assert (lacking.outcome, lacking.blocks) == ("FAIL", True)
+    assert "missing_patch_verdict" in slugs(lacking)
+
+
+def test_a_bundle_whose_reference_makes_no_sense_is_refused(legs: FrozenLegs, tmp_path: Path) -> None:
+    ref = [legs.copy(tmp_path / name, name, ["repeat_one_token"]) for name in ("off-1", "off-2", "off-acc")]
+    verdict = sign_off("bundle", ref, legs.paths("off-two-1", "off-two-2", "off-two-acc"), Claim(levers=["tpot_ms"]))
+    assert "unverifiable_noncoherent_reference" in slugs(verdict)
+    assert verdict.correctness_status == "unverifiable_noncoherent_reference"
