@@ -1,14 +1,17 @@
-"""What a run declares: its fields, where they come from, the registries and the validation record."""
+"""What a run or row declares: its fields, where they come from, the registries, and the block of a run."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
     DeclaredFields,
+    MechanismBlock,
+    check_declaration,
     declare,
     from_environment,
     read_declaration_file,
@@ -16,9 +19,12 @@ from compliance.mechanisms.declaration import (
 )
 from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries
 from runs.errors import InputError
+from scenarios.leg.config import load_yaml, make_config
+from tests.conftest import ROOT
 from tests.support.mechanism_rows import eagle3, fp8, row
 
 REGISTRIES = load_registries()
+FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}
 
 VARIANTS = [
     ("baseline", "none", None, None),
@@ -57,22 +63,18 @@ def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
     assert (declared.issues, declared.support_status) == ((), "reviewed_preview")
 
 
-def test_command_line_wins_over_environment_wins_over_file() -> None:
+def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
     declared = declare(
         {"mechanism": "a", "mechanism_variant": None},
         {"mechanism": "b", "mechanism_variant": "b"},
         {"mechanism": "c", "mechanism_variant": "c", "mechanism_notes": "c"},
     )
     assert [declared.values[name] for name in ("mechanism", "mechanism_variant", "mechanism_notes")] == ["a", "b", "c"]
-
-
-def test_nothing_declared_is_a_baseline() -> None:
-    declared = declare({}, {"mechanism": "  "})
-    assert declared.values == {"mechanism": "baseline", **dict.fromkeys(FIELD_NAMES[1:])}
+    assert declare({}, {"mechanism": "  "}).values == {"mechanism": "baseline", **dict.fromkeys(FIELD_NAMES[1:])}
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "taken", "told"),
+    ("name", "value", "taken", "reported"),
     [
         ("compression_ratio", "2.5", 2.5, False),
         ("compression_ratio", "two", None, True),
@@ -92,10 +94,10 @@ def test_nothing_declared_is_a_baseline() -> None:
         ("support_status", "gold", None, True),
     ],
 )
-def test_coercion(name: str, value: Any, taken: Any, told: bool) -> None:
+def test_coercion(name: str, value: Any, taken: Any, reported: bool) -> None:
     declared = declare({name: value})
     assert declared.given.get(name) == taken
-    assert [issue.split()[0] for issue in declared.issues] == ([name] if told else [])
+    assert [issue.split()[0] for issue in declared.issues] == ([name] if reported else [])
 
 
 @pytest.mark.parametrize("text", ["mechanism: [", "just text", "mechanisms: baseline", "support_status: gold"])
@@ -107,23 +109,100 @@ def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("given_row", "registered", "quality", "known", "issues"),
+    ("given_row", "flags", "issues"),
     [
-        (row(), True, None, None, 0),
-        (fp8(quality_eval_id="ruler_v1", quality_eval_status="pending"), True, True, True, 0),
-        (row("kv_quantization"), False, None, None, 1),
-        (row("kv_quantization", mechanism_variant="fp4"), False, None, None, 1),
-        (fp8(quality_eval_id="mine", quality_eval_status="done"), True, False, False, 2),
-        (eagle3(), True, None, None, 2),
-        (eagle3(draft_model_id="draft"), True, None, None, 1),
-        (fp8(compression_scope="weights"), True, None, None, 1),
+        (row(), (True, None, None), 0),
+        (fp8(quality_eval_id="ruler_v1", quality_eval_status="pending"), (True, True, True), 0),
+        (row("kv_quantization"), (False, None, None), 1),
+        (fp8(quality_eval_id="mine", quality_eval_status="done"), (True, False, False), 2),
+        (row(quality_eval_id="mine"), (True, False, None), 1),
+        (eagle3(draft_model_id="draft"), (True, None, None), 1),
+        (fp8(compression_scope="weights"), (True, None, None), 1),
     ],
 )
-def test_validation_record(
-    given_row: dict[str, Any], registered: bool, quality: bool | None, known: bool | None, issues: int
-) -> None:
+def test_validation_record(given_row: dict[str, Any], flags: tuple[bool | None, ...], issues: int) -> None:
     record = validate(given_row, REGISTRIES)
-    assert record["mechanism_eval_registered"] is registered
-    assert record["quality_eval_registered"] is quality
-    assert record["quality_eval_status_known"] is known
+    assert tuple(record.values())[:3] == flags
     assert len(record["issues"]) == issues
+
+
+def test_declaration_files_that_are_shipped_are_registered() -> None:
+    for name, mechanism in (("baseline", "baseline"), ("fp8-kv", "kv_quantization")):
+        fields = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
+        assert fields["mechanism"] == mechanism
+        assert list(check_declaration(fields, REGISTRIES)) == []
+
+
+# The block of a run ---------------------------------------------------------------------------------------------------
+
+
+def block(given: object) -> dict[str, Any]:
+    return MechanismBlock.model_validate(given).root
+
+
+def declared(**fields: Any) -> dict[str, Any]:
+    return {"mechanism": "baseline", "mechanism_variant": "none", **fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("baseline", declared()),
+        ("kv_quantization/fp8_e4m3", FP8),
+        (" kv_quantization / fp8_e4m3 ", FP8),
+        ({}, declared()),
+        ({"quality-eval-id": "mlperf_cnndm_rouge"}, declared(quality_eval_id="mlperf_cnndm_rouge")),
+        ({**FP8, "compression_ratio": "2", "support_status": "supported"},
+         {**FP8, "compression_ratio": 2.0, "support_status": "supported"}),
+        ({**FP8, "mechanism_notes": ""}, FP8),
+    ],
+)  # fmt: skip
+def test_what_is_given_is_kept_and_the_rest_is_a_baseline(given: object, expected: dict[str, Any]) -> None:
+    assert block(given) == expected
+    assert block(expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("", "neither MECHANISM/VARIANT nor a file"),
+        ("a/b/c", "neither MECHANISM/VARIANT nor a file"),
+        ("kv_quantization/", "neither MECHANISM/VARIANT nor a file"),
+        (["baseline"], "give MECHANISM/VARIANT"),
+        (7, "give MECHANISM/VARIANT"),
+        ({"mechanism": "baseline", "colour": "red"}, "there is no field 'colour'"),
+        ({"compression_ratio": "much"}, "compression_ratio 'much': Input should be a valid number"),
+        ({"speculative_acceptance_rate": 1.5}, "speculative_acceptance_rate 1.5: Input should be less"),
+        ({"speculative_wasted_tokens": 1.5}, "speculative_wasted_tokens 1.5: Input should be a valid integer"),
+        ({"mechanism": 4}, "mechanism 4: Input should be a valid string"),
+        ({"support_status": "certified"}, "support_status 'certified': Input should be 'supported'"),
+    ],
+)
+def test_before_a_run_a_mistake_is_refused(given: object, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        block(given)
+    with pytest.raises(InputError, match=why) as refused:
+        make_config({"scenario": "Offline", "mechanism": given})
+    assert refused.value.message.startswith("--mechanism")
+
+
+def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
+    shipped = block(str(ROOT / "configs" / "mechanism-fp8-kv.yaml"))
+    assert {name: shipped[name] for name in FP8} == FP8
+    assert shipped["support_status"] == "reviewed_preview"
+    with pytest.raises(InputError, match=r"--mechanism nothing\.yaml: No such file"):
+        make_config({"scenario": "Offline", "mechanism": "nothing.yaml"})
+    path = tmp_path / "run.yaml"
+    path.write_text("scenario: Offline\nmechanism: {mechanism: kv_quantization, mechanism-variant: fp8_e4m3}\n")
+    config = make_config(load_yaml(path))
+    assert config.mechanism is not None
+    assert config.mechanism.root == FP8
+    again = make_config(config.model_dump(mode="json", exclude_unset=True))
+    assert again == config
+
+
+@pytest.mark.parametrize("garbage", [{"mechanism": 4}, {"support_status": 4}, {"colour": "red"}, {}])
+def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) -> None:
+    found = declare().over(garbage)
+    assert found.values["mechanism"] in ("baseline", "4")
+    assert found.support_status in ("supported", "reviewed_preview")

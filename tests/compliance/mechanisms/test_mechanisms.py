@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.mechanisms import row as row_file
-from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file, validate
+from compliance.mechanisms.declaration import FIELD_NAMES, validate
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import read_rows
@@ -24,7 +24,6 @@ from compliance.mechanisms.technique_registry import (
 )
 from runs.errors import InputError
 from runs.record.layout import RunDir
-from tests.conftest import ROOT
 from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
 
 REGISTRIES = load_registries()
@@ -46,37 +45,35 @@ def test_nothing_in_a_row_raises(fields: dict[str, Any]) -> None:
     judge_rows([judged(fields)], REGISTRIES).as_text()
 
 
-def test_declaration_files_that_are_shipped_are_registered() -> None:
-    for name, mechanism in (("baseline", "baseline"), ("fp8-kv", "kv_quantization")):
-        fields = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
-        assert fields["mechanism"] == mechanism
-        assert validate(declare(fields).values, REGISTRIES)["issues"] == []
-        assert criteria(fields) == []
+def supported(quality_id: str | None, status: str | None) -> dict[str, Any]:
+    return fp8(support_status="supported", quality_eval_id=quality_id, quality_eval_status=status)
 
 
-@pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice", "in other case"])
-def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damage: str) -> None:
-    shutil.copytree(REGISTRY_DIR, tmp_path / "registry")
-    path = tmp_path / "registry" / VARIANTS_FILE
-    content = json.loads(path.read_text())
-    path.unlink()
-    if damage == "not json":
-        path.write_text("{")
-    elif damage == "of another schema":
-        path.write_text(json.dumps({**content, "schema_version": "2.0.0"}))
-    elif damage == "in other case":
-        other = {**content["variants"][1], "mechanism_variant": content["variants"][1]["mechanism_variant"].upper()}
-        path.write_text(json.dumps({**content, "variants": [*content["variants"], other]}))
-    elif damage == "an entry twice":
-        path.write_text(json.dumps({**content, "variants": [*content["variants"], content["variants"][0]]}))
+def twice(content: dict[str, Any], **changed: str) -> dict[str, Any]:
+    return {**content, "variants": [*content["variants"], {**content["variants"][1], **changed}]}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda content: None,
+        lambda content: "no object",
+        lambda content: {**content, "schema_version": "2.0.0"},
+        twice,
+        lambda content: twice(content, mechanism_variant="FP8_E4M3"),
+    ],
+    ids=["missing", "not an object", "of another schema", "an entry twice", "in other case"],
+)
+def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damaged: Callable[..., Any]) -> None:
+    path = shutil.copytree(REGISTRY_DIR, tmp_path / "registry") / VARIANTS_FILE
+    content = damaged(json.loads(path.read_text()))
+    path.unlink() if content is None else path.write_text(json.dumps(content))
     registries = registries_or_error(tmp_path / "registry")
-    record = validate(fp8(), registries)
-    assert [record[name] for name in list(record)[:3]] == [None, None, None]
-    (issue,) = record["issues"]
-    assert issue.startswith(f"registry_load_error: {'cannot read ' * (damage == 'missing')}{path}")
-    lossy = judge_rows([judged(fp8())], registries, strict=True)
+    *flags, issues = validate(fp8(), registries).values()
+    assert flags == [None, None, None]
+    assert issues[0].startswith(f"registry_load_error: {'cannot read ' * (content is None)}{path}")
+    lossy, plain = (judge_rows([judged(one)], registries, strict=True) for one in (fp8(), row()))
     assert (lossy.status, lossy.closed) == ("fail", True)
-    plain = judge_rows([judged(row())], registries, strict=True)
     assert (plain.status, plain.closed) == ("pass", False)
 
 
@@ -85,6 +82,7 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
     [
         (row(), []),
         (row(mechanism_variant="none"), []),
+        (row(kv_cache_dtype="bfloat16", speculative=0), []),
         (row(mechanism_variant="fp8_e4m3"), ["pair_registered"]),
         (row("kv_quantization", mechanism_variant="fp4"), ["pair_registered"]),
         (row("magic"), ["pair_registered"]),
@@ -101,19 +99,10 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
         (fp8(support_status="gold"), ["status_known"]),
         (fp8(support_status="reviewed_preview", quality_eval_id="ruler_v1", quality_eval_status="pending"), []),
         (fp8(support_status="reviewed_preview", quality_eval_id="mine"), ["quality_evaluated"]),
-        (
-            fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending"),
-            ["quality_evaluated"],
-        ),
-        (fp8(support_status="supported"), ["quality_evaluated"] * 2),
-        (
-            fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="completed"),
-            ["completed_evaluation_passes"],
-        ),
-        (
-            fp8(support_status="supported", quality_eval_id="mlperf_cnndm_rouge", quality_eval_status="completed"),
-            ["completed_evaluation_passes"],
-        ),
+        (supported("ruler_v1", "pending"), ["quality_evaluated"]),
+        (supported(None, None), ["quality_evaluated"] * 2),
+        (supported("ruler_v1", "completed"), ["completed_evaluation_passes"]),
+        (supported("mlperf_cnndm_rouge", "completed"), ["completed_evaluation_passes"]),
         (eagle3(), ["draft_model_declared"] * 2),
         (eagle3(draft_model_id="draft"), ["draft_model_declared"]),
         (eagle3(draft_model_id="draft", speculative_acceptance_rate=0), []),
@@ -177,101 +166,68 @@ def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: d
     assert outcome.closed
 
 
-@pytest.mark.parametrize("dtype", ["auto", "bfloat16", None, "float16"])
-def test_plain_caches_are_a_baseline(dtype: str | None) -> None:
-    assert criteria(row(kv_cache_dtype=dtype, speculative=0)) == []
+FP8_CACHE = {"kv_cache_dtype": "fp8", "speculative": False}
+DRAFTING = {"kv_cache_dtype": "auto", "speculative": True}
+STORED = "quantization=compressed-tensors"
+
+
+def drafted_by(method: str, **more: str) -> dict[str, Any]:
+    return {"speculative_config": {"method": method, **more}}
 
 
 @pytest.mark.parametrize(
-    ("declared", "configuration", "options", "log", "contradicted"),
+    ("declared", "recorded", "log", "contradicted"),
     [
-        (row(), None, {}, "kv_cache_dtype=auto", 0),
-        (row(), {"kv_cache_dtype": "fp8", "speculative": False}, {}, "kv_cache_dtype=fp8", 1),
-        (row(), None, {}, "kv_cache_dtype=fp8", 2),  # the manifest denies what the log shows
-        (row(), None, {"kv_cache_dtype": "fp8"}, "kv_cache_dtype=auto", 2),
-        (row(), {"kv_cache_dtype": "auto", "speculative": True}, {}, "kv_cache_dtype=auto", 1),
-        (row(), {"kv_cache_dtype": "auto"}, {"speculative_config": {"method": "eagle3"}}, "x=1", 1),
-        (row(), None, {"hf_overrides": {"sliding_window": 64}}, "x=1", 1),
-        (fp8(), {"kv_cache_dtype": "fp8", "speculative": False}, {"kv_cache_dtype": "fp8"}, "kv_cache_dtype=fp8", 0),
-        (fp8(), None, {}, "kv_cache_dtype=auto", 1),
-        (fp8(), {"kv_cache_dtype": "fp8_e5m2", "speculative": False}, {}, "x=1", 1),
-        (fp8(), {"kv_cache_dtype": "fp8", "speculative": True}, {}, "x=1", 1),
-        (
-            eagle3(),
-            {"kv_cache_dtype": "auto", "speculative": True},
-            {"speculative_config": {"method": "mtp"}},
-            "x=1",
-            1,
-        ),
-        (
-            eagle3(),
-            {"kv_cache_dtype": "auto", "speculative": True},
-            {"speculative_config": {"method": "eagle"}},
-            "x",
-            0,
-        ),
-        (
-            eagle3(draft_model_id="org/draft-1"),
-            {"kv_cache_dtype": "auto", "speculative": True},
-            {"speculative_config": {"method": "eagle3", "model": "/models/draft-2"}},
-            "x=1",
-            1,
-        ),
-        (row("compressed_attention", mechanism_variant="triattention_class"), None, {}, "x=1", 0),
-        (row(), None, {}, "quantization=fp8", 1),
-        (row(), {"kv_cache_dtype": "auto", "quantization": None}, {}, "quantization=fp8", 2),
-        (row(), None, {"quantization": "awq"}, "x=1", 2),  # and the weights are plain ones
-        (int8(), None, {}, "quantization=None", 1),
+        (row(), {}, "kv_cache_dtype=auto", 0),
+        (row(), {"configuration": FP8_CACHE}, "kv_cache_dtype=fp8", 1),
+        (row(), {}, "kv_cache_dtype=fp8", 2),  # the manifest denies what the log shows
+        (row(), {"options": {"kv_cache_dtype": "fp8"}}, "kv_cache_dtype=auto", 2),
+        (row(), {"configuration": DRAFTING}, "kv_cache_dtype=auto", 1),
+        (row(), {"configuration": {"kv_cache_dtype": "auto"}, "options": drafted_by("eagle3")}, "x=1", 1),
+        (row(), {"options": {"hf_overrides": {"sliding_window": 64}}}, "x=1", 1),
+        (fp8(), {"configuration": FP8_CACHE, "options": {"kv_cache_dtype": "fp8"}}, "kv_cache_dtype=fp8", 0),
+        (fp8(), {}, "kv_cache_dtype=auto", 1),
+        (fp8(), {"configuration": {**FP8_CACHE, "kv_cache_dtype": "fp8_e5m2"}}, "x=1", 1),
+        (fp8(), {"configuration": {**FP8_CACHE, "speculative": True}}, "x=1", 1),
+        (eagle3(), {"configuration": DRAFTING, "options": drafted_by("mtp")}, "x=1", 1),
+        (eagle3(), {"configuration": DRAFTING, "options": drafted_by("eagle")}, "x", 0),
+        (eagle3(draft_model_id="org/draft-1"),
+         {"configuration": DRAFTING, "options": drafted_by("eagle3", model="/models/draft-2")}, "x=1", 1),
+        (row("compressed_attention", mechanism_variant="triattention_class"), {}, "x=1", 0),
+        (row(), {"configuration": {"kv_cache_dtype": "auto", "told_by_the_server":
+                                   {"cache_configuration": {"cache_dtype": "fp8"}}}}, "x=1", 2),
+        (row(), {}, "quantization=fp8", 1),
+        (row(), {"configuration": {"kv_cache_dtype": "auto", "quantization": None}}, "quantization=fp8", 2),
+        (row(), {"options": {"quantization": "awq"}}, "x=1", 2),  # and the weights are plain ones
+        (row(), {"precision": "int8_w8a8"}, STORED, 1),
+        (int8(), {"precision": "int8_w8a8"}, STORED, 0),
+        (int8("fp8_w8a8"), {"precision": "int8_w8a8"}, STORED, 1),
+        (int8("fp8_w8a8"), {}, "quantization=fp8", 0),
+        (int8(), {"precision": "int8_w8a8", "configuration": FP8_CACHE}, f"{STORED}, kv_cache_dtype=fp8", 1),
+        (int8("int8_w8a8_kv_fp8"), {"precision": "int8_w8a8", "configuration": FP8_CACHE},
+         f"{STORED}, kv_cache_dtype=fp8", 0),
+        (int8(), {}, "quantization=None", 1),
+        (int8(), {}, STORED, 1),  # these weights are none that are stored so
     ],
-)
+)  # fmt: skip
 def test_the_engine_record_decides(
-    tmp_path: Path,
-    declared: dict[str, Any],
-    configuration: dict[str, Any] | None,
-    options: dict[str, Any],
-    log: str,
-    contradicted: int,
+    tmp_path: Path, declared: dict[str, Any], recorded: dict[str, Any], log: str, contradicted: int
 ) -> None:
     write_engine_log(tmp_path, log)
-    facts = facts_of_run(RunDir(tmp_path), manifest(configuration=configuration, options=options))
-    assert len(misdeclared(declared, facts)) == contradicted
-
-
-@pytest.mark.parametrize(
-    ("declared", "precision", "log", "contradicted"),
-    [
-        (row(), "int8_w8a8", "quantization=compressed-tensors", 1),
-        (int8(), "int8_w8a8", "quantization=compressed-tensors", 0),
-        (int8("fp8_w8a8"), "int8_w8a8", "quantization=compressed-tensors", 1),
-        (int8("fp8_w8a8"), "bfloat16", "quantization=fp8", 0),
-        (int8(), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 1),
-        (int8("int8_w8a8_kv_fp8"), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 0),
-        (int8(), "bfloat16", "quantization=None", 1),
-        (int8(), "bfloat16", "quantization=compressed-tensors", 1),  # these weights are none that are stored so
-    ],
-)
-def test_the_headers_of_the_weights_decide(
-    tmp_path: Path, declared: dict[str, Any], precision: str, log: str, contradicted: int
-) -> None:
-    write_engine_log(tmp_path, log)
-    configuration = {"kv_cache_dtype": "fp8" if "fp8" in log.partition("kv_cache")[2] else "auto", "speculative": False}
-    facts = facts_of_run(RunDir(tmp_path), manifest(configuration=configuration, precision=precision))
+    facts = facts_of_run(RunDir(tmp_path), manifest(**recorded))
     assert facts.gaps == ()
     assert len(misdeclared(declared, facts)) == contradicted
 
 
-def test_a_record_without_the_weights_precision_has_a_gap(tmp_path: Path) -> None:
-    write_engine_log(tmp_path)
-    record = manifest()
-    record.observed.model = record.model.model_copy(update={"weights": None})
-    assert "model.weights is missing" in facts_of_run(RunDir(tmp_path), record).gaps[0]
-
-
-def test_a_record_with_gaps_is_no_contradiction_but_is_told(tmp_path: Path) -> None:
+def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
     facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
     assert len(facts.gaps) == 2  # no engine.log, no kv_cache_dtype
     assert misdeclared(fp8(), facts) == []
     assert facts_of_run(RunDir(tmp_path), None).gaps
+    write_engine_log(tmp_path)
+    record = manifest()
+    record.observed.model = record.model.model_copy(update={"weights": None})
+    assert "model.weights is missing" in facts_of_run(RunDir(tmp_path), record).gaps[0]
 
 
 @pytest.mark.parametrize(
@@ -308,22 +264,22 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
 
-def test_a_row_without_its_run_is_a_word_that_opens_no_closed_division() -> None:
-    told = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
-    assert not gate(told, strict=True).closed
-    assert [one.slug for one in gate(told, division="closed").matched[0].findings] == ["eligible_in_division"]
-    assert gate(told, division="closed", strict=True).closed
+def test_a_row_without_its_run_opens_no_closed_division() -> None:
+    alone = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
+    assert not gate(alone, strict=True).closed
+    assert [one.slug for one in gate(alone, division="closed").matched[0].findings] == ["eligible_in_division"]
+    assert gate(alone, division="closed", strict=True).closed
 
 
-@pytest.mark.parametrize(("limit", "said"), [("MOST_ROWS", "3 rows"), ("MOST_PARTS", "4 objects and lists")])
+@pytest.mark.parametrize(("limit", "why"), [("MOST_ROWS", "3 rows"), ("MOST_PARTS", "4 objects and lists")])
 def test_more_rows_than_fit_into_memory_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, why: str
 ) -> None:
     """A million small ones in 50 MB took 4 GB."""
     file = tmp_path / "rows.json"
     file.write_text("[{}, {}, {}]")
     monkeypatch.setattr(row_file, limit, 2)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=why):
         read_rows(file, REGISTRIES)
 
 
@@ -336,8 +292,7 @@ def test_coverage() -> None:
 
 
 def test_report_quotes_the_failing_criterion() -> None:
-    promoted = fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending")
-    outcome = gate(promoted, row())
+    outcome = gate(supported("ruler_v1", "pending"), row())
     sentence = "gate/quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
     report = outcome.record()
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
