@@ -236,7 +236,7 @@ class AuditResult(Verdict):
 
     @property
     def outcome(self) -> Outcome:
-        """The official comparison of TEST04 decides by itself; of all others the findings do."""
+        """As the audit's own rule has it; the official comparison of TEST04 has no findings."""
         return "PASS" if self.passed else "FAIL"
 
     @property

@@ -31,6 +31,7 @@ from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
 from runs.record.leg import ACCURACY
+from runs.record.leg import PERFORMANCE as PERFORMANCE_RUN
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random
@@ -79,7 +80,11 @@ class TwoModeAudit(AuditTest):
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
         performance, threshold = legs[1], request.threshold_or(self.default_threshold)
-        answers, logged = _accuracy_answers(legs[0]), _logged_answers(performance)
+        # The first answer to each sample counts.
+        answers = {entry.qsl_idx: ids for entry, ids in reversed(_answers(legs[0], ACCURACY, "--ref"))}
+        logged = _answers(performance, PERFORMANCE_RUN, "--run")
+        if not answers:
+            raise ExecutionError(f"{legs[0].run.accuracy_log} holds no answer", "run the accuracy leg again")
         checks = list(self.compare(answers, logged, performance, threshold))
         if not checks:
             raise ExecutionError(
@@ -217,38 +222,17 @@ class OutputLength(TwoModeAudit):
         yield applied("length-samples", name, not unknown, said, "all in the accuracy leg", where)
 
 
-def _accuracy_answers(leg: LegArtifacts) -> dict[int, Ids]:
-    """The first answer to each sample of the accuracy leg.
+def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:
+    """What a leg logged.
 
     Raises:
-        InputError: it is no accuracy leg.
-        ExecutionError: it answered nothing.
-    """
-    if leg.leg.mode != ACCURACY:
-        raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", "--ref must name an accuracy leg")
-    first: dict[int, AccuracyEntry] = {}
-    for entry in leg.entries:
-        first.setdefault(entry.qsl_idx, entry)
-    if not first:
-        raise ExecutionError(f"{leg.run.accuracy_log} holds no answer", "run the accuracy leg again")
-    return {entry.qsl_idx: ids for entry, ids in _with_ids(leg, list(first.values()))}
-
-
-def _logged_answers(leg: LegArtifacts) -> Answers:
-    """
-    Raises:
-        InputError: it is no performance leg.
-    """
-    if not leg.leg.is_performance:
-        raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", "--run must name a performance leg")
-    return _with_ids(leg, leg.entries if leg.run.accuracy_log.exists() else [])
-
-
-def _with_ids(leg: LegArtifacts, entries: list[AccuracyEntry]) -> Answers:
-    """
-    Raises:
+        InputError: it is of another mode.
         ExecutionError: an answer is not made of whole ids.
     """
+    if leg.leg.mode != mode:
+        wanted = "an accuracy leg" if mode == ACCURACY else "a performance leg"
+        raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", f"{option} must name {wanted}")
+    entries = leg.entries if leg.run.accuracy_log.exists() else []
     dtype = dtype_of(entries)
     answers = []
     for entry in entries:
