@@ -20,7 +20,7 @@ from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
 from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
 from runs.rounds import Round
 from runs.wording import printable, shortened_list
 
@@ -72,15 +72,13 @@ class Verification(Verdict):
     @property
     def reasons(self) -> list[str]:
         """Why it is no PASS, the gravest first."""
-        if self.error is not None:
-            told = [check.sentence for check in self.findings]
-            return [self.error.message, *told, *(text for text in self._of_parts() if self.no_verdict)]
-        return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
-
-    def _of_parts(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from (f"{part.mode}: {found.sentence}" for found in part.contradictions)
-            yield from (f"{part.mode}: {text}" for text in part.failures(self.official_asked))
+        if self.error is None:
+            return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
+        found = [check.sentence for check in self.findings]
+        for part in self.parts if self.no_verdict else ():
+            failed = [*(one.sentence for one in part.contradictions), *part.failures(self.official_asked)]
+            found += [f"{part.mode}: {text}" for text in failed]
+        return [self.error.message, *found]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
@@ -112,10 +110,13 @@ def verify_result(
     try:
         with with_scorer(sources) as (scored_with, _):
             expect_scoring(result.legs, scored_with)
-            if leg := result.leg(PERFORMANCE):
-                verdict.parts.append(verify_performance(leg, in_round))
-            if leg := result.leg(ACCURACY):
-                verdict.parts.append(verify_accuracy(leg, scored_with, in_round))
+            performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
+            if performance is not None:
+                verdict.parts.append(verify_performance(performance, in_round))
+            if accuracy is not None:
+                verdict.parts.append(verify_accuracy(accuracy, scored_with, in_round))
+            if performance is not None and accuracy is not None:
+                verdict.findings += [*_one_system(performance, accuracy), *_tokens_of_both(performance, accuracy)]
     except HarnessError as error:
         verdict.error = error
     except OSError as error:
@@ -124,14 +125,10 @@ def verify_result(
         part.notes += _statement(part)
     if verdict.error is not None:
         verdict.findings += _changed(result)
-    elif len(verdict.parts) == 2:
-        verdict.findings += _one_system(result)
-        verdict.findings += _tokens_of_both(result)
-        official_of = [part.claims_official for part in verdict.parts]
-        if len(set(official_of)) == 2:  # both or none: the pair is what its weaker half is
-            for part in verdict.parts:
-                if part.claims_official:
-                    part.notes.append("the other leg is not official, so the result is not")
+    elif not all(part.claims_official for part in verdict.parts):
+        for part in verdict.parts:
+            if part.claims_official:
+                part.notes.append("the other leg is not official, so the result is not")
     return verdict
 
 
@@ -163,24 +160,18 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
     ("one-system", "error", "[rules] accuracy of each result", "both legs come from one system, model and data set",
      "run the legs again in one configuration"),
 )  # fmt: skip
-def _one_system(result: ResultLegs) -> list[Finding]:
+def _one_system(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
     """Do both legs come from one system, model and data set, as far as the files tell?"""
-    performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
-    if performance is None or accuracy is None:
-        return []
-    findings = []
     recorded = performance.manifest is not None and accuracy.manifest is not None
     one, other = (leg_fingerprint(leg) for leg in (performance, accuracy))
     for name, scope in (PAIR if recorded else LOGGED).items():
         same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
         said = f"{scope.text(one)} in the performance leg, {scope.text(other)} in the accuracy leg"
-        findings.append(applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name))
-    return findings
+        yield applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name)
 
 
-def _tokens_of_both(result: ResultLegs) -> Iterator[Finding]:
-    performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
-    if performance is None or accuracy is None or not performance.detail.uses_token_latencies:
+def _tokens_of_both(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
+    if not performance.detail.uses_token_latencies:
         return
     with contextlib.suppress(HarnessError, OSError, UnicodeDecodeError):  # the parts tell
         detail, path = performance.detail, accuracy.run.accuracy_text
@@ -215,11 +206,8 @@ def _verdict_line(verdict: Verification) -> str:
 
 def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:
     strict = verdict.official_asked or part.claims_official
-    score = (
-        ""
-        if part.mode == "accuracy"
-        else "; " + ("score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s")
-    )
+    score = "score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s"
+    score = f"; {score}" if part.mode == "performance" else ""
     lines = [
         f"{part.mode.capitalize()}: {part.directory}",
         f"  rule: {part.rule}{score}",
@@ -246,8 +234,7 @@ def write_verdict(verdict: Verification, folder: Path) -> Path:
     Raises:
         SetupError: the folder cannot be written.
     """
-    hashes = {str(path): log_hashes_of(Path(path)) for path in verdict.directories}
-    return write_judged({**verdict.record(), "log_sha256": hashes}, as_text(verdict), folder)
+    return write_judged(verdict.record() | logs_judged(verdict), as_text(verdict), folder)
 
 
 def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
@@ -271,9 +258,10 @@ def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
     return folder / TEXT_NAME
 
 
-def log_hashes_of(directory: Path) -> dict[str, str]:
-    """Which files the verdict is about; what cannot be read is left out."""
-    try:
-        return log_hashes(RunDir(directory))
-    except OSError:
-        return {}
+def logs_judged(verdict: Verification) -> dict[str, Any]:
+    """The hashes of the files that a verdict is about, for its record; what cannot be read is left out."""
+    hashes: dict[str, dict[str, str]] = {}
+    for directory in verdict.directories:
+        with contextlib.suppress(OSError):
+            hashes[directory] = log_hashes(RunDir(Path(directory)))
+    return {"log_sha256": hashes}

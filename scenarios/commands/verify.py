@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -11,15 +12,15 @@ from compliance.endpoints.verdict import FolderVerdict, folder_hashes, judge_fol
 from compliance.endpoints.verdict import as_text as folder_text
 from compliance.evidence.accuracy import with_scorer
 from compliance.report.document import as_markdown
-from compliance.verify.find_results import ResultLegs, find_results
+from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import (
     RECORD_NAME,
     TEXT_NAME,
     Verification,
     as_text,
+    logs_judged,
     verify_result,
     write_judged,
-    write_verdict,
 )
 from runs.benchmark import SCENARIOS, Scenario
 from runs.endpoints.folder import is_run_folder
@@ -113,25 +114,20 @@ def verify(
         )
     legs = [path for path in run_dirs if path not in run_folders]
     results = find_results(legs, scenario, only) if legs else []
-    folders = _folders([(one.home, _is_ours(one)) for one in results] + [(one, False) for one in run_folders], output)
+    homes = [(one.home, all(RunDir(path).manifest.is_file() for path in one.directories)) for one in results]
+    folders = iter(_folders(homes + [(path, False) for path in run_folders], output))
     verdicts, judged = [], []
     with with_scorer(sources) as (scored_with, _):
-        for result, folder in zip(results, folders, strict=False):
+        for result in results:
             with console.status("verifying"):
                 verdict = verify_result(result, official=official, sources=scored_with, in_round=ROUNDS[round])
             verdicts.append(verdict)
-            _report(verdict, as_text(verdict))
-            if folder is not None:
-                write_verdict(verdict, folder)
-            _say_where(folder)
-    for path, folder in zip(run_folders, folders[len(results) :], strict=True):
+            _tell(verdict, as_text(verdict), logs_judged(verdict), next(folders))
+    for path in run_folders:
         with console.status("verifying"):
             found = judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
         judged.append(found)
-        _report(found, folder_text(found))
-        if folder is not None:
-            write_judged({**found.record(), "sha256": folder_hashes(path)}, folder_text(found), folder)
-        _say_where(folder)
+        _tell(found, folder_text(found), {"sha256": folder_hashes(path)}, next(folders))
     everything: list[Verification | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}
@@ -154,18 +150,15 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
     return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
 
 
-def _is_ours(result: ResultLegs) -> bool:
-    return all(RunDir(directory).manifest.is_file() for directory in result.directories)
-
-
-def _report(verdict: Verification | FolderVerdict, text: str) -> None:
+def _tell(verdict: Verification | FolderVerdict, text: str, judged: dict[str, Any], folder: Path | None) -> None:
+    """Print a verdict, and write it with the hashes of what was judged."""
     tell(text.rstrip())
     if verdict.error is not None:
         print(f"error: {printable(str(verdict.error), lines=True)}", file=sys.stderr)
     elif verdict.contradictions:
         print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)
-
-
-def _say_where(folder: Path | None) -> None:
-    elsewhere = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
-    tell(elsewhere if folder is None else f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")
+    if folder is None:
+        tell("nothing written: not a leg of this harness; --output DIR says where the verdict is to go")
+        return
+    write_judged(verdict.record() | judged, text, folder)
+    tell(f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")

@@ -54,23 +54,18 @@ def _legs_are_links(pair: Pair) -> None:
     pair.accuracy.root.symlink_to(elsewhere)
 
 
+@varied(PLACES, "times-and-modes-of-files-lost")
+def _metadata_lost(pair: Pair) -> None:
+    """As a disk of another system shows them, or as they are copied there."""
+    for path in (*pair.root.rglob("*"), pair.root):
+        path.chmod(0o777)
+        os.utime(path, (0, 0))
+
+
 @varied(PLACES, "read-only")
 def _read_only(pair: Pair) -> None:
     for path in (*pair.root.rglob("*"), pair.root):
         path.chmod(0o555 if path.is_dir() else 0o444)
-
-
-@varied(PLACES, "times-of-files-lost")
-def _times_lost(pair: Pair) -> None:
-    for path in pair.root.rglob("*"):
-        os.utime(path, (0, 0))
-
-
-@varied(PLACES, "hard-links")
-def _hard_links(pair: Pair) -> Path:
-    target = pair.root.with_name("linked")
-    shutil.copytree(pair.root, target, copy_function=os.link)
-    return target
 
 
 @varied(PLACES, "files-of-a-desktop")
@@ -98,19 +93,6 @@ def _older(pair: Pair) -> None:
     (pair.root / "audit_verdict.json").write_text('{"verdict": "FAIL"}')
 
 
-@varied(PLACES, "copied-without-times")
-def _copied(pair: Pair) -> Path:
-    """As `cp -r` or `rsync -r` leave it: other times, other modes, in another order."""
-    target = pair.root.with_name("copied")
-    for path in sorted(pair.root.rglob("*"), reverse=True):
-        if path.is_file():
-            to = target / path.relative_to(pair.root)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.write_bytes(path.read_bytes())
-            to.chmod(0o600)
-    return target
-
-
 def _archived(form: str) -> Variation:
     """Unpacked elsewhere: a zip file keeps no modes, and times to two seconds in a zone of its own."""
 
@@ -125,12 +107,6 @@ def _archived(form: str) -> Variation:
 
 PLACES["restored-from-an-archive"] = _archived("gztar")
 PLACES["restored-from-a-zip-file"] = _archived("zip")
-
-
-@varied(PLACES, "group-writable")
-def _group(pair: Pair) -> None:
-    for path in (*pair.root.rglob("*"), pair.root):
-        path.chmod(0o2775 if path.is_dir() else 0o664)
 
 
 @varied(PLACES, "notes-in-the-leg")
@@ -157,22 +133,9 @@ def _case(pair: Pair) -> None:
     (pair.performance.root / "Manifest.json").write_text("{}")
 
 
-@varied(PLACES, "all-executable")
-def _executable(pair: Pair) -> None:
-    """As a disk of another system shows them."""
-    for path in (*pair.root.rglob("*"), pair.root):
-        path.chmod(0o777)
-
-
 @varied(PLACES, "of-another-user")
 def _other_user(pair: Pair) -> None:
     if os.geteuid():
         pytest.skip("only root gives files away")
     for path in (*pair.root.rglob("*"), pair.root):
         os.chown(path, 65534, 65534)
-
-
-@varied(PLACES, "times-of-files-in-the-future")
-def _future(pair: Pair) -> None:
-    for path in pair.root.rglob("*"):
-        os.utime(path, (4_000_000_000, 4_000_000_000))

@@ -52,17 +52,6 @@ def _commented(pair: Pair) -> None:
         close(run)
 
 
-@varied(VARIATIONS, "no-git")
-def _no_git(pair: Pair) -> None:
-    for run in pair.legs:
-        told(run, observed__harness__git_commit=None, observed__harness__git_changed=None)
-
-
-@varied(VARIATIONS, "environment-elsewhere")
-def _environment_elsewhere(pair: Pair) -> None:
-    told(pair.accuracy, observed__loadgen__extension="/scratch/venv/mlperf_loadgen.so")
-
-
 @varied(VARIATIONS, "data-set-by-another-name")
 def _other_name(pair: Pair) -> None:
     data = Path(manifest_of(pair.accuracy)["plan"]["dataset_path"])
@@ -71,12 +60,46 @@ def _other_name(pair: Pair) -> None:
     told(pair.accuracy, plan__dataset_path=str(copy))
 
 
-@varied(VARIATIONS, "other-place-for-the-output")
-def _other_output(pair: Pair) -> None:
-    told(pair.accuracy, asked__output_log_dir="/mnt/results/accuracy")
-
-
 # Machines -------------------------------------------------------------------------------------------------------------
+
+
+_BOOT = "observed__host__boot_id"
+# Other facts in the records: of the performance leg and of the accuracy leg; one for both where there is one.
+FACTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "no-git": ({"observed__harness__git_commit": None, "observed__harness__git_changed": None},),
+    "environment-elsewhere": ({}, {"observed__loadgen__extension": "/scratch/venv/mlperf_loadgen.so"}),
+    "other-place-for-the-output": ({}, {"asked__output_log_dir": "/mnt/results/accuracy"}),
+    "started-by-another-user": (
+        {"asked__output_log_dir": "/home/ada/über/out", "asked__user_conf": "/home/ada/user.conf"},
+    ),
+    "processor-times-unreadable": ({"observed__contention": {"not_recorded": "/proc/stat: Permission denied"}},),
+    "renamed-host": (  # the lease of its address ended
+        {"observed__host__hostname": "ip-10-0-0-7", _BOOT: "0b7a"},
+        {"observed__host__hostname": "ip-10-0-0-9", _BOOT: "0b7a"},
+    ),
+    "container-anew": ({"observed__host__hostname": "3f1c9aa1"}, {"observed__host__hostname": "77be0021"}),
+    "rebooted-between": ({_BOOT: "0b7a"}, {_BOOT: "91cc"}),
+    "no-boot-id": ({_BOOT: None},),
+    "ports-differ": (
+        {"plan__environment": {"VLLM_PORT": "29500", "VLLM_HOST_IP": "10.0.0.0"}},
+        {"plan__environment": {"VLLM_PORT": "29617", "VLLM_HOST_IP": "10.0.0.7"}},
+    ),
+    "host-without-a-processor-name": ({"observed__host__cpu": "", "observed__host__cores_logical": None},),
+    "leg-over-in-a-moment": (
+        {"observed__loop_lag": {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0}},
+    ),
+}  # fmt: skip
+
+
+def _facts(of_legs: tuple[dict[str, Any], ...]) -> Variation:
+    def variation(pair: Pair) -> None:
+        for run, facts in zip(pair.legs, (of_legs * 2)[:2], strict=True):
+            told(run, **facts)
+
+    return variation
+
+
+VARIATIONS |= {name: _facts(of_legs) for name, of_legs in FACTS.items()}
 
 
 def _busy(share: float) -> Variation:
@@ -163,37 +186,6 @@ def _slow_loop(pair: Pair) -> None:
         lagged(run, {**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
 
 
-@varied(VARIATIONS, "processor-times-unreadable")
-def _unreadable(pair: Pair) -> None:
-    for run in pair.legs:
-        told(run, observed__contention={"not_recorded": "/proc/stat: Permission denied"})
-
-
-@varied(VARIATIONS, "renamed-host")
-def _renamed(pair: Pair) -> None:
-    """The lease of its address ended."""
-    for run, name in zip(pair.legs, ("ip-10-0-0-7", "ip-10-0-0-9"), strict=True):
-        told(run, observed__host__hostname=name, observed__host__boot_id="0b7a")
-
-
-@varied(VARIATIONS, "container-anew")
-def _container(pair: Pair) -> None:
-    for run, name in zip(pair.legs, ("3f1c9aa1", "77be0021"), strict=True):
-        told(run, observed__host__hostname=name, observed__host__boot_id="0b7a")
-
-
-@varied(VARIATIONS, "rebooted-between")
-def _rebooted(pair: Pair) -> None:
-    for run, boot in zip(pair.legs, ("0b7a", "91cc"), strict=True):
-        told(run, observed__host__boot_id=boot)
-
-
-@varied(VARIATIONS, "no-boot-id")
-def _no_boot_id(pair: Pair) -> None:
-    for run in pair.legs:
-        told(run, observed__host__boot_id=None)
-
-
 def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
     """Both legs at the same time, each on its machine (name, boot id)."""
 
@@ -225,12 +217,6 @@ def _less_memory(pair: Pair) -> None:
         pair.accuracy,
         observed__host__memory_bytes=manifest_of(pair.accuracy)["observed"]["host"]["memory_bytes"] - 4_194_304,
     )
-
-
-@varied(VARIATIONS, "ports-differ")
-def _ports(pair: Pair) -> None:
-    for run, port in zip(pair.legs, ("29500", "29617"), strict=True):
-        told(run, plan__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
 
 
 @varied(VARIATIONS, "warm-up-longer")
@@ -270,18 +256,6 @@ def _two_keys(pair: Pair) -> None:
         attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
 
 
-@varied(VARIATIONS, "host-without-a-processor-name")
-def _no_cpu(pair: Pair) -> None:
-    for run in pair.legs:
-        told(run, observed__host__cpu="", observed__host__cores_logical=None)
-
-
-@varied(VARIATIONS, "leg-over-in-a-moment")
-def _one_look(pair: Pair) -> None:
-    for run in pair.legs:
-        lagged(run, {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0})
-
-
 @varied(VARIATIONS, "as-many-replicas-as-devices")
 def _one_device(pair: Pair) -> None:
     """Of which there is one, so that no replicas were made."""
@@ -304,12 +278,6 @@ def _asked(pair: Pair) -> None:
                 "accuracy": run != pair.performance,
             },
         )
-
-
-@varied(VARIATIONS, "started-by-another-user")
-def _user(pair: Pair) -> None:
-    for run in pair.legs:
-        told(run, asked__output_log_dir="/home/ada/über/out", asked__user_conf="/home/ada/user.conf")
 
 
 LATE: dict[str, Variation] = {  # of a Server leg

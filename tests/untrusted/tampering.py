@@ -16,7 +16,6 @@ from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import cover
-from tests.signoff.forge.rebuilt_faults import rebuild, shave_tail
 from tests.support.editing import loadgen_line, reseal
 
 Json = dict[str, Any]
@@ -102,12 +101,6 @@ def edit(path: Path, change: Callable[[Json], object]) -> None:
     content = orjson.loads(path.read_bytes())
     change(content)
     write_json(path, content)
-
-
-def faster(run: RunDir) -> None:
-    """The slowest answers come sooner in our record and in LoadGen's results: what all of these want to hide."""
-    shave_tail(run, 40, 0.3)
-    rebuild(run, 1)
 
 
 def each_line(path: Path, change: Callable[[Json], Json | None]) -> None:

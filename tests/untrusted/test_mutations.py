@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 from tests.untrusted.box import in_box
 from tests.untrusted.judges import call, of_legs, wrong
-from tests.untrusted.mutations import CONTENTS, KINDS, clear, mutate
+from tests.untrusted.mutations import KINDS, clear, mutate
 
 LEGS = ("performance/run_1", "accuracy")
 QUICK, MANY = 10, 2000
@@ -111,13 +110,6 @@ def test_what_is_no_file(result: Path, tmp_path: Path, kind: str) -> None:
         return "; ".join(filter(None, problems))
 
     assert [f"{NAMES[number]}: {said}" for number, said in in_box(work, len(NAMES)) if said] == []
-
-
-@pytest.mark.parametrize("change", CONTENTS.values(), ids=CONTENTS)
-def test_a_mutation_is_the_same_each_time(change: Callable[[bytes, random.Random], bytes]) -> None:
-    content = b'{"a": 1, "b": [2, 3]}\n{"c": 4.5}\n' * 20
-    one, other = (change(content, random.Random(7)) for _ in range(2))
-    assert one == other
 
 
 def test_the_box_ends_what_does_not_end_and_goes_on() -> None:

@@ -12,8 +12,8 @@ from compliance.signoff.judge import sign_off
 from tests.honest.pair import Pair
 from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs
-from tests.untrusted.several_engines import VLLM
-from tests.untrusted.tamperings import TAMPERINGS, Tampering
+from tests.untrusted.tampering import Tampering
+from tests.untrusted.tamperings import TAMPERINGS, VLLM
 
 
 class Legs:
@@ -50,11 +50,6 @@ def copy(legs: Legs, scenario: str, folder: Path) -> Pair:
 def test_untouched_it_is_signed_off(legs: Legs, sources: ScoreSources, tmp_path: Path, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(legs, scenario, tmp_path / "result").root], sources=sources)
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
-
-
-def test_there_are_enough() -> None:
-    assert len(TAMPERINGS) >= 80
-    assert len({one.name for one in TAMPERINGS}) == len(TAMPERINGS)
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda one: one.name)

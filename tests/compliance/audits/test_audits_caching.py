@@ -68,103 +68,80 @@ def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
     assert repeat.in_force["samples_per_query"] == 25
 
 
-@pytest.mark.parametrize(
-    ("repeat_ms", "threshold", "passed"),
-    [
-        (100.0, 0.1, True),
-        (200.0, 0.1, True),
-        (91.0, 0.1, True),
-        (80.0, 0.25, False),
-        (80.0, 0.26, True),
-        (87, 0.1, False),
-    ],
-)
-def test_limit_is_strict_and_the_threshold_is_heard(run: Run, repeat_ms: float, threshold: float, passed: bool) -> None:
-    asked = request("SingleStream", threshold=threshold)
-    result, _ = run(asked, reference={"latency_ms": 100.0}, repeat={"latency_ms": repeat_ms})
-    assert result.passed is passed
-    assert result.record()["threshold"] == threshold
-
-
-@pytest.mark.parametrize(("rate", "passed"), [(1.16, False), (1.15, True), (0.9, True)])
-def test_samples_per_second_of_offline_have_a_limit(run: Run, rate: float, passed: bool) -> None:
+MIXED = [(0, 10, 5), (1, 400, 100), (2, 220, 60), (3, 210, 55), (4, 100, 128), *((i, 300, 50) for i in range(5, 10))]
+# Scenario, further fields of the request, pace of the reference, of the repeats, whether they pass.
+LIMITS = [
+    # strict, by the threshold that was asked for
+    ("SingleStream", {"threshold": 0.1}, {}, {"latency_ms": 100.0}, True),
+    ("SingleStream", {"threshold": 0.1}, {}, {"latency_ms": 200.0}, True),
+    ("SingleStream", {"threshold": 0.1}, {}, {"latency_ms": 91.0}, True),
+    ("SingleStream", {"threshold": 0.1}, {}, {"latency_ms": 87.0}, False),
+    ("SingleStream", {"threshold": 0.25}, {}, {"latency_ms": 80.0}, False),
+    ("SingleStream", {"threshold": 0.26}, {}, {"latency_ms": 80.0}, True),
     # 10 s for the reference, half a second of which one late sample may be to blame for: 1.1 × 10 / 9.5.
-    result, _ = run(request(), reference={"rate": 1.0}, repeat={"rate": rate})
-    assert result.passed is passed
+    ("Offline", {}, {"rate": 1.0}, {"rate": 1.16}, False),
+    ("Offline", {}, {"rate": 1.0}, {"rate": 1.15}, True),
+    ("Offline", {}, {"rate": 1.0}, {"rate": 0.9}, True),
+    # A short disturbance of the reference is forgiven: 80 / 1.1 = 72.7.
+    ("Offline", {}, {}, {"latency_ms": 73.0}, True),
+    ("Offline", {}, {}, {"latency_ms": 72.0}, False),
+    # A prefix cache shows in the first token alone, where that costs more than next to nothing.
+    ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 20.0, "latency_ms": 84.0}, True),
+    ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 14.0}, True),
+    ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 13.3}, False),
+    ("SingleStream", {}, {"ttft_ms": 20.0}, {"ttft_ms": 2.0}, False),
+    ("SingleStream", {}, {"ttft_ms": 4.0}, {"ttft_ms": 1.0}, True),
+    ("Offline", {}, {"latency_ms": 2.0, "rate": 300}, {"latency_ms": 0.5, "rate": 3_000}, True),
+    ("SingleStream", {}, {"latency_ms": 2.0}, {"latency_ms": 0.5}, True),
+    # A short sample may be faster by its length and no more; a cache is seen with one, too.
+    ("Offline", {"sample_index": (0,)}, {"samples": MIXED}, {"latency_ms": 100 * 5 / 59.8, "rate": 100.0}, True),
+    ("Offline", {"sample_index": (0,)}, {"samples": MIXED}, {"latency_ms": 100 * 10 / 244 / 2}, False),
+    # All at once: the reference lasts as long as its answer of 128 tokens, the repeats as long as one of 60.
+    ("Offline", {"sample_index": (2,)}, {"samples": MIXED}, {"rate": 100 * 128 / 60}, True),
+    # Shortened answers
+    ("Offline", {"sample_index": (3,)}, {}, {"samples": [(3, 100, 25)] * 10, "latency_ms": 100.0}, False),
+]
 
 
-@pytest.mark.parametrize(("repeat_ms", "passed"), [(73.0, True), (72.0, False)])
-def test_offline_forgives_a_short_disturbance_of_the_reference(run: Run, repeat_ms: float, passed: bool) -> None:
-    result, _ = run(request(), reference={"latency_ms": 100.0}, repeat={"latency_ms": repeat_ms})  # 80 / 1.1 = 72.7
-    assert result.passed is passed
+@pytest.mark.parametrize(("scenario", "more", "reference", "repeat", "passed"), LIMITS)
+def test_limits(
+    run: Run, scenario: str, more: dict[str, Any], reference: dict[str, Any], repeat: dict[str, Any], passed: bool
+) -> None:
+    result, _ = run(request(scenario, **more), reference=reference, repeat=repeat)
+    assert result.passed is passed, result.reason
+    assert result.record()["threshold"] == more.get("threshold", 0.10 if scenario == "Offline" else 0.20)
 
 
-def test_default_thresholds(run: Run) -> None:
-    assert run(request(), reference={}, repeat={})[0].record()["threshold"] == 0.10
+# Rounds: by its name, how fast the legs are, those that are run, and whether they pass.
+FIRST, ONCE_MORE = ["reference", "repeat-3"], ["repeat-3-again", "reference-again"]
+FAST, CLOSE = {"latency_ms": 50.0}, {"latency_ms": 70.0}  # the limit is at 72.7, and a tenth over it at 66.1
+ROUNDS: dict[str, tuple[dict[str, Any], list[str], bool]] = {
+    "honest": ({}, FIRST, True),
+    "fast": ({"repeat": FAST}, [*FIRST, *ONCE_MORE], False),
+    "fast once, on a disturbed machine": ({"repeat_3": FAST}, [*FIRST, *ONCE_MORE], True),
+    "close": ({"repeat": CLOSE}, [*FIRST, *ONCE_MORE, "reference-third", "repeat-3-third"], False),
+    "close twice": (
+        {"repeat": CLOSE, "repeat_3_third": {}}, [*FIRST, *ONCE_MORE, "reference-third", "repeat-3-third"], True,
+    ),
+}  # fmt: skip
 
 
-def test_single_stream_has_a_wider_one(run: Run) -> None:
-    result, _ = run(request("SingleStream"), reference={"ttft_ms": 20.0}, repeat={"ttft_ms": 20.0, "latency_ms": 84.0})
-    assert result.record()["threshold"] == 0.20
-    assert result.passed
-
-
-@pytest.mark.parametrize(("ttft_ms", "passed"), [(20.0, True), (14.0, True), (13.3, False), (2.0, False)])
-def test_a_prefix_cache_shows_in_the_first_token_alone(run: Run, ttft_ms: float, passed: bool) -> None:
-    result, _ = run(request("SingleStream"), reference={"ttft_ms": 20.0}, repeat={"ttft_ms": ttft_ms})
-    assert result.passed is passed
-
-
-def test_first_tokens_that_cost_next_to_nothing_are_not_judged(run: Run) -> None:
-    assert run(request("SingleStream"), reference={"ttft_ms": 4.0}, repeat={"ttft_ms": 1.0})[0].passed
-
-
-def test_a_fast_leg_is_confirmed_and_the_milder_round_decides(run: Run) -> None:
-    fast = {"latency_ms": 50.0}
-    result, labels = run(request(sample_index=(3,)), reference={}, repeat=fast)
-    assert labels == ["reference", "repeat-3", "repeat-3-again", "reference-again"]
-    assert not result.passed
-
-
-@pytest.mark.parametrize(("third_ms", "passed"), [(100.0, True), (71.0, False)])
-def test_a_leg_close_to_its_limit_is_run_a_third_time(run: Run, third_ms: float, passed: bool) -> None:
-    close = {"latency_ms": 70.0}  # the limit is at 72.7, and a tenth over it at 66.1
-    result, labels = run(
-        request(sample_index=(3,)), reference={}, repeat=close, repeat_3_third={"latency_ms": third_ms}
-    )
-    assert labels[-2:] == ["reference-third", "repeat-3-third"]
-    assert result.passed is passed
-
-
-def test_a_machine_disturbed_once_does_not_fail(run: Run) -> None:
-    result, labels = run(request(sample_index=(3,)), reference={}, repeat_3={"latency_ms": 50.0}, repeat={})
-    assert len(labels) == 4
-    assert result.passed
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_fast_leg_is_confirmed_and_the_mildest_round_decides(run: Run, name: str) -> None:
+    paces, labels, passed = ROUNDS[name]
+    result, found = run(request(sample_index=(3,)), reference={}, **paces)
+    assert (found, result.passed) == (labels, passed)
 
 
 @pytest.mark.parametrize(("again_ms", "passed"), [(60.0, True), (51.0, True), (50.0, False), (5.0, False)])
 def test_answers_kept_across_processes_show_in_the_second_reference(run: Run, again_ms: float, passed: bool) -> None:
     fast = {"latency_ms": again_ms}
-    result, labels = run(
-        request("SingleStream", sample_index=(3,)), reference={"latency_ms": 100.0}, repeat=fast, reference_again=fast
-    )
-    assert labels == ["reference", "repeat-3", "repeat-3-again", "reference-again"]
-    assert result.passed is passed
-
-
-@pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
-def test_what_costs_next_to_nothing_is_not_judged(run: Run, scenario: str) -> None:
-    asked = request(scenario, sample_index=(3,))
-    assert run(asked, reference={"latency_ms": 2.0, "rate": 300}, repeat={"latency_ms": 0.5, "rate": 3_000})[0].passed
-
-
-def test_an_honest_leg_is_not_repeated(run: Run) -> None:
-    assert run(request(sample_index=(3,)), reference={}, repeat={})[1] == ["reference", "repeat-3"]
+    result, labels = run(request("SingleStream", sample_index=(3,)), reference={}, repeat=fast, reference_again=fast)
+    assert (labels, result.passed) == ([*FIRST, *ONCE_MORE], passed)
 
 
 def test_the_worst_of_several_indices_decides(run: Run) -> None:
-    fast = {"latency_ms": 50.0}
-    result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast, repeat_5_again=fast)
+    result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=FAST, repeat_5_again=FAST)
     assert labels == ["reference", "repeat-3", "repeat-5", "repeat-5-again", "reference-again"]
     assert not result.passed
     assert result.record()["decided_by"] == "repeat-5"
@@ -177,39 +154,11 @@ def test_a_cache_that_spares_what_comes_twice_in_a_row_shows_with_few_samples(ru
     assert not result.passed
 
 
-# Variable lengths -----------------------------------------------------------------------------------------------------
-
-MIXED = [(0, 10, 5), (1, 400, 100), (2, 220, 60), (3, 210, 55), (4, 100, 128), *((i, 300, 50) for i in range(5, 10))]
-
-
 def test_the_repeated_sample_is_the_one_nearest_the_means(tmp_path: Path) -> None:
     (spec,) = TEST.legs(request())
     leg = write_leg(tmp_path / "leg", spec, samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
     # Means 244 and 59.8 tokens: sample 2 (220, 60), which stands at place 7 of the loaded set.
     assert TEST.more_legs(request(), [leg])[0].label == "repeat-7"
-
-
-def test_a_short_sample_may_be_faster_by_its_length_and_no_more(run: Run) -> None:
-    honest = {"latency_ms": 100 * 5 / 59.8, "rate": 100.0}
-    assert run(request(sample_index=(0,)), reference={"samples": MIXED}, repeat=honest)[0].passed
-
-
-def test_a_cache_is_seen_with_a_short_sample_too(run: Run) -> None:
-    cached = {"latency_ms": 100 * 10 / 244 / 2}
-    assert not run(request(sample_index=(0,)), reference={"samples": MIXED}, repeat=cached)[0].passed
-
-
-def test_offline_may_end_earlier_when_no_long_answer_is_repeated(run: Run) -> None:
-    # All at once: the reference lasts as long as its answer of 128 tokens, the repeats as long as one of 60.
-    tail = {"rate": 100 * 128 / 60}
-    assert run(request(sample_index=(2,)), reference={"samples": MIXED}, repeat=tail)[0].passed
-
-
-def test_shortened_repeated_answers_fail(run: Run) -> None:
-    short = {"samples": [(3, 100, 25)] * 10, "latency_ms": 100.0}
-    result, _ = run(request(sample_index=(3,)), reference={}, repeat=short)
-    assert not result.passed
-    assert "mean output tokens" in result.reason
 
 
 # Completeness, and what allows no verdict -----------------------------------------------------------------------------
@@ -225,15 +174,10 @@ def test_nine_of_ten_samples_must_be_answered(run: Run, leg: str, completed: int
     assert result.passed is passed
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0])
-def test_no_rate_is_no_verdict(run: Run, rate: float) -> None:
+@pytest.mark.parametrize("pace", [{"rate": 0.0}, {"rate": -1.0}, {"latency_ms": 0.0}])
+def test_no_rate_and_no_time_are_no_verdict(run: Run, pace: dict[str, Any]) -> None:
     with pytest.raises(ExecutionError, match="allow no comparison"):
-        run(request(), reference={}, repeat={"rate": rate})
-
-
-def test_no_time_is_no_verdict(run: Run) -> None:
-    with pytest.raises(ExecutionError, match="allow no comparison"):
-        run(request(), reference={"latency_ms": 0.0}, repeat={})
+        run(request(), reference={}, repeat=pace)
 
 
 def test_one_leg_is_no_verdict(tmp_path: Path) -> None:
