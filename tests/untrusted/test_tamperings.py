@@ -12,8 +12,8 @@ from compliance.signoff.judge import sign_off
 from tests.honest.pair import Pair
 from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs
-from tests.untrusted.tampering import Tampering
-from tests.untrusted.tamperings import TAMPERINGS, VLLM
+from tests.untrusted.tampering import TAMPERINGS, Tampering
+from tests.untrusted.tamperings import VLLM
 
 
 class Legs:
