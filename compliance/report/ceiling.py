@@ -6,9 +6,8 @@ token reads the keys and values of its context; with one query at a time also al
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from qsl.weights import read_weights
 from runs.errors import HarnessError, InputError
@@ -16,11 +15,10 @@ from runs.reading import read_object
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp8": 1, "int8": 1}
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp8": 1, "int8": 1}
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """What one device can do at most."""
 
     name: str
@@ -55,13 +53,20 @@ def find_device(name: str) -> Device | None:
 
 
 def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
-    """What the devices of a leg allow and how near it came, or why that is not known.
+    """The bounds of a leg's devices and how near it came, or why they are not known; empty without accelerators.
 
     Args:
         tokens_per_second: what the leg reached.
     """
+    if not (manifest.plan.engine_record.computes_here and manifest.observed.accelerators):
+        return []
+    name = str(manifest.observed.accelerators[0].get("name"))
+    if (device := find_device(name)) is None:
+        return [("not known", f"{name} is not in the table of devices")]
+    engine = manifest.engine.configuration
+    sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
+    count = math.prod(sizes) * max(1, len(manifest.replicas))
     try:
-        device, count = _devices_of(manifest)
         arithmetic, memory = (count * one for one in bounds(device, manifest, requests))
     except HarnessError as error:
         return [("not known", error.message)]
@@ -76,19 +81,6 @@ def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: 
     return rows
 
 
-def _devices_of(manifest: Manifest) -> tuple[Device, int]:
-    if not manifest.plan.engine_record.computes_here:
-        raise InputError(f"not known for engine {manifest.plan.engine}", "")
-    if not manifest.observed.accelerators:
-        raise InputError("the leg ran on a CPU", "")
-    name = str(manifest.observed.accelerators[0].get("name"))
-    if (device := find_device(name)) is None:
-        raise InputError(f"{name} is not in the table of devices", "")
-    engine = manifest.engine.configuration
-    sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
-    return device, math.prod(sizes) * max(1, len(manifest.replicas))
-
-
 def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[float, float]:
     """Output tokens per second that one device's arithmetic and its memory allow at most.
 
@@ -100,7 +92,7 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     shape, parameters = read_object(folder / "config.json", ""), read_weights(folder).parameters
     if not parameters:
         raise InputError(f"{folder} holds no safetensors files", "")
-    weight_bytes = parameters * BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
+    weight_bytes = parameters * _BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
     speed = 2 if "fp8" in str(engine.get("quantization")) else 1  # of 8-bit arithmetic, on all devices above
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())
@@ -116,5 +108,5 @@ def _kv_bytes_per_token(shape: dict[str, Any], engine: dict[str, Any]) -> float:
     kv_heads = int(shape.get("num_key_value_heads") or heads)
     head = int(shape.get("head_dim") or int(shape["hidden_size"]) // heads)
     kind = str(engine.get("kv_cache_dtype") or "auto")
-    width = 1 if "8" in kind else BYTES.get(str(engine.get("dtype")), 2)
+    width = 1 if "8" in kind else _BYTES.get(str(engine.get("dtype")), 2)
     return float(2 * int(shape["num_hidden_layers"]) * kv_heads * head * width)

@@ -1,15 +1,19 @@
-"""The verification document: each claim with what was checked, by which rule, from which file and line, with what
-result; what was not checked; and what a reviewer would ask next.
+"""The verification document: each claim with its rule, the file and line it was read from, and the result; what was not
+checked; and what a reviewer would ask next.
 
-Made from findings, the catalogue of rules and the files that are there. Nothing in it is typed by anybody.
+It is made from findings, the catalogue of rules and the files that are there; the layout is document.md.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from compliance.evidence.official_rules import DECIDED_BY
-from compliance.finding import Finding, Kind, LegVerdict, Rule, all_rules
+from compliance.finding import Finding, Kind, LegVerdict, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError
@@ -26,7 +30,7 @@ KINDS: dict[Kind, str] = {
     "plausible": "It is what an honest system does",
     "contradiction": "Its files agree with each other",
 }
-# Told by other commands, for which these rules are.
+# Rules of these kinds are applied by other commands.
 ELSEWHERE: dict[Kind, str] = {
     "signoff": "main.py signoff",
     "audit": "main.py audit",
@@ -62,105 +66,43 @@ def as_markdown(verdicts: Sequence[Verification], when: str) -> str:
     Args:
         when: date and time of the verification.
     """
-    harness = harness_facts()
-    commit = str(harness.get("git_commit") or "unknown") + (", changed" if harness.get("git_changed") else "")
-    blocks = [
-        "# Verification",
-        _plain(
-            f"Made {when} by mlperf-llama-vllm {HARNESS_VERSION} (commit {commit}) from the files named below alone."
-        ),
-        _table(
-            ("result", "outcome", "performance", "accuracy"),
-            [
-                (", ".join(one.directories), one.outcome, _judged(one, "performance"), _judged(one, "accuracy"))
-                for one in verdicts
-            ],
-        ),
-    ]
-    for number, verdict in enumerate(verdicts, start=1):
-        blocks += _result(verdict, f"Result {number}" if len(verdicts) > 1 else "The result")
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_escaped,
+    )
+    text = environment.get_template("document.md").render(
+        verdicts=verdicts,
+        when=when,
+        version=HARNESS_VERSION,
+        harness=harness_facts(),
+        kinds=KINDS,
+        sha256_of=sha256_of,
+        leg_outcome=_leg_outcome,
+        where=_where,
+        record_lines=_record_lines,
+        files_of=_files_of,
+        not_checked=_not_checked,
+        questions=_questions,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"([\\<>*\[\]])", r"\\\1", printable(" ".join(text.split())))
+def _escaped(value: Any) -> str:
+    """A value as text on one line, in which nothing is Markdown; what a macro of the template made stays as it is."""
+    if isinstance(value, Markup):
+        return value
+    return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
 
 
-def _points(points: Iterable[str]) -> str:
-    return "\n".join(f"- {_plain(point)}" for point in points)
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [header, *rows]
-    cells = [[_plain(cell).replace("|", "\\|") for cell in line] for line in lines]
-    cells.insert(1, ["---"] * len(header))
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
-def _judged(verdict: Verification, mode: str) -> str:
+def _leg_outcome(verdict: Verification, mode: str) -> str:
     part = next((part for part in verdict.parts if part.mode == mode), None)
     if part is None:
         return "not given"
     return (
         "contradicts itself" if part.contradictions else "fails" if part.failures(verdict.official_asked) else "passes"
     )
-
-
-def _result(verdict: Verification, title: str) -> Iterator[str]:
-    """Blocks of Markdown; empty ones are left out."""
-    yield f"## {_plain(title)}: {verdict.outcome}"
-    if verdict.error is not None:
-        yield _plain(f"Nothing could be judged: {verdict.error.message} Fix: {verdict.error.fix}")
-    if verdict.unofficial:
-        yield _plain("It is not official, for these reasons: " + "; ".join(verdict.unofficial) + ".")
-    yield _points(verdict.reasons)
-    for part in verdict.parts:
-        yield from _part(part, verdict)
-    if verdict.findings:
-        yield "### Both legs together"
-        yield _claims(verdict.findings, {})
-    yield "### What was not checked"
-    yield from _not_checked(verdict)
-    yield "### What a reviewer would ask next"
-    yield _points(_questions(verdict)) or _points(["nothing follows from these files"])
-
-
-def _part(part: LegVerdict, verdict: Verification) -> Iterator[str]:
-    yield "### " + _plain(
-        f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}"
-    )
-    yield _plain(f"The verdict rests on this: {part.rule}.")
-    yield (
-        "Held to the official rules."
-        if verdict.official_asked or part.claims_official
-        else "Its own record says that it is not official; breaches of official rules are told and do not fail it."
-    )
-    if part.lines:
-        yield _table(("number", ""), [(*line.split(None, 1), "")[:2] for line in part.lines])
-    yield _points(part.notes)
-    lines = _record_lines(RunDir(Path(part.directory)).detail)
-    for kind, claim in KINDS.items():
-        found = [finding for finding in part.findings if finding.kind == kind]
-        if found:
-            yield f"#### {claim}"
-            yield _claims(found, lines)
-    yield "#### Files"
-    yield _files(Path(part.directory))
-
-
-def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> str:
-    rows = [
-        (
-            finding.known.summary + (f" ({finding.numbers['metric']})" if "metric" in finding.numbers else ""),
-            f"{finding.rule} {finding.known.source}",
-            _where(finding, lines),
-            finding.found or finding.text,
-            finding.required,
-            "kept" if finding.passed else {"error": "BROKEN", "warning": "doubtful"}.get(finding.severity, "note"),
-        )
-        for finding in findings
-    ]
-    return _table(("claim", "rule", "from", "found", "required", "result"), rows)
 
 
 def _where(finding: Finding, lines: dict[str, int]) -> str:
@@ -171,11 +113,11 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
     return f"{names}:{','.join(places)}" if places and len(finding.files) == 1 else names
 
 
-def _record_lines(detail: Path) -> dict[str, int]:
-    """The line of each key's first record; nothing of a log that cannot be read, which the verdict tells of."""
+def _record_lines(part: LegVerdict) -> dict[str, int]:
+    """The line of each key's first record in the detail log; empty if the log cannot be read."""
     found: dict[str, int] = {}
     try:
-        for number, line in bounded_lines(detail, MAX_LINE_BYTES, ""):
+        for number, line in bounded_lines(RunDir(Path(part.directory)).detail, MAX_LINE_BYTES, ""):
             if key := _KEY.match(line):
                 found.setdefault(key[1].decode(errors="replace"), number)
     except HarnessError:
@@ -183,96 +125,71 @@ def _record_lines(detail: Path) -> dict[str, int]:
     return found
 
 
-def _files(folder: Path) -> str:
-    """What was there to be read, by name, so that a reader can tell whether he has the same."""
+def _files_of(part: LegVerdict) -> list[Path]:
     try:
-        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+        return sorted(path for path in Path(part.directory).iterdir() if path.is_file() and not path.is_symlink())
     except OSError:
-        paths = []
-    return _table(("file", "bytes", "SHA-256"), [(p.name, f"{p.stat().st_size:,}", sha256_of(p)) for p in paths])
-
-
-# What was not checked -----------------------------------------------------------------------------------------------
+        return []
 
 
 def _not_checked(verdict: Verification) -> Iterator[str]:
-    points = []
+    rules = all_rules().values()
     for part in verdict.parts:
-        lacking = _lacking(part)
-        points += [f"{part.mode}: {rule.id}: {rule.summary}: there is no {name}" for rule, name in lacking.items()]
-        seen = {finding.rule for finding in part.findings}
-        silent = [rule for rule in _rules_of(part) if rule.id not in seen and rule not in lacking]
-        looked = "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction")
-        if looked:
-            yield _plain(f"{part.mode.capitalize()}: looked for and not found, told only when found: {looked}.")
-        others = ", ".join(rule.id for rule in silent if rule.kind != "contradiction")
-        if others:
-            yield _plain(f"{part.mode.capitalize()}: nothing to compare, or told only when broken: {others}.")
+        # Rules for the other kind of leg, or for another client, have its name.
+        other = ("perf-" if part.mode == "accuracy" else "accuracy-", "endpoints-")
+        silent, found = [], {finding.rule for finding in part.findings}
+        missing = _missing_files(part)
+        for rule in rules:
+            if rule.kind not in KINDS or rule.id.startswith(other) or rule.id in _OF_BOTH_LEGS:
+                continue
+            if _NEEDS.get(rule.id) in missing:
+                yield f"{part.mode}: {rule.id}: {rule.summary}: there is no {_NEEDS[rule.id]}"
+            elif rule.id not in found:
+                silent.append(rule)
+        if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction"):
+            yield f"{part.mode}: looked for and not found, reported only when found: {looked}"
+        if others := ", ".join(rule.id for rule in silent if rule.kind != "contradiction"):
+            yield f"{part.mode}: nothing to compare, or reported only when broken: {others}"
     for mode in ("performance", "accuracy"):
         if all(part.mode != mode for part in verdict.parts):
-            points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
-    told, both = {finding.rule for finding in verdict.findings}, len(verdict.parts) == 2
-    for rule_id in sorted(_OF_BOTH_LEGS - told):
-        why = "nothing to compare" if both else "it needs both legs"
-        points.append(f"both legs: {rule_id}: {all_rules()[rule_id].summary}: {why}")
+            yield f"all rules on {mode}: no {mode} leg was given or could be read"
+    why = "nothing to compare" if len(verdict.parts) == 2 else "it needs both legs"
+    for rule_id in sorted(_OF_BOTH_LEGS - {finding.rule for finding in verdict.findings}):
+        yield f"both legs: {rule_id}: {all_rules()[rule_id].summary}: {why}"
     for kind, command in ELSEWHERE.items():
-        if count := sum(rule.kind == kind for rule in all_rules().values()):
-            points.append(f"the {count} rules of `{command}`")
-    yield _points(points)
+        if count := sum(rule.kind == kind for rule in rules):
+            yield f"the {count} rules of `{command}`"
 
 
-def _rules_of(part: LegVerdict) -> list[Rule]:
-    """Rules that may be asked of such a leg: those of the other kind of leg, or of another client, bear its name."""
-    other = ("perf-" if part.mode == "accuracy" else "accuracy-", "endpoints-")
-    return [
-        rule
-        for rule in all_rules().values()
-        if rule.kind in KINDS and not rule.id.startswith(other) and rule.id not in _OF_BOTH_LEGS
-    ]
-
-
-def _lacking(part: LegVerdict) -> dict[Rule, str]:
-    """Rules on files that this leg has not."""
-    folder = Path(part.directory)
-    return {
-        rule: _NEEDS[rule.id]
-        for rule in _rules_of(part)
-        if rule.id in _NEEDS and not (folder / _NEEDS[rule.id]).is_file()
-    }
-
-
-# Questions ----------------------------------------------------------------------------------------------------------
+def _missing_files(part: LegVerdict) -> set[str]:
+    """Files that rules need, and that are not in the leg's directory."""
+    return {name for name in _NEEDS.values() if not (Path(part.directory) / name).is_file()}
 
 
 def _questions(verdict: Verification) -> Iterator[str]:
     for part in verdict.parts:
         for finding in part.findings:
-            if not finding.passed and finding.severity != "note":
-                fix = finding.fix or finding.known.fix
-                yield f"{part.mode}: {finding.sentence}. Why? Fix: {fix}."
-        ours = RunDir(Path(part.directory)).manifest.is_file()  # else no harness of ours left a record
-        for name in sorted(set(_lacking(part).values())) if ours else ():
-            yield f"{part.mode}: where is {name}? Rules rest on it that were not applied."
-        yield from _about_the_record(part)
-    given = {part.mode for part in verdict.parts}
-    if given == {"performance"}:
+            if finding.severity in ("error", "warning"):
+                yield f"{part.mode}: {finding.sentence}. Why? Fix: {finding.fix or finding.known.fix}."
+        path = RunDir(Path(part.directory)).manifest
+        if not path.is_file():
+            continue  # the leg is not of this harness
+        wanted = {name for rule, name in _NEEDS.items() if part.mode == "accuracy" or not rule.startswith("accuracy-")}
+        for name in sorted(wanted & _missing_files(part)):
+            yield f"{part.mode}: where is {name}? Rules that need it were not applied."
+        try:
+            manifest = read_manifest(path)
+        except HarnessError:
+            continue
+        if manifest.observed.harness.git_changed:
+            commit = manifest.observed.harness.git_commit
+            yield f"{part.mode}: which changes did the harness have that commit {commit} does not have?"
+        if not manifest.plan.enable_log_trace:
+            yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
+    modes = {part.mode for part in verdict.parts}
+    if modes == {"performance"}:
         yield "Is the model as accurate in this configuration? Verify the accuracy leg together with this one."
-    if given == {"accuracy"}:
+    if modes == {"accuracy"}:
         yield "Which performance result do these scores belong to? Verify both legs together."
     if verdict.outcome == "PASS":
-        yield "Does another reading of the raw files agree? `main.py signoff` re-derives everything once more."
-
-
-def _about_the_record(part: LegVerdict) -> Iterator[str]:
-    path = RunDir(Path(part.directory)).manifest
-    if not path.is_file():
-        return
-    try:
-        manifest = read_manifest(path)
-    except HarnessError:
-        return
-    if manifest.observed.harness.git_changed:
-        commit = manifest.observed.harness.git_commit
-        yield f"{part.mode}: which changes did the harness have that commit {commit} has not?"
-    if not manifest.plan.enable_log_trace:
-        yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
+        yield "Does another reading of the raw files agree? `main.py signoff` derives everything again."

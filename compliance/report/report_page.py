@@ -1,4 +1,7 @@
-"""The page: one HTML file that needs no network and no script, light or dark as the reader's machine is, printable."""
+"""The page: one HTML file that needs no network and no script, light or dark as the reader's machine is, printable.
+
+Its layout is page.html.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,26 +11,24 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compliance.report import pictures
 from compliance.report.curve import curves, point_of_folder, point_of_leg
 from compliance.report.leg_section import LegSection, leg_section
-from compliance.report.pictures import Bar, CurvePoint, Picture
+from compliance.report.pictures import CurvePoint, Picture, tune_rates
 from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
-from runs.wording import milliseconds, printable
+from runs.wording import duration, milliseconds, moment, printable
 
-MOST_SECTIONS = 24  # legs that are drawn; more of them stand in the table alone
+MOST_SECTIONS = 24  # legs that are drawn; further ones are named only
 
 
 @dataclass
 class Page:
-    """What stands on a page."""
+    """What is on a page."""
 
     title: str
     made: str
     legs: list[LegSection] = field(default_factory=list)
-    overview: list[Picture] = field(default_factory=list)
-    tunes: list[dict[str, Any]] = field(default_factory=list)  # directory, record (tune.json), pictures
+    tunes: list[tuple[Path, dict[str, Any], Picture]] = field(default_factory=list)  # directory, tune.json
     points: list[CurvePoint] = field(default_factory=list)  # runs of the MLPerf Endpoints client, and legs over HTTP
     curves: list[Picture] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # a sentence for each leg that could not be read
@@ -48,28 +49,22 @@ def make_page(
         folders: name and directory of runs of the MLPerf Endpoints client.
     """
     page = Page(title, made)
+    page.tunes = [(directory, record, tune_rates(record["scenario"], record)) for directory, record in tunes]
     for number, (name, root) in enumerate(legs[:MOST_SECTIONS], start=1):
         try:
             page.legs.append(leg_section(root, f"leg{number}", name))
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
     page.left_out += [f"{name}: not drawn, the page has {MOST_SECTIONS} legs" for name, _ in legs[MOST_SECTIONS:]]
-    for tokens_or_samples, title in (("tokens_per_second", "Tokens/s"), ("samples_per_second", "Samples/s")):
-        bars = [Bar(leg.name, rate, leg.good) for leg in page.legs if (rate := getattr(leg, tokens_or_samples))]
-        if len(bars) > 1:
-            page.overview.append(pictures.side_by_side(title, bars[:12]))
     for name, root in folders:
         try:
             page.points += [point] if (point := point_of_folder(root, name)) is not None else []
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
-    over_http = [point_of_leg(leg.manifest, leg.result, leg.name) for leg in page.legs]
     if page.points:
+        over_http = [point_of_leg(leg.manifest, leg.result, leg.name) for leg in page.legs]
         page.points += [point for point in over_http if point is not None]
         page.curves = list(curves(page.points))
-    for directory, record in tunes:
-        drawn = [pictures.rates(panel) for panel in pictures.rate_panels(record)]
-        page.tunes.append({"directory": directory, "record": record, "pictures": drawn})
     return page
 
 
@@ -82,7 +77,9 @@ def render(page: Any, template: str = "page.html", **more: Any) -> str:
         trim_blocks=True,
         finalize=_harmless,
     )
-    environment.filters |= {"number": _number, "milliseconds": milliseconds}
+    environment.filters |= {
+        "number": _number, "milliseconds": milliseconds, "moment": moment, "duration": duration, "setting": _setting,
+    }  # fmt: skip
     return environment.get_template(template).render(page=page, version=HARNESS_VERSION, **more)
 
 
@@ -92,3 +89,9 @@ def _harmless(value: Any) -> Any:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.{0 if float(value).is_integer() else 2}f}"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -14,21 +14,16 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Cdf:
-    """Values in ms and the share of queries at or below each; at most CDF_POINTS of them, finer towards the end."""
+def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
+    """The distribution of a latency: at most CDF_POINTS values in ms, and the share of queries at or below each.
 
-    values_ms: Floats
-    shares: Floats
-
-
-def cdf(values_ns: Ints) -> Cdf:
-    """The distribution of a latency. Half of the points lie in the last two percent, where limits are decided."""
+    Half of the points lie in the last two percent, where limits are decided.
+    """
     ordered = np.sort(values_ns) / 1e6
     half = CDF_POINTS // 2
     shares = np.unique(np.concatenate((np.linspace(0, 0.98, half), np.linspace(0.98, 1, half))))
     places = np.unique((shares * (len(ordered) - 1)).astype(np.int64))
-    return Cdf(ordered[places], (places + 1) / len(ordered))
+    return ordered[places], (places + 1) / len(ordered)
 
 
 @dataclass(frozen=True)
@@ -37,9 +32,8 @@ class TimeSeries:
 
     edges_s: Floats
     waiting: Floats | None  # issued and without a first token; None where first tokens are not reported
-    computing: Floats  # with a first token (or, without those, all that are open)
-    tokens_per_second: Floats
-    tokens_are_spread: bool  # over the time between first token and completion; otherwise counted at completion
+    computing: Floats  # with a first token; all open queries, where first tokens are not reported
+    tokens_per_second: Floats  # spread from first token to completion; without first tokens counted at completion
     lateness_ms: Floats | None  # the most in each bin: how long after its time LoadGen handed a query over
     late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
 
@@ -60,30 +54,24 @@ def time_series(
     edges = np.linspace(0, max(float(completed.max()), 1e-6), BINS + 1)
     known = bool((requests.first_token_ns != NO_TIME).all())
     first = (requests.first_token_ns - start_ns) / 1e9 if known else completed
-    done = _count_until(completed, edges)
-    begun = _count_until(issued, edges)
-    answered = _count_until(first, edges) if known else begun
+    done, begun, answered = (
+        np.searchsorted(np.sort(moments), edges, side="right").astype(np.float64)
+        for moments in (completed, issued, first if known else issued)
+    )
     made = _tokens_until(first, completed, requests.output_tokens, edges)
     bins = np.clip(np.searchsorted(edges, issued, side="right") - 1, 0, BINS - 1)
+    lateness_ms = None
+    if lateness_ns is not None:
+        lateness_ms = np.zeros(BINS)
+        np.maximum.at(lateness_ms, bins, lateness_ns / 1e6)
     return TimeSeries(
         edges_s=edges,
         waiting=begun - answered if known else None,
         computing=answered - done,
         tokens_per_second=np.diff(made, prepend=0)[1:] / np.diff(edges),
-        tokens_are_spread=known,
-        lateness_ms=None if lateness_ns is None else _most(bins, lateness_ns / 1e6),
+        lateness_ms=lateness_ms,
         late=None if late is None else np.bincount(bins, weights=late, minlength=BINS).astype(np.int64),
     )
-
-
-def _count_until(moments: Floats, edges: Floats) -> Floats:
-    return np.searchsorted(np.sort(moments), edges, side="right").astype(np.float64)
-
-
-def _most(bins: Ints, values: Floats) -> Floats:
-    most = np.zeros(BINS)
-    np.maximum.at(most, bins, values)
-    return most
 
 
 def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:

@@ -12,6 +12,7 @@ from scenarios.console import tell
 EXAMPLES = (
     "one leg: report RUN_DIR",
     "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
+    "MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
 )
 
 
@@ -19,7 +20,7 @@ EXAMPLES = (
 @click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--output", type=PATH, metavar="FILE", help="File of the page. Default: report.html in the first DIR.")
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
-    """Write one HTML page about the legs, campaigns and tunes in DIR.
+    """Write one HTML page about the legs, campaigns, tunes and MLPerf Endpoints runs in DIR.
 
     The page is a single file without network access or scripts. A campaign and a tune write their own page.
 

@@ -28,7 +28,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         SetupError: the page cannot be written.
     """
     from compliance.endpoints.submission import run_folders
-    from compliance.report.report_page import make_page, render  # draws with matplotlib, slow to import
+    from compliance.report.report_page import make_page, render  # imports matplotlib, which takes a moment
 
     places = find_in(folders)
     tunes, damaged = [], []

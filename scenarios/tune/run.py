@@ -249,11 +249,10 @@ class _Run:
         rate = None if confirmed is None else confirmed.target_qps
         tried = self._journal.summary()
         if leg.plan.loadgen_scenario == "Server":
-            # Drawn by a library that takes a moment to import.
-            from compliance.report.pictures import rate_panels, rates_file
+            from compliance.report.pictures import tune_rates  # imports matplotlib, which takes a moment
 
-            panels = rate_panels({**tried, "target_qps": rate})
-            write_atomic(place.plot, rates_file(f"{leg.plan.scenario}, {leg.plan.loadgen_key}", panels))
+            title = f"{leg.plan.scenario}, {leg.plan.loadgen_key}"
+            write_atomic(place.plot, tune_rates(title, {**tried, "target_qps": rate}).svg)
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)

@@ -1,48 +1,56 @@
 """Pictures: what is in them, whatever a name holds."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
-from compliance.report import pictures
-from compliance.report.pictures import Bar, Picture
+import numpy as np
+import pytest
 
+from compliance.report.curve import curves
+from compliance.report.pictures import CurvePoint, Picture, Point, distribution, points
+from runs.loadgen.early_stopping import judge_latencies
 
-def root_of(picture: Picture) -> ElementTree.Element:
-    return ElementTree.fromstring(picture.svg)
+FAST = CurvePoint("fast", "8", 900.0, 20.0, 2.0)
+SLOW = CurvePoint("slow", "1", 100.0, 30.0, 4.0)
+OURS = CurvePoint("leg", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), ours=True)
+MS = 1_000_000
 
 
 def texts(picture: Picture) -> set[str]:
-    return {"".join(one.itertext()).strip() for one in root_of(picture).iter() if one.tag.endswith("text")}
+    root = ElementTree.fromstring(picture.svg)
+    return {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
 
 
-def test_the_same_picture_has_the_same_bytes() -> None:
-    bars = [Bar("a", 1.5, True), Bar("b", 2e6, False)]
-    assert pictures.side_by_side("t", bars) == pictures.side_by_side("t", bars)
+def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_holds() -> None:
+    rows = [Point("$a$ <b>&", 564_400.0), Point("y" * 80, 99.5, "Org")]
+    drawn = points("llama", rows, "% of the limit", 100)
+    assert drawn == points("llama", rows, "% of the limit", 100)
+    assert {"$a$ <b>&", "y" * 13 + "…" + "y" * 12, "Org"} <= texts(drawn)
+    assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
 
 
-def test_a_name_is_text_whatever_it_holds() -> None:
-    odd = pictures.side_by_side("Tokens/s", [Bar("$a$ <b>&\x1b", 564_400.0, True), Bar("y" * 80, 3, False)])
-    assert {"$a$ <b>&\\x1b", "564,400"} <= texts(odd)
-    assert "y" * 11 + "…" + "y" * 12 in texts(odd)
+@pytest.mark.parametrize(
+    ("late", "count", "said"),
+    [
+        (0, 10, "0 late, too few queries to allow any"),
+        (3, 1000, "3 late of 2 allowed"),
+        (0, 1000, "0 late of 2 allowed"),
+    ],
+)
+def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, said: str) -> None:
+    values_ns = np.full(count, 10 * MS)
+    values_ns[:late] = 2001 * MS
+    drawn = distribution("TTFT", values_ns, 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
+    assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {said}"
+    assert {"ms", "% of queries"} <= texts(drawn)
+    assert distribution("latency", values_ns, 10 * MS, None, None).words == "latency: p99 10 ms"
 
 
-def test_replicas() -> None:
-    even = pictures.replicas({0: 1000, 1: 1000})
-    assert even.words == "Output tokens of 2 replicas; the busiest has 1.000 of the mean"
-    assert {"0", "1"} <= texts(even)
-    many = pictures.replicas({n: n for n in range(64)})
-    assert "1.969 of the mean" not in even.words
-    assert "2.000 of the mean" in many.words
-
-
-def test_legs_of_a_campaign_are_told_apart() -> None:
-    legs = [f"llama3.1-8b/{name}" for name in ("Offline/performance/run_1", "Offline/audit/TEST06/performance",
-                                              "Server/audit/TEST06/performance", "Server/x")]  # fmt: skip
-    names = pictures.told_apart(legs)
-    assert names == ["Offline/per…rmance/run_1", "Offline/aud…/performance", "Server/audi…/performance", "Server/x"]
-    assert pictures.told_apart(["one"]) == ["one"]
-    assert pictures.told_apart(["a/one", "b"]) == ["a/one", "b"]
-
-
-def test_numbers_of_an_axis_do_not_touch() -> None:
-    drawn = pictures.side_by_side("Tokens/s", [Bar("one", 120_628, True), Bar("two", 168_150, True)])
-    assert sum(text.endswith("000") for text in texts(drawn)) <= 3
+def test_runs_are_drawn_as_points_on_curves() -> None:
+    ttft, tpot, user = curves([FAST, SLOW, OURS])
+    assert {"8", "1", "12/s", "P90 TTFT, ms"} <= texts(ttft)
+    assert "12/s: 500 at 25" in ttft.words
+    assert "1,000 / P90 TPOT" in user.words
+    assert tpot.svg != next(iter(curves([FAST, SLOW, replace(OURS, holds=False)]))).svg
+    assert not list(curves([FAST]))
+    assert not list(curves([FAST, replace(SLOW, ttft_ms=None, tpot_ms=None)]))

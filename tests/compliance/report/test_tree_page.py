@@ -8,7 +8,6 @@ import pytest
 
 from compliance.finding import fail
 from compliance.report import tree_page as page_module
-from compliance.report.pictures import Point, points
 from compliance.report.tree_page import tree_page
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.tree import Place, Tree
@@ -53,13 +52,6 @@ def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     text = tree_page(checked_of(tmp_path), "now")
     assert text.count('class="finding"') == 1
     assert "the gravest 1 of 2" in text
-
-
-def test_points_beyond_a_limit_are_told_in_words() -> None:
-    drawn = points(
-        "llama", [Point("Server p99 TTFT", 99.5, "Org"), Point("Server p99 TTFT", 40)], "% of the limit", 100
-    )
-    assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from compliance.report.pictures import rate_panels, rates_file
+from compliance.report.pictures import tune_rates
 from runs.errors import InputError
 from runs.record.progress import Progress
 from runs.record.requests_log import RequestRecord, encode
@@ -280,7 +280,7 @@ def rates_svg(*legs: LegRecord, found_qps: float | None = None) -> ElementTree.E
         "probes": [leg.model_dump() for leg in legs if leg.step == "probe"],
         "confirmations": [leg.model_dump() for leg in legs if leg.step == "confirm"],
     }
-    return ElementTree.fromstring(rates_file("Server <&> more", rate_panels({**tried, "target_qps": found_qps})))
+    return ElementTree.fromstring(tune_rates("Server <&> more", {**tried, "target_qps": found_qps}).svg)
 
 
 def test_the_picture_of_one_leg_or_of_none_is_still_a_picture() -> None:
