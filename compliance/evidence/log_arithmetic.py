@@ -6,6 +6,8 @@ two of them is compared with that in mind.
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
+ZONES = timedelta(hours=26)  # between the dates of one moment, and for loading the samples
 CLOCK_S = 0.1  # between two readings of one clock
 _TARGET_LATENCY = "effective_target_latency_ns"
 
@@ -92,7 +95,7 @@ def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
 
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
-    found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail))]
+    found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
     if numbers is not None and detail.has_results:
         several = (_counts(detail), _order(detail, numbers), _verdict(detail), _duration(detail, numbers))
         found += [
@@ -136,6 +139,15 @@ def _settings(detail: DetailLog) -> Iterator[str]:
         one, other = detail.get(first), detail.get(second)
         if one is not None and other is not None and one != other:
             yield f"{first} is {one}, {second} is {other}"
+
+
+def _dates(detail: DetailLog) -> Iterator[str]:
+    """LoadGen dates a test in UTC and its begin by the machine's time zone."""
+    dated, begin = str(detail.get("test_datetime")), power_time(detail.get("power_begin"))
+    with suppress(ValueError):
+        apart = begin and begin - datetime.strptime(f"{dated}+0000", "%Y-%m-%dT%H:%M:%SZ%z")
+        if apart and abs(apart) > ZONES:
+            yield f"test_datetime is {dated}, power_begin {detail.get('power_begin')}"
 
 
 def _loaded_set(detail: DetailLog) -> Iterator[str]:

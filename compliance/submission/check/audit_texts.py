@@ -120,7 +120,8 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         text = read_text(path, result.findings, "audit-verdict") if is_regular(path) else None
         if text is None:
             continue
-        stated = {key.lower(): value for key, value in _STATED.findall(text)}
+        said = [(key.lower(), value) for key, value in _STATED.findall(text)]
+        stated = dict(said)
         scores = [folder / "accuracy" / one for one in _FALLBACK]
         if (score := _EVALUATED.search(text)) and stated.get("accuracy score", score[1]) != score[1]:
             audit.add(
@@ -129,8 +130,8 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         fails = next(_refuting(stated), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
-            said = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are beside it"
-            audit.add("audit-fallback", path, f"{_FAIL}: {said}", _PASS, *scores, warning=True)
+            found = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are beside it"
+            audit.add("audit-fallback", path, f"{_FAIL}: {found}", _PASS, *scores, warning=True)
         elif _FAIL in text or _PASS not in text:
             audit.add(
                 "audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it ends without a verdict", _PASS
@@ -138,12 +139,16 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         elif fails is not None:
             audit.add("audit-verdict", path, f"it says {_PASS}, and {fails}", "a verdict that follows from its numbers")
         for key, wanted, slack, *beside in _expected(audit, name, stated):
-            try:
-                same = math.isclose(float(stated[key]), wanted, rel_tol=1e-6, abs_tol=slack)
-            except ValueError:
-                same = False
-            if not same:
-                audit.add("audit-numbers", path, f"{key} is {stated[key]}", f"{wanted:.10g}", *beside)
+            for value in dict.fromkeys(value for name, value in said if name == key):
+                if not _is_close(value, wanted, slack):
+                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *beside)
+
+
+def _is_close(value: str, wanted: float, slack: float) -> bool:
+    try:
+        return math.isclose(float(value), wanted, rel_tol=1e-6, abs_tol=slack)
+    except ValueError:
+        return False
 
 
 def _refuting(stated: dict[str, str]) -> Iterator[str]:

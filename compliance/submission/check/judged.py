@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from compliance.finding import ON_LEGS, Rule, all_rules
-from compliance.submission.check.layout import AUDIT_FOLDERS, OF_POWER, POWER_LOG
+from compliance.submission.check.layout import AUDIT_FOLDERS
+from compliance.submission.check.power import POWER_LOG
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.record.layout import LOADGEN_LOGS
 
@@ -27,6 +27,7 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "": (),
     "perf-": (_RUN,),
     "log-": (_RUN, f"accuracy/{DETAIL}"), "log-missing": (), "log-records": (_RECORD,), "log-not-in-runs": (_RUNS,),
+    "power-": ("performance/power", "performance/ranging", f"performance/run_1/{POWER_LOG}"),
     "user-conf-": ("user.conf",),
     "accuracy-": (f"accuracy/{DETAIL}",),
     "accuracy-text": ("accuracy/accuracy.txt",), "accuracy-hash": ("accuracy/accuracy.txt",),
@@ -81,8 +82,6 @@ def not_judged(
             why = "a log of it is damaged" if "log-damaged" in broken else why
             silent[NOT_APPLICABLE, why].append(rule.id)
     found = [NotJudged(*key, tuple(rules)) for key, rules in silent.items()]
-    if _tells_of_power(tree, place):
-        found.append(NotJudged(NOT_APPLICABLE, "there is no rule here on what was measured of power", ()))
     return tuple(found)
 
 
@@ -103,17 +102,11 @@ def _missing(tree: Tree, place: Place, with_runs: bool) -> dict[str, str]:
             return tree.user_conf(place).is_file()
         if name.startswith("TEST"):
             return any((folder / name.removeprefix("TEST").lstrip("/")).exists() for folder in audits)
-        return (tree.scenario(place) / name).is_file()
+        return (tree.scenario(place) / name).exists()
 
     return {
         subject: "" if not names or any(map(there, names)) else " or ".join(names) for subject, names in _INPUTS.items()
     }
-
-
-def _tells_of_power(tree: Tree, place: Place) -> bool:
-    audits = (tree.audit(place, test) / "performance" / "run_1" for test in AUDIT_FOLDERS)
-    runs: Iterable[Path] = (tree.performance(place).root, *audits)
-    return any((run / POWER_LOG).exists() or any((run.parent / name).exists() for name in OF_POWER) for run in runs)
 
 
 def alike(judged: Mapping[str, Iterable[NotJudged]]) -> dict[NotJudged, list[str]]:

@@ -23,13 +23,11 @@ _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of nam
 # Other audits of the field may lie beside the one that is asked for.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
 _BESIDE_MEASUREMENTS = {"mlperf.conf", "calibration_process.adoc"}  # [submission] layout
-OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured, of which nothing is judged here
-POWER_LOG = "spl.txt"  # in run_1
 # Directories and files in a scenario's legs, and in an audit.
 _IN_LEG: dict[tuple[str, ...], tuple[set[str], set[str]]] = {
     (): ({"accuracy", "performance"}, {"verify_accuracy.txt", "verify_performance.txt"}),
-    ("performance",): ({"run_1", *OF_POWER}, set()),
-    ("performance", "run_1"): (set(), {*LOADGEN_LOGS, POWER_LOG}),
+    ("performance",): ({"run_1", "power", "ranging"}, set()),
+    ("performance", "run_1"): (set(), {*LOADGEN_LOGS, "spl.txt"}),
     ("accuracy",): (set(), {*LOADGEN_LOGS, "accuracy.txt"}),
 }
 _IN_AUDIT = {"verify_output_len.txt", "baseline_accuracy.txt", "compliance_accuracy.txt"}

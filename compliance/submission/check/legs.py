@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
-from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.evidence.official_rules import TOKENS_APART, tokens_as_in_accuracy
 from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
@@ -34,6 +34,7 @@ INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"
 # What one configuration has in common. [loadgen] detail log
 _SIZE = "qsl_reported_total_count"
 _SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
+_SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance leg issues
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
@@ -365,14 +366,25 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
             findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
 
 
+@decides(
+    "tree",
+    ("audit-tokens", "error", OURS, "an audit's run has the output tokens a sample of the performance leg",
+     "run the audit on the system that made the performance leg"),
+)  # fmt: skip
 def check_tokens(result: Result, legs: list[ComparedLeg]) -> None:
     """Tokens/s over samples/s, against what accuracy.txt says of the same samples."""
     text, performance = result.tree.accuracy(result.place).accuracy_text, legs[0] if legs else None
+    if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
+        return
+    run = RunDir(performance.detail.parent)
     content = read_text(text, Findings(text.parent), "tree-unreadable")  # told of elsewhere
-    if performance is not None and performance.name == "performance" and content and result.one_size:
-        tokens, run = performance.tokens, RunDir(performance.detail.parent)
+    if content and result.one_size:
         judge = lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name)  # noqa: E731
         note_judged(judge, result.place.division, run, result.findings)
+    for audit in legs:
+        if audit.name in _SAME_SAMPLES and audit.tokens and abs(audit.tokens / tokens - 1) > TOKENS_APART:
+            said, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 3 %"
+            result.findings.add("audit-tokens", audit.detail, said, wanted, beside=[run.detail])
 
 
 def _short(value: object, beside: object) -> str:

@@ -15,6 +15,7 @@ from compliance.finding import (
     RERUN,
     Finding,
     UnknownRuleError,
+    applied,
     asked,
     decides,
     noting_what_is_asked,
@@ -39,6 +40,7 @@ from compliance.submission.check.legs import (
     read_log,
 )
 from compliance.submission.check.lines import located
+from compliance.submission.check.power import check_power
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
@@ -88,9 +90,10 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 legs.append(leg)
         if "performance" in result.details:
             check_user_conf(result, result.details["performance"], result.details.get("accuracy"))
-        check_tokens(result, legs)
         _check_audits(result)
         legs += _other_audits(result, {leg.detail for leg in legs})
+        check_tokens(result, legs)
+        check_power(result)
         for test in AUDIT_TEXTS:
             if test != TEST and is_folder(folder := tree.audit(place, test)):
                 check_audit_texts(result, test, folder, legs)
@@ -177,12 +180,20 @@ def _check_performance(result: Result) -> ComparedLeg | None:
             lambda: official_rules_of_table(table, entry, result.scenario_name, detail),
             place.division, run, findings,
         )  # fmt: skip
-        note_judged(lambda: [audit_settings(detail)], place.division, run, findings)
+        note_judged(lambda: [audit_settings(detail), _cut_short(detail)], place.division, run, findings)
         note_contradictions(result, "performance", run, detail)
         return known
     leg = _leg(result, run, detail, benchmark)
     note_judged(lambda: verify_performance(leg).findings, place.division, run, findings)
     return known
+
+
+def _cut_short(detail: DetailLog) -> Finding:
+    """Does a greatest number of queries end the run? In Offline it has one, of many samples."""
+    most, samples = detail.integer("effective_max_query_count"), detail.integer("generated_samples_per_query")
+    ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
+    required = "0, or more than were issued"
+    return applied("perf-cut-short", "max_query_count", not (most and ends), f"{most}", required, detail.path)
 
 
 def _check_metric(result: Result, detail: DetailLog) -> None:
@@ -222,13 +233,14 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
     run = result.tree.accuracy(result.place)
     readable, digest = check_accuracy_files(result, run)
     detail = read_log(run, findings)
-    if detail is None:
-        return None
-    known = ComparedLeg.of("accuracy", run, detail)
-    result.details["accuracy"] = detail
+    known = ComparedLeg("accuracy", run.detail) if detail is None else ComparedLeg.of("accuracy", run, detail)
     known.answers, known.answers_file = digest, run.accuracy_text
     known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
     known.long_answers = benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
+    if detail is None:
+        passed_over("accuracy-audit-settings")
+        return known
+    result.details["accuracy"] = detail
     if not check_kind(result, "accuracy", detail):
         passed_over("accuracy-audit-settings")
         return known

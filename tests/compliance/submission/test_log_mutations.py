@@ -17,6 +17,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.support.any_tree import ROUND, any_tree
 from tests.support.editing import edit_detail
+from tests.support.tree_mutations.registry import edit_text
 
 SDXL, RESNET, STREAMS, GPT = (
     "stable-diffusion-xl/Server",
@@ -139,7 +140,34 @@ COPIES: dict[str, tuple[str, Change, str]] = {
     "other-system": (RESNET, copied(GPT, "performance", "sut_name"), "log-duplicate"),
     "other-result": (STREAMS, copied(SDXL, "TEST04"), "log-duplicate"),
 }
-MUTATIONS = NUMBERS | SETTINGS | COPIES
+
+
+def text(test: str, name: str, old: str, new: str) -> Change:
+    """A text of an audit says something else."""
+
+    def change(tree: Tree, place: Place) -> None:
+        edit_text(tree.audit(place, test) / name, old, new)
+
+    return change
+
+
+LENGTHS, SCORES = "verify_output_len.txt", "verify_accuracy.txt"
+AUDITED: dict[str, tuple[str, Change, str]] = {
+    "test07-score": (GPT, text("TEST07", SCORES, "score: 66.2", "score: 80.1"), "audit-numbers"),
+    "test07-threshold": (GPT, text("TEST07", SCORES, "threshold: 60.698", "threshold: 10.5"), "audit-numbers"),
+    "test07-fails": (GPT, text("TEST07", SCORES, "check pass: True", "check pass: False"), "audit-verdict"),
+    "test09-mean": (GPT, text("TEST09", LENGTHS, "Mean output tokens: ", "Mean output tokens: 9"), "audit-numbers"),
+    "test09-samples": (GPT, text("TEST09", LENGTHS, "samples: ", "samples: 9"), "audit-numbers"),
+    "test09-fails": (GPT, text("TEST09", LENGTHS, "Max check pass: True", "Max check pass: False"), "audit-verdict"),
+    "test01-reference": (SDXL, text("TEST01", SCORES, "num_acc_log_entries = ", "num_acc_log_entries = 9"),
+                         "audit-numbers"),
+    "test01-none": (SDXL, text("TEST01", SCORES, "log_qsl_idx_match = ", "log_qsl_idx_match = 0\nx = "),
+                    "audit-verdict"),
+    "test04-settings": (SDXL, numbers("TEST04", effective_performance_issue_same=False,
+                                      requested_performance_issue_same=False), "audit-settings"),
+    "test09-tokens": (GPT, numbers("TEST09", result_tokens_per_second={"times": 1.2}), "audit-tokens"),
+}  # fmt: skip
+MUTATIONS = NUMBERS | SETTINGS | COPIES | AUDITED
 
 
 def findings_of(tree: Tree) -> set[tuple[str, ...]]:

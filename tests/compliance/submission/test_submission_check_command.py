@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from compliance.submission.check.official_checker import PACKAGE, rule_of, run_o
 from compliance.submission.check.rebuild import index_runs
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
+from runs.loadgen.detail_log import power_time, read_detail
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check
 from tests.support import trees
@@ -82,13 +84,21 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "name", ["performance/power/client.json", "performance/run_1/spl.txt", "TEST06/performance/ranging/spl.txt"]
+    ("hours", "left_out", "found"), [(0, "", ""), (2, "", "power-readings"), (0, "client.log", "power-files")]
 )
-def test_that_power_is_not_judged_is_said(tree: Tree, name: str) -> None:
-    path = tree.scenario(next(tree.places())) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("a measurement")
-    assert "of 1 result: not applicable: there is no rule here on what was measured of power" in run(tree.root)[1]
+def test_power_is_read_during_the_run(tree: Tree, hours: int, left_out: str, found: str) -> None:
+    run_1 = tree.performance(next(tree.places()))
+    begin = power_time(read_detail(run_1.detail).get("power_begin"))
+    assert begin is not None
+    moment = begin + timedelta(hours=hours, milliseconds=20)
+    reading = f"Time,{moment:%m-%d-%Y %H:%M:%S.%f},Watts,500.0,Volts,230.0\n"
+    for name in ("run_1/spl.txt", "ranging/spl.txt", "power/client.json", "power/client.log", "power/ptd_logs.txt",
+                 "power/server.json", "power/server.log"):  # fmt: skip
+        path = run_1.root.parent / name
+        path.parent.mkdir(exist_ok=True)
+        if path.name != left_out:
+            path.write_text(reading)
+    assert {one.rule for one in check_tree(tree.root, tree.round).findings} == ({found} if found else set())
 
 
 def test_warnings_count_with_strict_only(tree: Tree) -> None:
