@@ -1,5 +1,5 @@
 """Several engines behind one LoadGen: each a replica in a process of its own.
 
-To the leg all of them are one engine (pool.py). What they say to each other is in messages.py; a replica's
-process is replica.py.
+To the leg they are one engine (pool.py), which exchanges messages (messages.py) over sockets (transport.py) with the
+replicas' processes (replica.py). These are children of the leg (processes.py) or run on nodes of Ray (cluster.py).
 """

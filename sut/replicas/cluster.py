@@ -1,9 +1,8 @@
 """Replicas on the nodes of a Ray cluster, as a leg and its parent see them.
 
-Ray places them, watches them, ends them and brings what they print; queries go by the transport that replicas on one
-machine have (transport.py). Ray is imported only in processes of its own (cluster_process.py), which a leg's parent
-asks what there is and a leg has start and watch its replicas, and in those that Ray starts on the nodes
-(cluster_actors.py).
+Ray places the replicas, ends them and brings their output; queries use the transport of replicas on one machine
+(transport.py). Ray is imported only in processes of its own: those of cluster_process.py, which a leg's parent asks for
+the nodes and a leg has start its replicas, and the actors on the nodes (cluster_actors.py).
 """
 
 import contextlib
@@ -25,13 +24,8 @@ from sut.replicas.processes import Processes, place_of
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
-TIME_BYTES = 8  # of a time in ns, as a node is told it
-LOOK_S = 1.0
-# In vain; a pause of this process or its machine is one of them, however long. Engines that start on the head's own
-# cores were seen to keep it from answering for 12 s.
-SILENT_LOOKS = 30
-# Each line of a replica is to be in engine.log, and without colours.
-_SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
+# Every line of a replica goes to engine.log, without colours.
+_LOG_ALL_LINES = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
 
 
 class PlanRequest(BaseModel):
@@ -44,7 +38,7 @@ class PlanRequest(BaseModel):
 
 
 class SurveyRequest(BaseModel):
-    """To a process that looks at a cluster."""
+    """To a process that examines a cluster."""
 
     address: str  # of Ray's head, or auto
     wanted: PlanRequest | None = None
@@ -55,8 +49,8 @@ class NodeFacts(ClusterNode):
 
     resources: dict[str, float]  # what it offers through Ray: CPU, GPU
     harness: dict[str, Any]  # as in Manifest.harness
-    clock_offset_ms: float | None  # what its clock is ahead of this machine's
-    round_trip_ms: float | None  # of one byte to this machine's address, by TCP, the shortest of several
+    clock_offset_ms: float  # what its clock is ahead of this machine's
+    round_trip_ms: float | None  # of TCP to this machine's address, the shortest of several
     unreachable: str | None  # why that address cannot be reached from there; None where it can
 
 
@@ -71,7 +65,7 @@ class Survey(BaseModel):
 
 
 class LaunchOrder(BaseModel):
-    """To a process that keeps a leg's replicas: each as a `ReplicaSpec` in plain data, and the id of its node."""
+    """To a process that starts a leg's replicas: each as a `ReplicaSpec` in plain data, and the id of its node."""
 
     address: str
     specs: list[dict[str, Any]]
@@ -80,10 +74,7 @@ class LaunchOrder(BaseModel):
 
 
 class LaunchEvent(BaseModel):
-    """From there: that a replica was started on these devices, that it ended and how, or that nothing can start.
-
-    With nothing in it: Ray's head answers.
-    """
+    """From there: a replica was started on these devices, it ended and how, or none can be started."""
 
     replica: int = -1
     devices: list[str] | None = None
@@ -99,16 +90,16 @@ def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     """
     process = _start("look", SurveyRequest(address=address, wanted=wanted), stderr=subprocess.PIPE)
     try:
-        told, errors = process.communicate(timeout=SURVEY_TIMEOUT_S)
-        survey = Survey.model_validate_json(told.splitlines()[-1])
+        output, errors = process.communicate(timeout=SURVEY_TIMEOUT_S)
+        survey = Survey.model_validate_json(output.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise SetupError(
             f"--cluster {address}: the nodes did not answer for {SURVEY_TIMEOUT_S} s", "see `ray status`"
         ) from error
     except (IndexError, ValidationError) as error:
-        words = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
         raise SetupError(
-            f"--cluster {address}: the cluster cannot be asked: {words[-1]}", "see `ray status`"
+            f"--cluster {address}: the cluster cannot be examined: {lines[-1]}", "see `ray status`"
         ) from error
     finally:
         process.kill()
@@ -133,7 +124,6 @@ class ClusterProcesses(Processes):
         self._devices = [place.devices for place in places]
         self._ended: dict[int, str] = {}
         self._trouble: HarnessError | None = None
-        self._heard = threading.Event()
 
     def start(self, specs: list[ReplicaSpec]) -> None:
         order = LaunchOrder(
@@ -145,7 +135,6 @@ class ClusterProcesses(Processes):
         self._process = _start("launch", order)
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), name="cluster", daemon=True).start()
-        threading.Thread(target=self._watch_head, name="head", daemon=True).start()
 
     def where(self, index: int) -> str:
         return f"{place_of(self._devices[index], self._cores[index])}, host {self._nodes[index].name}"
@@ -156,7 +145,7 @@ class ClusterProcesses(Processes):
         return self._ended.get(index)
 
     def end(self) -> None:
-        """And wait until Ray has let go of what they had."""
+        """And wait until Ray has released what they had."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -168,26 +157,14 @@ class ClusterProcesses(Processes):
     def _listen(self, lines: IO[bytes]) -> None:
         for line in lines:
             event = LaunchEvent.model_validate_json(line)
-            self._heard.set()
             if event.trouble is not None:
                 self._trouble = error_of(event.trouble)
             if event.devices is not None:
                 self._devices[event.replica] = event.devices
             if event.ended is not None:
                 self._ended[event.replica] = event.ended
-        self._all_ended(f"with the process that holds them by Ray, exit code {self._process.wait()}")
-
-    def _watch_head(self) -> None:
-        self._heard.wait()
-        silent = 0
-        while silent < SILENT_LOOKS:
-            self._heard.clear()
-            silent = 0 if self._heard.wait(LOOK_S) else silent + 1
-        self._all_ended(f"or Ray did: its head at {self._address} sends no heartbeat")
-
-    def _all_ended(self, how: str) -> None:
-        for index in range(len(self._devices)):
-            self._ended.setdefault(index, how)
+        for index in range(len(self._devices)):  # Ray ends the process when its head is lost
+            self._ended.setdefault(index, f"with the process that starts them by Ray, exit code {self._process.wait()}")
 
 
 def _start(job: str, message: SurveyRequest | LaunchOrder, stderr: int | None = None) -> "subprocess.Popen[bytes]":
@@ -195,13 +172,13 @@ def _start(job: str, message: SurveyRequest | LaunchOrder, stderr: int | None = 
     process = subprocess.Popen(
         [sys.executable, "-m", "sut.replicas.cluster_process", job],
         cwd=HARNESS_ROOT,
-        env={**os.environ, **_SAYS_ALL, **module_path()},
+        env={**os.environ, **_LOG_ALL_LINES, **module_path()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # one that has ended is noticed by who listens to it
+    with contextlib.suppress(BrokenPipeError):  # a process that has ended is noticed by its reader
         process.stdin.write(message.model_dump_json().encode() + b"\n")
         process.stdin.flush()
     return process

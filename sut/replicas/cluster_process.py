@@ -1,8 +1,8 @@
 """A process that uses Ray, `python -m sut.replicas.cluster_process look|launch`.
 
-To look, it is given a `SurveyRequest` on the standard input; the last line of its output is a `Survey`. To launch, it
-is given a `LaunchOrder`, and the standard input stays open while the leg lives; lines of `LaunchEvent` go out. Actors
-and placement group are this process's, so that Ray ends them however it ends. What the replicas print comes by Ray and
+look reads a `SurveyRequest` from the standard input; the last line of its output is a `Survey`. launch reads a
+`LaunchOrder`, writes lines of `LaunchEvent`, and ends the replicas when its standard input is closed. Actors and
+placement group belong to this process, so that Ray ends them however it ends. What the replicas print comes by Ray and
 goes to the standard error.
 """
 
@@ -11,39 +11,32 @@ import json
 import logging
 import os
 import socket
-import socketserver
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
 from runs.environment import harness_facts, variables
 from runs.errors import HarnessError, SetupError, error_of, error_record
 from sut.engine_kind import PlannedReplica
-from sut.replicas.cluster import TIME_BYTES, LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
+from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
 
-# Variables of the user that mean the same on every node, and are set there too. The others are the node's own.
+# Variables of the user that mean the same on every node, and are set there too; other variables are the node's own.
 PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
-REACH_TIMEOUT_S = 5.0
-SAID_LENGTH = 300
+CONNECT_TIMEOUT_S = 5.0
+MESSAGE_LENGTH = 300
 ANSWER_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
-
+CLOCK_READINGS = 20
 PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
 LOOK_S = 0.5
-BEAT_S = 1.0
-CALLS_PER_S = 100  # at most; Ray takes about a millisecond of processor time for each
-START_S = 300.0  # for Ray to start an actor's process, and for that to import the engine's kind
-SILENT_S = 12.0  # an actor that has not answered for so long is stopped or out of reach
-END_S = 5.0
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of this process that a leg's processes on all nodes are given; Ray shows them to whoever asks."""
+    """The variables of this process that a leg's processes on all nodes get. Everybody on the cluster can read them."""
     return variables(PASSED_ON)
 
 
@@ -66,14 +59,14 @@ def connected(address: str) -> Iterator[Any]:
     if address != "auto":
         host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host, int(port)), REACH_TIMEOUT_S).close()
+            socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
         except OSError as error:
             raise SetupError(f"--cluster {address}: no cluster answers there ({error})", start) from error
     try:
         ray.init(address=address, logging_level=logging.ERROR, runtime_env={"env_vars": passed_on()})
-    except Exception as error:  # Ray raises whatever it likes
+    except Exception as error:  # Ray documents no type
         raise SetupError(
-            f"--cluster {address}: {textwrap.shorten(str(error), SAID_LENGTH)}",
+            f"--cluster {address}: {textwrap.shorten(str(error), MESSAGE_LENGTH)}",
             f"{start}; this machine has to be a node of it",
         ) from error
     try:
@@ -82,13 +75,13 @@ def connected(address: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def last_words(error: Exception) -> str:
-    """The last line of an error of Ray's: what comes before are names, or the course of calls elsewhere."""
-    return textwrap.shorten(str(error).strip().rpartition("\n")[2], SAID_LENGTH) or type(error).__name__
+def last_line(error: Exception) -> str:
+    """Of an error of Ray's, whose earlier lines are names or a traceback."""
+    return textwrap.shorten(str(error).strip().rpartition("\n")[2], MESSAGE_LENGTH) or type(error).__name__
 
 
 def bundle(devices: int, cores: int) -> dict[str, int]:
-    """What one replica takes of a node, in Ray's words."""
+    """What one replica takes of a node, as Ray counts it."""
     return {"GPU": devices, "CPU": 1} if devices else {"CPU": max(1, cores)}
 
 
@@ -112,19 +105,29 @@ class Nodes:
         ]
 
     def facts(self, listen_on: str) -> list[NodeFacts]:
-        """Of each node; clocks and ways are measured to an address of this machine."""
-        server = socketserver.ThreadingTCPServer((listen_on, 0), _Clock)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        told = self.ask("facts", dict.fromkeys(range(len(self._alive)), server.server_address))
+        """Of each node; whether it reaches an address of this machine is part of them."""
+        with socket.create_server((listen_on, 0), backlog=1024) as server:
+            facts = self.ask("facts", {number: server.getsockname() for number in range(len(self._alive))})
         return [
             NodeFacts(
                 id=node["NodeID"],
                 address=node["NodeManagerAddress"],
                 resources={name: node["Resources"].get(name, 0.0) for name in ("CPU", "GPU")},
-                **told[number],
+                clock_offset_ms=self._clock_offset_ms(number),
+                **facts[number],
             )
             for number, node in enumerate(self._alive)
         ]
+
+    def _clock_offset_ms(self, number: int) -> float:
+        """What a node's clock is ahead of this machine's, by the shortest of several calls."""
+        readings = []
+        for _ in range(CLOCK_READINGS):
+            before_ns = time.time_ns()
+            there_ns = self.ask("time_ns", {number: ()})[number]
+            after_ns = time.time_ns()
+            readings.append((after_ns - before_ns, there_ns - (before_ns + after_ns) / 2))
+        return float(round(min(readings)[1] / 1e6, 3))
 
     def ask(self, method: str, questions: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
         """The answers of nodes, by number, all asked at once.
@@ -140,34 +143,24 @@ class Nodes:
             except self._ray.exceptions.RayError as error:
                 node = self._alive[number]
                 raise SetupError(
-                    f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) of the cluster cannot be "
-                    f"asked: {last_words(error)}",
+                    f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) of the cluster does not "
+                    f"answer: {last_line(error)}",
                     "every node needs this harness at the same path, in an environment like this one "
                     "(docs/parallel.md)",
                 ) from error
         return answers
 
 
-class _Clock(socketserver.StreamRequestHandler):
-    """Tells whoever asks what time it is on this machine."""
-
-    disable_nagle_algorithm = True
-
-    def handle(self) -> None:
-        while self.request.recv(1):
-            self.request.sendall(time.time_ns().to_bytes(TIME_BYTES, "big"))
-
-
-def look(question: SurveyRequest) -> Survey:
+def look(request: SurveyRequest) -> Survey:
     """Ask all nodes at once.
 
     Raises:
         InputError, SetupError: naming the node, where one is to blame.
     """
-    with connected(question.address) as ray:
+    with connected(request.address) as ray:
         nodes, here = Nodes(ray), ray.util.get_node_ip_address()
         facts = nodes.facts(here)
-        planned = [] if question.wanted is None else _planned(nodes, facts, question.wanted)
+        planned = [] if request.wanted is None else _planned(nodes, facts, request.wanted)
         address = ray.get_runtime_context().gcs_address
         return Survey(address=address, listen_on=here, nodes=facts, planned=planned)
 
@@ -211,11 +204,11 @@ def _plans(
 ) -> list[PlannedReplica]:
     planned: list[PlannedReplica] = []
     questions = {number: (wanted.model_copy(update={"count": count}),) for number, count in counts.items()}
-    for number, told in nodes.ask("plan", questions).items():
+    for number, plans in nodes.ask("plan", questions).items():
         node = facts[number]
-        if isinstance(told, dict):
-            raise error_of(told, f"node {node.name}")
-        needs = [bundle(len(one.place.devices), len(one.place.cores)) for one in told]
+        if isinstance(plans, dict):
+            raise error_of(plans, f"node {node.name}")
+        needs = [bundle(len(one.place.devices), len(one.place.cores)) for one in plans]
         for kind in ("GPU", "CPU"):
             need = sum(one.get(kind, 0) for one in needs)
             if need > node.resources[kind]:
@@ -224,134 +217,98 @@ def _plans(
                     f"{need}",
                     "ask for fewer --replicas, or start Ray there with all that the node has",
                 )
-        planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in told]
+        planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in plans]
     return planned
 
 
 # The replicas of one leg ---------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class Driver:
-    """Starts the replicas of one leg, and watches and ends them."""
+def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) -> None:
+    """Start the replicas of a leg, report how each ends, and end them once the standard input is closed.
 
-    ray: Any  # the module, connected
-    order: LaunchOrder
-    lines: IO[str]  # where to tell of it
+    Args:
+        ray: the module, connected.
 
-    def __post_init__(self) -> None:
-        self._actors: list[Any] = []
-        self._asked: dict[Any, int] = {}  # calls that are not answered yet, and whose they are
-        self._until_s: dict[int, float] = {}  # by when a replica's actor has to answer
-        self.over = threading.Event()
+    Raises:
+        SetupError: there is no room for the replicas.
+    """
+    over = threading.Event()
 
-    def run(self) -> None:
-        """Start the replicas and watch them until the leg is over.
+    def wait_for_the_end() -> None:
+        os.read(0, 1)  # nothing more is written
+        over.set()
 
-        Raises:
-            SetupError: there is no room for them.
-        """
-        for work in (self._beat, self._end_with_the_leg):
-            threading.Thread(target=work, daemon=True).start()
-        bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self.order.specs]
-        group = self._place(bundles)
-        try:
-            self._launch(group, bundles)
-            self._watch()
-        finally:
-            self._end(group)
-
-    def _beat(self) -> None:
-        """Tell that Ray's head answers, as long as it does, and of nodes that are gone: what waits for their actors to
-        start waits for ever. What is asked of a dead head hangs for a minute."""
-        while not self.over.wait(BEAT_S):
-            alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
-            self._tell(LaunchEvent())
-            for index, node in enumerate(self.order.nodes):
-                if node not in alive:
-                    self._tell(LaunchEvent(replica=index, ended="with its node, which Ray counts as dead"))
-
-    def _end_with_the_leg(self) -> None:
-        os.read(0, 1)  # until it is closed: nothing more is written
-        self.over.set()
-
-    def _place(self, bundles: list[dict[str, int]]) -> Any:
-        selectors = [{"ray.io/node-id": node} for node in self.order.nodes]
-        group = self.ray.util.placement_group(bundles, bundle_label_selector=selectors)
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+    bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in order.specs]
+    selectors = [{"ray.io/node-id": node} for node in order.nodes]
+    group = ray.util.placement_group(bundles, bundle_label_selector=selectors)
+    actors: list[Any] = []
+    try:
         end_s = time.monotonic() + PLACE_TIMEOUT_S
-        while not group.wait(1) and not self.over.is_set():
+        while not group.wait(LOOK_S) and not over.is_set():
+            report_dead_nodes(ray, order, report)
             if time.monotonic() > end_s:
-                self.ray.util.remove_placement_group(group)
                 raise SetupError(
                     f"the cluster has no room for {len(bundles)} replicas: they wait for {PLACE_TIMEOUT_S:.0f} s",
                     "see `ray status`: something else has its cores or devices",
                 )
-        return group
+        actors += _keepers(ray, order, group, bundles)
+        calls = {
+            actor.launch.remote(msgspec.json.encode(spec)): index
+            for index, (actor, spec) in enumerate(zip(actors, order.specs, strict=True))
+        }
+        while not over.wait(LOOK_S):
+            done = ray.wait(list(calls), num_returns=len(calls), timeout=0)[0] if calls else []
+            for call in done:
+                index = calls.pop(call)
+                event = _outcome(ray, call, index)
+                report(event)
+                if event.ended is None:
+                    calls[actors[index].wait.remote()] = index
+            report_dead_nodes(ray, order, report)
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+        ray.util.remove_placement_group(group)
 
-    def _launch(self, group: Any, bundles: list[dict[str, int]]) -> None:
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from sut.replicas.cluster_actors import ReplicaKeeper  # which needs Ray
+def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, int]]) -> Iterator[Any]:
+    """An actor for each replica."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        keeper = self.ray.remote(ReplicaKeeper)
-        for index, (spec, needs) in enumerate(zip(self.order.specs, bundles, strict=True)):
-            options = keeper.options(
-                num_cpus=needs["CPU"],
-                num_gpus=needs.get("GPU", 0),
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-            )
-            actor = options.remote(self.order.labels[index], list(passed_on()), time_zone())
-            self._actors.append(actor)
-            self._asked[actor.launch.remote(msgspec.json.encode(spec))] = index
-            self._until_s[index] = time.monotonic() + START_S
+    from sut.replicas.cluster_actors import ReplicaKeeper  # which needs Ray
 
-    def _watch(self) -> None:
-        """Hear how each replica is, and ask again."""
-        while not self.over.wait(max(LOOK_S, len(self._actors) / CALLS_PER_S)):
-            heard: list[Any] = []
-            if self._asked:
-                heard, _ = self.ray.wait(list(self._asked), num_returns=len(self._asked), timeout=LOOK_S)
-            for call in heard:
-                self._hear(self._asked.pop(call), call)
-            now_s = time.monotonic()
-            for call, index in list(self._asked.items()):
-                if now_s > self._until_s[index]:
-                    del self._asked[call]
-                    self._tell(LaunchEvent(replica=index, ended="or its Ray actor did: it sends no heartbeat"))
+    keeper = ray.remote(ReplicaKeeper)
+    for index, needs in enumerate(bundles):
+        strategy = PlacementGroupSchedulingStrategy(group, index)
+        options = keeper.options(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), scheduling_strategy=strategy)
+        yield options.remote(order.labels[index], list(passed_on()), time_zone())
 
-    def _hear(self, index: int, call: Any) -> None:
-        errors = self.ray.exceptions
-        try:
-            answer = self.ray.get(call)
-        except errors.ActorUnavailableError:
-            pass  # for the moment; asked again until it has been silent for too long
-        except errors.RayError as error:
-            self._tell(LaunchEvent(replica=index, ended=f"with its Ray actor: {last_words(error)}"))
-            return
-        else:
-            self._until_s[index] = time.monotonic() + SILENT_S
-            if isinstance(answer, str):
-                self._tell(LaunchEvent(replica=index, ended=answer))
-                return
-            if answer is not None:
-                self._tell(LaunchEvent(replica=index, devices=answer))
-        self._asked[self._actors[index].ended.remote()] = index
 
-    def _tell(self, event: LaunchEvent) -> None:
-        self.lines.write(event.model_dump_json() + "\n")  # at once: two threads tell
-        self.lines.flush()
+def _outcome(ray: Any, call: Any, index: int) -> LaunchEvent:
+    """What a finished call to a replica's actor shows."""
+    try:
+        answer = ray.get(call)
+    except ray.exceptions.ActorUnavailableError:  # for the moment
+        return LaunchEvent(replica=index)
+    except ray.exceptions.RayError as error:
+        return LaunchEvent(replica=index, ended=f"with its Ray actor: {last_line(error)}")
+    if isinstance(answer, str):
+        return LaunchEvent(replica=index, ended=answer)
+    return LaunchEvent(replica=index, devices=answer)
 
-    def _end(self, group: Any) -> None:
-        ends = [actor.end.remote() for actor in self._actors]
-        if ends:
-            self.ray.wait(ends, num_returns=len(ends), timeout=END_S)
-        for actor in self._actors:
-            self.ray.kill(actor)
-        self.ray.util.remove_placement_group(group)
+
+def report_dead_nodes(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) -> None:
+    """Placement on a dead node, and the start of an actor there, would be waited for in vain."""
+    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    for index, node in enumerate(order.nodes):
+        if node not in alive:
+            report(LaunchEvent(replica=index, ended="with its node, which Ray counts as dead"))
 
 
 def time_zone() -> str:
-    """This machine's as the variable TZ tells it anywhere [tzset(3)]: what is east has a minus."""
+    """This machine's, in the form of the variable TZ [tzset(3)]: east of Greenwich has a minus."""
     minutes = time.localtime().tm_gmtoff // 60
     return f"<leg>{'-' if minutes > 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
@@ -367,7 +324,7 @@ def main() -> None:
         else:
             order = LaunchOrder.model_validate_json(message)
             with connected(order.address) as ray:
-                Driver(ray, order, lines).run()
+                launch(ray, order, lambda event: print(event.model_dump_json(), file=lines, flush=True))
     except HarnessError as error:
         print(json.dumps({"trouble": error_record(error)}), file=lines, flush=True)
 

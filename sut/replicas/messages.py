@@ -1,10 +1,10 @@
-"""What a leg and its replicas say to each other, as MessagePack.
+"""The messages between a leg and its replicas, as MessagePack.
 
-A query goes out once, with its prompt; back come its first token and its answer. Several of each travel together.
-Token ids travel as int32 bytes: LoadGen is given an answer's as they came.
+A query goes out once, with its prompt; its first token and its answer come back. Several of each share a message.
+Token ids are int32 bytes: LoadGen is given an answer's as they came.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from sut.engine import EngineObserved, EngineReport
 
 
 class Query(msgspec.Struct, array_like=True, gc=False):
-    """One request. `tag` is the leg's name for it, and everything that the answer has to carry."""
+    """One request. `tag` is the leg's number for it, which the answer repeats."""
 
     tag: int
     seq: int
@@ -24,21 +24,14 @@ class Query(msgspec.Struct, array_like=True, gc=False):
     prompt: bytes
 
 
-class QueryBatch(msgspec.Struct, array_like=True, tag=1):
+class QueryBatch(msgspec.Struct, array_like=True):
     """Queries that were handed over together."""
 
     queries: list[Query]
 
 
-class Observe(msgspec.Struct, array_like=True, tag=2):
-    """All queries are answered: the leg asks for `Observations`."""
-
-
-class Stop(msgspec.Struct, array_like=True, tag=3):
-    """The leg is over."""
-
-
-ToReplica = QueryBatch | Observe | Stop
+# observe: all queries are answered, and the leg wants `Observations`; stop: the leg is over.
+ToReplica = QueryBatch | Literal["observe", "stop"]
 
 # To the leg -----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +74,7 @@ class ResultBatch(msgspec.Struct, array_like=True, tag=12):
 
 
 class Heartbeat(msgspec.Struct, array_like=True, tag=13):
-    """The process lives. Sent by a thread of its own, so that a long step does not silence it.
+    """The process lives. Sent by a thread of its own, also during a long step.
 
     `cpu_s` is the processor time that the replica's processes have used.
     """
@@ -105,13 +98,13 @@ class Observations(msgspec.Struct, array_like=True, tag=15):
 
 ToLeg = Ready | ResultBatch | Heartbeat | Failure | Observations
 
-encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # a value in a report that is no plain data: its text
+encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # other values than plain data in a report become text
 read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode
 read_for_leg = msgspec.msgpack.Decoder(ToLeg).decode
 
 
 class ReplicaSpec(msgspec.Struct):
-    """What a replica's process is told before anything else, as one line of JSON on its standard input."""
+    """What a replica's process reads first, as one line of JSON on its standard input."""
 
     index: int
     address: str

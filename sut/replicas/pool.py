@@ -22,13 +22,11 @@ from sut.replicas.cluster import ClusterProcesses
 from sut.replicas.messages import (
     Heartbeat,
     Observations,
-    Observe,
     Query,
     QueryBatch,
     Ready,
     ReplicaSpec,
     ResultBatch,
-    Stop,
     encode,
     read_for_leg,
 )
@@ -36,18 +34,18 @@ from sut.replicas.processes import LocalProcesses, Processes
 from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, LegSocket, Transport, may_gather
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
-FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one in passing
+FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one for a moment
 POLL_S = 0.2
 STOP_TIMEOUT_S = 10.0
 CONNECTIONS_POLL_S = 1.0
 SILENT_S = 12.0  # without a heartbeat, of which there are two a second
 PREFILL_WEIGHT = 8  # AMD's harness for MLPerf Inference v6.1 uses 8
-# Parts of an engine's configuration that differ between replicas: their share of the machine, their own probes.
-_OF_ITS_OWN = ("environment", "probes")
+# Parts of an engine's configuration in which replicas may differ: their share of the machine, their probes.
+_MAY_DIFFER = ("environment", "probes")
 
 
 class ReplicaHandle:
-    """One replica as its leg sees it: what it is, what is open there, whether it lives.
+    """One replica as its leg sees it: what it is, its open queries, whether it lives.
 
     Args:
         index: from 0.
@@ -63,7 +61,7 @@ class ReplicaHandle:
         self.open: dict[int, Request] = {}  # by tag
         self._prefilling: set[int] = set()  # tags of open queries without a first token
         self.weight = 0  # of the open queries: 1 each, and PREFILL_WEIGHT more until its first token
-        self.last_tag = -1  # of the query that it was given last
+        self.last_tag = -1  # of its latest query
         self.outbox: list[Query] = []  # of this turn of the loop
         self.messages = 0
         self.queries = 0
@@ -81,7 +79,7 @@ class ReplicaHandle:
         return self._processes.ended(self.index)
 
     def take(self, tag: int, request: Request) -> None:
-        """Have a query open."""
+        """A query is sent to it."""
         self.open[tag] = request
         self._prefilling.add(tag)
         self.weight += 1 + PREFILL_WEIGHT
@@ -103,7 +101,7 @@ class ReplicaHandle:
         return request
 
     def answered(self, tag: int) -> Request:
-        """The query that is open no more.
+        """The query that was answered.
 
         Raises:
             ExecutionError: as `first_token`.
@@ -121,7 +119,7 @@ class ReplicaHandle:
         """To be called at least every second, from one thread.
 
         Raises:
-            ExecutionError: it is silent or stalled.
+            ExecutionError: it sends no heartbeat, or has stalled.
         """
         silent_s = self._silence.stalled_for(True, self._heartbeats)
         if silent_s is not None:
@@ -132,7 +130,7 @@ class ReplicaHandle:
         if not self._stall.waited_s:
             self._cpu_before_s = self.heartbeat.cpu_s
         stalled_s = self._stall.stalled_for(bool(self.open), self.messages, self.heartbeat.activity)
-        # Before the leg's own queries it may be making kernels.
+        # Before the leg's own queries it may compile kernels.
         limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
         if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
@@ -141,7 +139,7 @@ class ReplicaHandle:
             )
 
     def _computes(self, stalled_s: float) -> bool:
-        """Whether it is in one long step. Spinning for ever is told from that by the time it takes."""
+        """Whether it is in one long step, and not spinning for ever: that takes longer."""
         on_cpu = self.ready is not None and self.ready.report.configuration.get("device") == "cpu"
         share = (self.heartbeat.cpu_s - self._cpu_before_s) / stalled_s
         return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
@@ -163,10 +161,10 @@ _LOAD = operator.attrgetter("weight", "last_tag")
 
 
 def lightest(handles: list[ReplicaHandle]) -> ReplicaHandle:
-    """The replica for the next query: the one with the lowest weight, among equals the one whose turn is longest ago.
+    """The replica for the next query: the one with the lowest weight, of equals the one whose latest query is oldest.
 
-    Prompts weigh more because those that wait hold up everything behind them. Where no first token is seen (Offline), a
-    query keeps its full weight until the answer.
+    Prompts weigh more because those that wait hold up everything behind them. In Offline, without first tokens, a query
+    keeps its full weight until the answer.
     """
     return min(handles, key=_LOAD)
 
@@ -183,7 +181,7 @@ class ReplicaPool(Engine):
         self._plan = plan
         self._places, cluster = plan.replicas.places, plan.replicas.cluster
         self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
-        self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
+        self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they are sent
         self._sending: list[ReplicaHandle] = []  # those with queries in their outbox
         self._next_tag = 0
         self._failure: BaseException | None = None
@@ -193,7 +191,7 @@ class ReplicaPool(Engine):
     async def start(self) -> EngineReport:
         """Raises:
         HarnessError: a replica's own, naming it.
-        SetupError: a replica ended without a word, is another engine than the first, or there are too many.
+        SetupError: a replica ended, differs from the first, or there are too many.
         """
         plan, count = self._plan, len(self._places)
         allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
@@ -201,7 +199,7 @@ class ReplicaPool(Engine):
         self._socket = LegSocket(self._processes.listen_on, {pair.public for pair in keys})
         poll_s = GATHERED_POLL_S if may_gather(plan.loadgen_scenario) else 0.0
         self._transport = Transport(self._socket.socket, self._receive, poll_s=poll_s)
-        self._watch_connections()
+        self._count_connections()
         self._processes.start([
             ReplicaSpec(
                 index=index,
@@ -221,7 +219,7 @@ class ReplicaPool(Engine):
             for handle in self.handles:
                 how = handle.ended()
                 if how is not None:
-                    await asyncio.sleep(POLL_S)  # its last words may be on the way
+                    await asyncio.sleep(POLL_S)  # for its last message
                     text = f"{handle.where} ended before it was ready, {how}"
                     raise self._failure or SetupError(text, "see engine.log")
             await asyncio.sleep(POLL_S)
@@ -243,7 +241,7 @@ class ReplicaPool(Engine):
         )
         return dataclasses.replace(first.report, limits=total)
 
-    # The way of a query ---------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
@@ -260,7 +258,7 @@ class ReplicaPool(Engine):
         handle.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
-        """The ids as they travel; kept for a sample of the library, which is issued again."""
+        """The ids as they are sent; kept for a sample of the library, which is issued again."""
         prompt = self._prompts.get(index)
         if prompt is None:
             prompt = int32_ids(ids).tobytes()
@@ -306,7 +304,7 @@ class ReplicaPool(Engine):
         if heard_ns and request.seq >= 0:
             self._lateness.add(time.time_ns() - heard_ns)
 
-    # Its life -----------------------------------------------------------------------------------------------------
+    # Supervision -----------------------------------------------------------------------------------------------------
 
     def check_alive(self) -> None:
         if self._failure is not None:
@@ -326,7 +324,7 @@ class ReplicaPool(Engine):
 
     async def observed(self) -> EngineObserved:
         for handle in self.handles:
-            self._transport.send(handle.name, encode(Observe()))
+            self._transport.send(handle.name, encode("observe"))
         seen: list[EngineObserved] = []
         for handle in self.handles:
             while handle.observed is None:
@@ -346,24 +344,18 @@ class ReplicaPool(Engine):
         return [handle.record() for handle in self.handles]
 
     def pids_here(self) -> list[int]:
-        """Processes of replicas on this machine, whoever started them."""
+        """Processes of replicas on this machine, started by the leg or by Ray."""
         infos = [handle.ready.info for handle in self.handles if handle.ready is not None]
         return [info.pid for info in infos if info.boot_id == boot_id()]
 
-    @property
-    def rejected_connections(self) -> int:
-        return self._socket.rejected
-
-    def _watch_connections(self) -> None:
-        found = self._socket.count_rejected()
-        if found and self._socket.rejected == found:  # the first; it may have tried several times by now
-            print(f"rejected a connection to {self._socket.address} without a key of this leg", flush=True)
+    def _count_connections(self) -> None:
+        self.rejected_connections = self._socket.count_rejected()
         loop = asyncio.get_running_loop()
-        self._connections_timer = loop.call_later(CONNECTIONS_POLL_S, self._watch_connections)
+        self._connections_timer = loop.call_later(CONNECTIONS_POLL_S, self._count_connections)
 
     async def stop(self) -> None:
         for handle in self.handles:
-            self._transport.send(handle.name, encode(Stop()))
+            self._transport.send(handle.name, encode("stop"))
         end_s = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
         while asyncio.get_running_loop().time() < end_s:
             if all(handle.ended() is not None for handle in self.handles):
@@ -376,14 +368,14 @@ class ReplicaPool(Engine):
 
 
 def _identity(ready: Ready) -> Facts:
-    """What has to be the same of all replicas."""
+    """What has to be the same for all replicas."""
     info, report = ready.info, ready.report
     parts: dict[str, dict[str, Any]] = {
         "weights": info.weights_sha256,
         "software": info.software,
         "engine": {"name": report.name, "vocabulary": report.vocab_size, "longest sequence": report.max_model_len},
         "versions": report.versions,
-        "configuration": {key: value for key, value in report.configuration.items() if key not in _OF_ITS_OWN},
+        "configuration": {key: value for key, value in report.configuration.items() if key not in _MAY_DIFFER},
     }
     return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 

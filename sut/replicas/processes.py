@@ -1,21 +1,16 @@
 """The processes of a leg's replicas; here those on this machine, which are in the leg's process group."""
 
-import contextlib
 import os
 import platform
 import signal
 import subprocess
 import sys
-import time
 from typing import Protocol
 
 import msgspec
-import psutil
 
 from runs.environment import module_path
 from sut.replicas.messages import ReplicaSpec
-
-STOPPED_S = 20.0
 
 
 class Processes(Protocol):
@@ -30,7 +25,7 @@ class Processes(Protocol):
         """A replica's devices or cores and its host, for a person."""
 
     def ended(self, index: int) -> str | None:
-        """How a replica's process ended, None while it runs. To be called every few seconds.
+        """How a replica's process ended, None while it runs.
 
         Raises:
             HarnessError: none could be started.
@@ -62,15 +57,15 @@ class LocalProcesses(Processes):
 
 
 class ReplicaProcess:
-    """A replica on this machine. It writes where this process writes, and ends when its standard input closes, as it
-    does with this process.
+    """A replica on this machine. It writes where this process writes, and ends with this process: when its standard
+    input closes.
 
     Args:
         own_group: it leads a process group of its own.
     """
 
     def __init__(self, spec: ReplicaSpec, *, own_group: bool = False) -> None:
-        # The plan's come first: libraries that give a process another title find it by the first variable, which must
+        # The plan's come first: libraries that give a process another title search for the first variable, which must
         # not be one that a library sets anew.
         variables = {**spec.plan["environment"], **os.environ, **spec.variables, **module_path()}
         self._process = subprocess.Popen(
@@ -80,37 +75,20 @@ class ReplicaProcess:
             start_new_session=own_group,
         )
         self.pid = self._process.pid
-        self._standstill = Standstill(self.pid)
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(spec) + b"\n")
         self._process.stdin.flush()
 
     def ended(self) -> str | None:
-        """How it ended, None while it runs. To be called every few seconds."""
+        """How it ended, None while it runs."""
         code = self._process.poll()
-        if code is not None:
-            return f"exit code {code}" + (f" ({signal.Signals(-code).name})" if code < 0 else "")
-        return f"or as good as that: a signal stopped it {STOPPED_S:.0f} s ago" if self._standstill.lasts() else None
+        if code is None:
+            return None
+        return f"exit code {code}" + (f" ({signal.Signals(-code).name})" if code < 0 else "")
 
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-class Standstill:
-    """Whether a signal has stopped a process of this machine for so long that nobody waits for it any more."""
-
-    def __init__(self, pid: int, longest_s: float = STOPPED_S) -> None:
-        self._longest_s = longest_s
-        self._process = psutil.Process(pid)
-        self._ran_s = time.monotonic()
-
-    def lasts(self) -> bool:
-        """To be called every few seconds."""
-        with contextlib.suppress(psutil.Error):
-            if self._process.status() != psutil.STATUS_STOPPED:
-                self._ran_s = time.monotonic()
-        return time.monotonic() - self._ran_s > self._longest_s
 
 
 def place_of(devices: list[str], cores: list[int]) -> str:

@@ -1,7 +1,7 @@
 """One replica: an engine in a process of its own, `python -m sut.replicas.replica`.
 
-It is told what it is by a line on its standard input, which stays open: once it closes, the leg is gone and so is the
-replica. It prints where the leg prints, into engine.log.
+It reads what it is from a line of its standard input, and ends when that is closed, because the leg is gone then. Its
+output goes where the leg's goes, into engine.log.
 """
 
 import asyncio
@@ -43,7 +43,6 @@ from sut.replicas.messages import (
     ReplicaInfo,
     ReplicaSpec,
     ResultBatch,
-    Stop,
     encode,
     read_for_replica,
 )
@@ -56,11 +55,7 @@ _MPOL_PREFERRED = 1  # linux/mempolicy.h: from this node while it has memory
 
 
 class Replica:
-    """An engine and the transport to its leg.
-
-    Args:
-        spec: what the leg told.
-    """
+    """An engine and the transport to its leg."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
@@ -74,11 +69,7 @@ class Replica:
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
-        """Serve until the leg says that it is over.
-
-        Raises:
-            HarnessError: the engine does not start, or died.
-        """
+        """Serve until the leg is over. That the engine does not start, or dies, is sent to the leg."""
         spec = self._spec
         name = str(spec.index).encode()
         socket = replica_socket(spec.address, spec.leg_key, self._keys, name)
@@ -122,10 +113,10 @@ class Replica:
 
     def _receive(self, frames: list[bytes]) -> None:
         message = read_for_replica(frames[-1])
-        if isinstance(message, Stop):
-            self._stopped.set()
-        elif isinstance(message, QueryBatch):
+        if isinstance(message, QueryBatch):
             self._submit(message)
+        elif message == "stop":
+            self._stopped.set()
         else:
             self._observing = asyncio.ensure_future(self._observe())
 
@@ -184,7 +175,7 @@ class Replica:
             error = ExecutionError(f"{type(error).__name__}: {error}")
         self._transport.send(encode(Failure(error_record(error))))
 
-    # On a thread of its own ---------------------------------------------------------------------------------------
+    # On the heartbeat's thread ---------------------------------------------------------------------------------------
 
     def _beat(self, name: bytes) -> None:
         spec = self._spec
@@ -197,7 +188,7 @@ class Replica:
                     engine.generated_tokens() if engine else None,
                     round(processor_s(self._family), 3),
                 )
-                with contextlib.suppress(zmq.Again):  # a leg that reads nothing has no use for more of them
+                with contextlib.suppress(zmq.Again):  # a leg that reads nothing needs no more of them
                     socket.send(encode(heartbeat), zmq.NOBLOCK)
                 time.sleep(HEARTBEAT_S)
 
@@ -238,7 +229,7 @@ def main() -> NoReturn:
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
     threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)
-    print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # in one piece: others write there, too
+    print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # one write: replicas share engine.log
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(Replica(spec).run())
     zmq.Context.instance().term()

@@ -5,7 +5,6 @@ without them is refused by the library before a byte of ours is read.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -15,10 +14,10 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 MOST_MESSAGES = 64  # read in one turn of the loop
-# Where no latency is judged, and what comes together costs a fraction of what each costs alone: the same work of
-# Python's takes three times as long after every pause, as others had the caches meanwhile. The leg looks a little less
-# often than a replica sends, so that it never looks in vain. Together they are well below what the queries that wait
-# ahead in an engine (sut/feed.py) keep it busy.
+# Where no latency is judged: messages that are handled together cost a fraction, as Python's work takes three times as
+# long after a pause in which other processes used the caches. The leg looks a little less often than a replica sends,
+# so that it finds a message each time. Both are well below the time for which the queries that wait ahead in an engine
+# (sut/feed.py) keep it busy.
 GATHER_S = 0.045
 GATHERED_POLL_S = 0.05
 QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits here, as bounded as the queries ahead
@@ -26,12 +25,10 @@ RETRY_S = 0.001
 HEARTBEAT_MARK = b"*"  # behind the replica's number in the name of its heartbeat's socket
 
 _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
-_LIFE = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
-SHOWN_WITHIN_S = 5.0  # who connects says who it is; milliseconds, where a core is free
 
 
 def may_gather(loadgen_scenario: str) -> bool:
-    """Whether answers may wait for others to travel with: LoadGen's clock stops when it is told."""
+    """Whether answers may wait to be sent with others: LoadGen measures no latency."""
     return loadgen_scenario == "Offline"
 
 
@@ -50,10 +47,10 @@ class KeyPair:
 
 @dataclass(eq=False)
 class Transport:
-    """A socket whose messages are passed on as they arrive, and which never blocks whoever sends."""
+    """A socket whose messages are passed on as they arrive; sending never blocks."""
 
     socket: "zmq.Socket[bytes]"  # bound or connected
-    on_message: Callable[[list[bytes]], None]  # told the frames of each message, on the loop
+    on_message: Callable[[list[bytes]], None]  # called on the loop with the frames of each message
     _: KW_ONLY
     poll_s: float = 0.0  # the least time between two looks at what has come; 0 = each message is passed on at once
 
@@ -75,7 +72,7 @@ class Transport:
         self.socket.close(linger=500)
 
     def _send_unsent(self) -> None:
-        while self._unsent:
+        while self._unsent and not self.socket.closed:
             try:
                 self.socket.send_multipart(self._unsent[0], zmq.NOBLOCK)
             except zmq.Again:
@@ -84,9 +81,10 @@ class Transport:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-                # The replica is gone. Who watches it says so, and why; its queries stay open.
+                # The replica is gone: the pool reports it. Its queries stay open.
             self._unsent.popleft()
-        if self._has_message():  # of which the library's file descriptor told once, and sending may have used that up
+        # The library's file descriptor shows a message once, and sending may have used that up.
+        if not self.socket.closed and self._has_message():
             self._plan_look()
 
     def _has_message(self) -> bool:
@@ -104,17 +102,17 @@ class Transport:
         self._look_planned = False
         if self.socket.closed:
             return
-        heard = 0
-        while heard < MOST_MESSAGES:
+        received = 0
+        while received < MOST_MESSAGES:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
             self.on_message(frames)
-            heard += 1
-        if heard == MOST_MESSAGES:
+            received += 1
+        if received == MOST_MESSAGES:
             self._plan_look()
-        elif heard and self.poll_s:
+        elif received and self.poll_s:
             self._listen(False)
             self._plan_look(self.poll_s)
         else:
@@ -134,22 +132,13 @@ class LegSocket:
     Args:
         host: address to listen on.
         replica_keys: public keys of those who may connect.
-        shown_within_s: a connection that has not shown a key by then counts as rejected.
+        queue: messages that the library may keep for each side.
     """
 
-    def __init__(
-        self,
-        host: str,
-        replica_keys: set[str],
-        queue: int = QUEUE_MESSAGES,
-        *,
-        shown_within_s: float = SHOWN_WITHIN_S,
-    ) -> None:
+    def __init__(self, host: str, replica_keys: set[str], queue: int = QUEUE_MESSAGES) -> None:
         self.keys = KeyPair.new()
         self._allowed = {key.encode() for key in replica_keys}
-        self.rejected = 0
-        self._shown_within_s = shown_within_s
-        self._unknown: deque[float] = deque()  # when they came, of connections that have not shown who they are
+        self._rejected = 0
         self._context = context = zmq.Context()
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
@@ -160,30 +149,21 @@ class LegSocket:
         self.socket.curve_server = True
         self.socket.curve_publickey = self.keys.public.encode()
         self.socket.curve_secretkey = self.keys.secret.encode()
-        self._monitor = self.socket.get_monitor_socket(_LIFE)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
         port = self.socket.bind_to_random_port(f"tcp://{host}")
         self.address = f"tcp://{host}:{port}"
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """The library's question whether the holder of a public key may connect."""
+        """Called by the library: whether the holder of a public key may connect."""
         return key in self._allowed
 
     def count_rejected(self) -> int:
-        """Connections, not counted before, that have not shown in time who they are. The library tells of a refusal
-        only where it was spoken to in its own protocol, and never whose connection it was that ended."""
-        before, now = self.rejected, time.monotonic()
+        """Connections so far without a key of this leg, which a replica shows in milliseconds. To be called regularly,
+        as the library keeps the events until then."""
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
-            if event == zmq.EVENT_ACCEPTED:
-                self._unknown.append(now)
-            elif self._unknown:
-                self._unknown.popleft()
-            else:
-                self.rejected -= 1  # one that took longer
-        while self._unknown and now - self._unknown[0] >= self._shown_within_s:
-            self._unknown.popleft()
-            self.rejected += 1
-        return max(0, self.rejected - before)
+            self._rejected += 1 if event == zmq.EVENT_ACCEPTED else -1
+        return self._rejected
 
     def stop(self) -> None:
         """After the transport is closed."""

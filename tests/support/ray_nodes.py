@@ -1,10 +1,8 @@
 """A real Ray cluster of two nodes on this machine."""
 
-import contextlib
 import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -75,16 +73,6 @@ class TwoNodes:
         self._cluster.global_state.disconnect()
         self._cluster.head_node.kill_gcs_server()
         self._cluster.head_node.start_gcs_server()
-
-    @contextlib.contextmanager
-    def stopped(self, node: str, part: str) -> Iterator[None]:
-        """Within, a signal keeps the raylet or gcs_server of the "head" or of the "second" node from running."""
-        process = _process(self._cluster.head_node if node == "head" else self._second, part)
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
 
     def keepers(self) -> list[psutil.Process]:
         """The actors that have a replica each; those of the head first."""

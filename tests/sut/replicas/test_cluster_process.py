@@ -1,32 +1,15 @@
-"""What the process that has a leg's replicas by Ray tells of the cluster; Ray is a stand-in."""
+"""What the process that starts a leg's replicas by Ray reports; Ray is a stand-in."""
 
-import io
-import threading
-from typing import Any
+from types import SimpleNamespace
 
 from sut.replicas.cluster import LaunchEvent, LaunchOrder
-from sut.replicas.cluster_process import Driver
-from tests.support.legs import until
+from sut.replicas.cluster_process import report_dead_nodes
 
 
-class Ray:
-    """Three nodes, of which one died."""
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"NodeID": name, "Alive": name != "b"} for name in "abc"]
-
-
-def test_a_node_that_died_ends_its_replicas_though_their_actors_say_nothing() -> None:
-    lines = io.StringIO()
+def test_a_node_that_died_ends_its_replicas_though_their_actors_never_answer() -> None:
+    ray = SimpleNamespace(nodes=lambda: [{"NodeID": name, "Alive": name != "b"} for name in "abc"])
     order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
-    driver = Driver(Ray(), order, lines)
-    beat = threading.Thread(target=driver._beat)
-    beat.start()
-    until(lambda: lines.getvalue().count("\n") >= 3, "what it tells")
-    driver.over.set()
-    beat.join()
-    told = [LaunchEvent.model_validate_json(line) for line in lines.getvalue().splitlines()[:3]]
-    assert told[0] == LaunchEvent()  # the head answers
-    assert [(one.replica, one.ended) for one in told[1:]] == [
-        (number, "with its node, which Ray counts as dead") for number in (1, 3)
-    ]
+    events: list[LaunchEvent] = []
+    report_dead_nodes(ray, order, events.append)
+    dead = "with its node, which Ray counts as dead"
+    assert events == [LaunchEvent(replica=number, ended=dead) for number in (1, 3)]
