@@ -38,7 +38,7 @@ from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.client_speed import PACED_PER_S, measure_client
+from sut.endpoint.client_speed import measure_client
 from sut.endpoint.server import choose_dialect, learn
 from sut.replicas.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
@@ -229,7 +229,7 @@ def _server(asked: ToExamine) -> Iterator[Row]:
         "pass",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
         f"{speed.answers_per_core_s:,.0f} a second of its processor time, {speed.events} events an answer "
-        f"({dialect.name}); {speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
+        f"({dialect.name})",
     )
 
 

@@ -45,7 +45,8 @@ class ServerAddress:
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/").removesuffix("/v1")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        port = port or (443 if tls else 80)
+        if port is None:
+            port = 443 if tls else 80
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
 
     def is_here(self) -> bool:

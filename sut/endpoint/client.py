@@ -4,31 +4,29 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from statistics import mean
 from time import time_ns
 from typing import Any
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError
 from runs.record.observed import LoopLag
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import ConnectionPool, request_head
-from sut.endpoint.dialects import BodyTemplate, Completion, Dialect
+from sut.endpoint.dialects import BodyTemplate, Completion, Dialect, EventForm
 from sut.endpoint.exchange import GAP_FACTOR, Exchange
 from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.recorder import Lateness
 
 CHECK_INTERVAL_S = 1.0
-UNLOADED_ANSWERS = 10  # the first ones, probes among them, come before a client can be late
-LATE_SHARE = 0.5  # a loop that is late by this share of the time in which an answer's tokens come may read all at once
 
 
 @dataclass
 class ClientRecord:
     """What a client observed of itself and of the answers, over its timed queries.
 
-    LoadGen takes a time when it is called, so its times hold the client's own delay. That delay is measured here: from
-    issue to the request's last byte on the wire, and from the read of an answer to the call of LoadGen.
+    LoadGen takes a time when it is called, so its times contain the client's own delay. That delay is measured here:
+    from issue to the request's last byte on the wire, and from the read of an answer to the call of LoadGen.
     """
 
     answers: int = 0
@@ -59,6 +57,9 @@ class Client:
     access: Access
     dialect: Dialect
     _: KW_ONLY
+    model: str  # its name at the server
+    sampling: SamplingPolicy  # sent in full
+    streaming: bool  # whether ids come as they are made, or all at the end
     connections: int
     # Shortest time that a stream which has begun may stand still. Applied once a first one has ended: before that the
     # time of a token is not known.
@@ -75,9 +76,9 @@ class Client:
         self.slowest_token_ns = 0  # of any chunk but an answer's first: its time by its number of ids
         self.latest_answered_ns = 0  # of all answered requests: when the last one was sent
         self.longest_answer_ns = 0
-        self._apart_ns: list[int] = []  # from the first ids to the last, of the first answers in several reads
+        self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
-        self._template = self.dialect.template()
+        self._template = self.dialect.template(self.model, self.sampling, streaming=self.streaming)
         self._closed = False
         self.name = uuid.uuid4().hex  # request ids begin with it: unique over all clients, so that no cache has them
         self.asked = 0  # requests so far
@@ -88,7 +89,7 @@ class Client:
             self.connections,
             self.on_error,
             renew_unused=self.dialect.renew_unused,
-            single_use=self.dialect.streaming and self.dialect.closes_after_a_stream,
+            single_use=self.streaming and self.dialect.closes_after_a_stream,
         )
 
     async def open(self) -> None:
@@ -105,34 +106,19 @@ class Client:
         """Send a request with the leg's sampling, or with another template; its sink gets the outcome."""
         self.pool.submit(Exchange(self, request, template or self._template))
 
-    def streamed(self, apart_ns: int) -> None:
-        """An answer came in several reads, its last ids so long after the first."""
-        if len(self._apart_ns) < UNLOADED_ANSWERS:
-            self._apart_ns.append(apart_ns)
-
-    def why_at_once(self) -> str:
-        """Why answers had all their tokens in one read: because of the client's own loop, where that was late by as
-        long as the tokens of the first answers took to come."""
-        lag = self._loop_lag()
-        if not self._apart_ns or lag is None or lag.p99_ms < LATE_SHARE * (apart_ms := mean(self._apart_ns) / 1e6):
-            return "the server, or what is before it, does not stream"
-        return (
-            f"the client's own event loop was {lag.p99_ms:.0f} ms late (p99), and the tokens of the first answers came "
-            f"within {apart_ms:.0f} ms: use more client processes (--replicas N), or give the client more cores"
-        )
-
-    def _loop_lag(self) -> LoopLag | None:
+    def loop_lag(self) -> LoopLag | None:
+        """How late the client's own loop was up to now."""
         self._lag.catch_up()
         return self._lag.so_far()
 
     def facts(self) -> dict[str, Any]:
         """What was observed up to now."""
-        lag = self._loop_lag()
+        lag = self.loop_lag()
         facts = {n: value.facts() if isinstance(value, Lateness) else value for n, value in vars(self.record).items()}
         return {**facts, "loop_lag": lag.model_dump() if lag else None}
 
     def fail(self, request: Request, reason: str) -> None:
-        """The leg's end: server, query, and what was wrong."""
+        """End the leg, with the server, the query, and what was wrong."""
         timed = request.seq >= 0
         which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the clock"
         text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
@@ -143,7 +129,7 @@ class Client:
         if self._closed:
             return
         now_ns = time_ns()
-        slowest_s = self.slowest_token_ns * self.dialect.sampling.max_tokens / 1e9
+        slowest_s = self.slowest_token_ns * self.sampling.max_tokens / 1e9
         silence_s = max(self.silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
         for exchange in self.pool.busy():
             if reason := exchange.overdue(now_ns, silence_s):

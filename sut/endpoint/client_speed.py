@@ -11,31 +11,27 @@ import random
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import httptools
-import numpy as np
 import orjson
 
 from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
-from sut.endpoint.dialects import Dialect, VllmTokens
+from sut.endpoint.dialects import VLLM, Dialect
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 
 CONNECTIONS = 2_000
 OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
-BURST_ANSWERS, BURST_EVENTS = 8_000, 200_000  # the smaller of the two
+MOST_ANSWERS, MOST_EVENTS = 8_000, 200_000  # the smaller of the two
 TWO_EVENTS = 2
-PACED_PER_S = 200.0
-PACED_ANSWERS = 1_000
 PROMPT_TOKENS = 870  # CNN-DailyMail's mean
 SEED = 1
 ANSWER_IDS = list(range(100, 228))  # 128 ids, as the benchmark's longest answer; in every vocabulary
@@ -44,17 +40,16 @@ PAUSE_S = 0.5  # from the first id to the last, so that two events are two reads
 
 @dataclass(frozen=True)
 class ClientSpeed:
-    """Streaming, 128 ids, prompts of `PROMPT_TOKENS`."""
+    """Streaming, 128 ids, prompts of `PROMPT_TOKENS`, as many open as are carried."""
 
     events: int  # an answer
-    answers_per_s: float  # with as many open as are carried
+    answers_per_s: float
     answers_per_core_s: float  # the same by the processor time of the client
-    ttft_p99_ms: float  # of Poisson arrivals at `PACED_PER_S`; the server adds a fraction of a millisecond
 
 
-def measure_client(dialect: type[Dialect] = VllmTokens) -> ClientSpeed:
-    """Ask the server, on the loop that a client process has: first as fast as it goes, then at a steady rate. An answer
-    comes in as many events as a server of this dialect sends.
+def measure_client(dialect: Dialect = VLLM) -> ClientSpeed:
+    """Ask the server as fast as it goes, on the loop that a client process has. An answer comes in as many events as a
+    server of this dialect sends.
 
     Raises:
         SetupError: an answer was lost, or the server did not start.
@@ -69,53 +64,44 @@ async def _measure(sampling: SamplingPolicy, events: int) -> ClientSpeed:
         engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS, times_count=False)
         await engine.start()
         freeze_garbage_collection()  # as a client's process does
-        count = min(BURST_ANSWERS, BURST_EVENTS // events)
+        count = min(MOST_ANSWERS, MOST_EVENTS // events)
         wall_s, cpu_s = time.monotonic(), time.process_time()
-        await _ask(engine, count)
+        await _Listener(count).ask(engine)
         wall_s, cpu_s = time.monotonic() - wall_s, time.process_time() - cpu_s
-        ttft_ns = (await _ask(engine, PACED_ANSWERS, PACED_PER_S)).ttft_ns
         await engine.stop()
         gc.enable()
-    return ClientSpeed(events, count / wall_s, count / cpu_s, float(np.percentile(ttft_ns, 99)) / 1e6)
+    return ClientSpeed(events, count / wall_s, count / cpu_s)
 
 
 class _Listener:
-    def __init__(self, answers: int) -> None:
-        self.left = answers
-        self.over = asyncio.Event()
-        self.ttft_ns = array("q")
-        self.failure: BaseException | None = None
+    """Asks for so many answers as fast as they come."""
 
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.ttft_ns.append(time.time_ns() - request.issue_ns)
+    def __init__(self, answers: int) -> None:
+        self._answers = self._left = answers
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def ask(self, engine: EndpointEngine) -> None:
+        prompt = random.Random(SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
+        for seq in range(self._answers):
+            while seq - (self._answers - self._left) >= OPEN_AT_MOST and not self._over.is_set():
+                await asyncio.sleep(0)
+            engine.submit(Request(self, prompt, 0, seq, seq, time.time_ns()))
+        await self._over.wait()
+        if (failure := self._failure) is not None:
+            reason = failure.message if isinstance(failure, HarnessError) else failure
+            raise SetupError(f"the client's speed: {reason}", "measure when the machine has less else to do")
+
+    def first_token(self, request: Request, token_id: int) -> None: ...
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
-        self.left -= 1
-        if not self.left:
-            self.over.set()
+        self._left -= 1
+        if not self._left:
+            self._over.set()
 
     def failed(self, request: Request, error: BaseException) -> None:
-        self.failure = error
-        self.over.set()
-
-
-async def _ask(engine: EndpointEngine, answers: int, rate: float | None = None) -> _Listener:
-    """Ask for so many answers, at a rate or as fast as they come."""
-    listener, chooser = _Listener(answers), random.Random(SEED)
-    prompt = chooser.choices(range(1_000, 100_000), k=PROMPT_TOKENS)
-    due_s = time.monotonic()
-    for seq in range(answers):
-        if rate is not None:
-            due_s += chooser.expovariate(rate)
-            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-        while seq - (answers - listener.left) >= OPEN_AT_MOST and not listener.over.is_set():
-            await asyncio.sleep(0)
-        engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
-    await listener.over.wait()
-    if (failure := listener.failure) is not None:
-        said = failure.message if isinstance(failure, HarnessError) else failure
-        raise SetupError(f"the client's speed: {said}", "measure when the machine has less else to do")
-    return listener
+        self._failure = error
+        self._over.set()
 
 
 @contextlib.contextmanager

@@ -1,15 +1,15 @@
-"""How each kind of server is asked for a completion of token ids, and how it answers: write a request's body, and read
-the response into a `Completion`.
+"""How each kind of server is asked for a completion of token ids, and how its response is read into a `Completion`.
+
+The differences between servers are data: a row of `DIALECTS` for each, with one of three functions that read events.
 
 Read in: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/scale_out/token_in_token_out;
 TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py; SGLang, docs/basic_usage/sampling_params and
 python/sglang/srt/managers (tokenizer_manager.py, io_struct.py); llama.cpp, tools/server/README.md.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
 import msgspec
 import orjson
@@ -18,7 +18,7 @@ from runs.benchmark import SamplingPolicy
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # LoadGen is given int32
 _NOTHING = msgspec.Raw()  # default of a part that is kept undecoded
-_WORDS_OF_AN_ERROR = 300
+_ERROR_LENGTH = 300
 
 
 class BadResponse(Exception):
@@ -27,7 +27,7 @@ class BadResponse(Exception):
 
 @dataclass(slots=True)
 class Completion:
-    """What came of one response so far; None where the server did not say."""
+    """What a response has brought so far; None for what the server has not reported."""
 
     ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
@@ -50,74 +50,70 @@ class BodyTemplate:
         return self._head + orjson.dumps(prompt_ids) + own_id + b"}"
 
 
-@dataclass(eq=False)
-class Dialect(ABC):
+@dataclass
+class EventForm:
+    """What a client has learned of its server's events; None = not known yet."""
+
+    repeats: bool | None = None  # an event holds all ids so far, not the new ones
+
+
+# Reads one event, or the whole body where nothing is streamed, into a completion. Raises BadResponse where the server
+# reports an error, msgspec.DecodeError where it is not the JSON of the dialect.
+Read = Callable[[bytes, Completion, EventForm], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
     """One server's API."""
 
-    model: str  # the model's name at the server
-    sampling: SamplingPolicy  # sent in full
-    _: KW_ONLY
-    streaming: bool  # whether ids come as they are made, or all at the end
+    name: str
+    owner: str  # `owned_by` in the server's list of models
+    path: str
+    prompt_field: str
+    read: Read
+    id_field: str | None = None  # of the request's id, with which the answer's id then ends
+    renamed: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the server's names of sampling parameters; "": it has none
+    own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
+    nested: bool = False  # sampling parameters have a field of their own
+    own_fields: Mapping[str, Any] = field(default_factory=dict)  # sent beside them
+    openai_fields: bool = False  # `model` and `stream_options` are sent
+    two_chunks: bool = False  # has a stream interval, so an answer comes in two chunks
+    min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop ids, not only the model's EOS
+    renew_unused: bool = False  # the server closes unused connections
+    closes_after_a_stream: bool = False  # the server does, although its head says keep-alive
 
-    name: ClassVar[str]
-    owner: ClassVar[str]  # `owned_by` in the server's list of models
-    path: ClassVar[str]
-    prompt_field: ClassVar[str]
-    id_field: ClassVar[str | None] = None  # of the request's id, with which the answer's id then ends
-    renamed: ClassVar[Mapping[str, str]] = {}  # what the server calls sampling parameters; "": it has none
-    own_parameters: ClassVar[Mapping[str, Any]] = {}  # sent with the sampling parameters
-    nested: ClassVar[bool] = True  # sampling parameters have a field of their own
-    own_fields: ClassVar[Mapping[str, Any]] = {}  # sent beside them
-    two_chunks: ClassVar[bool] = False  # has a stream interval, so an answer comes in two chunks
-    min_tokens_holds_stop_ids: ClassVar[bool] = True  # min_tokens also holds back stop ids, not only the model's EOS
-    renew_unused: ClassVar[bool] = False  # the server closes unused connections
-    closes_after_a_stream: ClassVar[bool] = False  # the server does, although its head says keep-alive
-
-    def template(self, sampling: SamplingPolicy | None = None, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
-        """The body for the sampling of the leg, or for another one that a probe asks for."""
-        sampling = sampling or self.sampling
+    def template(
+        self, model: str, sampling: SamplingPolicy, *, streaming: bool, stop_ids: tuple[int, ...] = ()
+    ) -> BodyTemplate:
         # All sampling parameters: for those not sent, a server may use generation_config.json.
         asked = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         asked |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         named = {self.renamed.get(name, name): value for name, value in asked.items()}
         named.pop("", None)
         named |= self.own_parameters
-        if self.two_chunks and self.streaming:
+        if self.two_chunks and streaming:
             named["stream_interval"] = sampling.max_tokens + 1
-        parameters = {"sampling_params": named} if self.nested else named
-        fields = {**parameters, **self.own_fields, "stream": self.streaming, **self.more_fields()}
+        fields = {**({"sampling_params": named} if self.nested else named), **self.own_fields, "stream": streaming}
+        if self.openai_fields:
+            fields |= {"model": model} | ({"stream_options": {"include_usage": True}} if streaming else {})
         return BodyTemplate(fields, self.prompt_field, self.id_field)
 
-    def more_fields(self) -> dict[str, Any]:
-        """Fields that are not the same for all legs."""
-        return {}
-
-    def not_asked(self) -> list[str]:
+    def not_asked(self, sampling: SamplingPolicy) -> list[str]:
         """Parameters of the sampling that the server lacks."""
         if self.renamed.get("min_tokens") != "":
             return []
-        return [f"{self.name} has no min_tokens; every answer is checked to have {self.sampling.min_tokens} or more"]
-
-    @abstractmethod
-    def read(self, payload: bytes, answer: Completion) -> int:
-        """Read one event, or the whole body where nothing is streamed, into `answer`.
-
-        Returns:
-            How many ids came with it.
-
-        Raises:
-            BadResponse: the server reports an error.
-            msgspec.DecodeError: it is not the JSON that the dialect speaks.
-        """
+        return [f"{self.name} has no min_tokens; every answer is checked to have {sampling.min_tokens} or more"]
 
 
-def error_words(said: bytes) -> str:
+def error_words(text: bytes) -> str:
     """A server's error on one line, shortened."""
-    return " ".join(said.decode("utf-8", "replace").split())[:_WORDS_OF_AN_ERROR]
+    return " ".join(text.decode("utf-8", "replace").split())[:_ERROR_LENGTH]
 
 
-def _reported(said: bytes) -> BadResponse:
-    return BadResponse(f"the server reports an error: {error_words(said)}")
+def _reported(text: bytes) -> BadResponse:
+    return BadResponse(f"the server reports an error: {error_words(text)}")
 
 
 class _Choice(msgspec.Struct):
@@ -149,77 +145,30 @@ class _CompletionEvent(msgspec.Struct):
 _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
 
 
-class _Completions(Dialect):
-    """Servers whose events look like OpenAI's completions with token ids added."""
-
-    path = "/v1/completions"
-    prompt_field = "prompt"
-    nested = False
-
-    def more_fields(self) -> dict[str, Any]:
-        return {"model": self.model} | ({"stream_options": {"include_usage": True}} if self.streaming else {})
-
-    def read(self, payload: bytes, answer: Completion) -> int:
-        event = _decode_completion(payload)
-        if event.choices is None:
-            raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
-        if event.usage is not None:
-            answer.prompt_tokens = event.usage.prompt_tokens
-            answer.completion_tokens = event.usage.completion_tokens
-            if event.usage.prompt_tokens_details is not None:
-                answer.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
-        answer.request_id = event.request_id or event.id
-        _keep_prompt(event.prompt_token_ids, answer)
-        if not event.choices:
-            return 0
+def _read_completion(payload: bytes, answer: Completion, _: EventForm) -> None:
+    """OpenAI's completions with token ids added."""
+    event = _decode_completion(payload)
+    if event.choices is None:
+        raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
+    if event.usage is not None:
+        answer.prompt_tokens = event.usage.prompt_tokens
+        answer.completion_tokens = event.usage.completion_tokens
+        if event.usage.prompt_tokens_details is not None:
+            answer.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
+    answer.request_id = event.request_id or event.id
+    _keep_prompt(event.prompt_token_ids, answer)
+    if event.choices:
         choice = event.choices[0]
         _keep_prompt(choice.prompt_token_ids, answer)
         if choice.finish_reason is not None:
             answer.finish_reason = choice.finish_reason
-        if not choice.token_ids:
-            return 0
-        answer.ids += choice.token_ids
-        return len(choice.token_ids)
+        answer.ids += choice.token_ids or ()
 
 
 def _keep_prompt(raw: msgspec.Raw, answer: Completion) -> None:
-    said = bytes(raw)
-    if said and said != b"null":
-        answer.prompt_ids = said
-
-
-class VllmCompletions(_Completions):
-    """vLLM's `/v1/completions` with `return_token_ids`. It makes text too, which is thrown away."""
-
-    name = "vllm"
-    owner = "vllm"
-    id_field = "request_id"
-    two_chunks = True
-    own_fields: ClassVar = {"add_special_tokens": False, "return_token_ids": True}
-
-
-class VllmTokens(_Completions):
-    """vLLM's token-in-token-out route, there with `--enable-scale-out` or `--tokens-only`: no text is made."""
-
-    name = "vllm-tokens"
-    owner = "vllm"
-    path = "/inference/v1/generate"
-    prompt_field = "token_ids"
-    id_field = "request_id"
-    two_chunks = True
-    nested = True
-    own_parameters: ClassVar = {"detokenize": False}
-    own_fields: ClassVar = {"return_token_ids": True}
-
-
-class TensorRtLlm(_Completions):
-    """`trtllm-serve`: `/v1/completions` with `detokenize` off. It refuses fields that it does not know."""
-
-    name = "tensorrt-llm"
-    owner = "tensorrt_llm"
-    min_tokens_holds_stop_ids = False
-    renamed = dict.fromkeys(("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"), "")
-    own_fields: ClassVar = {"add_special_tokens": False, "detokenize": False}
+    repeated = bytes(raw)
+    if repeated and repeated != b"null":
+        answer.prompt_ids = repeated
 
 
 class _FinishReason(msgspec.Struct):
@@ -244,46 +193,34 @@ class _SglangEvent(msgspec.Struct):
 _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 
 
-class SglangGenerate(Dialect):
-    """SGLang's own `/generate`. Its stream repeats all ids so far with each event, unless the server was told
-    otherwise."""
-
-    name = "sglang"
-    owner = "sglang"
-    path = "/generate"
-    prompt_field = "input_ids"
-    id_field = "rid"
-    two_chunks = True
-    renamed: ClassVar = {"seed": "sampling_seed", "min_tokens": "min_new_tokens", "max_tokens": "max_new_tokens"}
-    _repeats: bool | None = None  # whether its events hold all ids so far; not known before the second of an answer
-
-    def read(self, payload: bytes, answer: Completion) -> int:
-        event = _decode_sglang(payload)
-        if event.meta_info is None:
-            raise _reported(bytes(event.error) or payload)
-        if event.output_ids is None:
-            raise BadResponse("the answer has no output_ids: the server gives text only")
-        before, ids, told = len(answer.ids), event.output_ids, event.meta_info
-        grows, repeats = told.completion_tokens == before + len(ids), told.completion_tokens == len(ids)
-        if before and self._repeats is None and grows != repeats:
-            self._repeats = repeats  # a server does the one or the other
-        if grows and not (before and self._repeats):
-            answer.ids += ids
-        elif repeats and self._repeats and ids[:before] == answer.ids:
-            answer.ids = ids
-        else:
+def _read_sglang(payload: bytes, answer: Completion, form: EventForm) -> None:
+    """An event repeats all ids so far, or brings the new ones (with --incremental-streaming-output)."""
+    event = _decode_sglang(payload)
+    if event.meta_info is None:
+        raise _reported(bytes(event.error) or payload)
+    if event.output_ids is None:
+        raise BadResponse("the answer has no output_ids: the server gives text only")
+    before, ids, meta = len(answer.ids), event.output_ids, event.meta_info
+    grows, repeats = meta.completion_tokens == before + len(ids), meta.completion_tokens == len(ids)
+    if before and form.repeats is None and grows != repeats:
+        form.repeats = repeats
+    if grows and not (before and form.repeats):
+        answer.ids += ids
+    elif repeats and form.repeats and ids[:before] == answer.ids:
+        answer.ids = ids
+    else:
+        raise BadResponse(
+            f"{len(ids)} output_ids came after {before}, and completion_tokens is {meta.completion_tokens}: "
+            "neither new ids nor all so far"
+        )
+    answer.prompt_tokens, answer.completion_tokens = meta.prompt_tokens, meta.completion_tokens
+    answer.cached_tokens, answer.request_id = meta.cached_tokens, meta.id
+    if meta.finish_reason is not None:
+        if meta.finish_reason.type == "abort":
             raise BadResponse(
-                f"{len(ids)} output_ids came after {before}, and completion_tokens is {told.completion_tokens}: "
-                "neither new ids nor all so far"
+                f"the server aborted the request: {error_words((meta.finish_reason.message or '').encode())}"
             )
-        answer.prompt_tokens, answer.completion_tokens = told.prompt_tokens, told.completion_tokens
-        answer.cached_tokens, answer.request_id = told.cached_tokens, told.id
-        if told.finish_reason is not None:
-            if told.finish_reason.type == "abort":
-                said = error_words((told.finish_reason.message or "").encode())
-                raise BadResponse(f"the server aborted the request: {said}")
-            answer.finish_reason = told.finish_reason.type
-        return len(answer.ids) - before
+        answer.finish_reason = meta.finish_reason.type
 
 
 class _Timings(msgspec.Struct):
@@ -305,39 +242,83 @@ _decode_llama = msgspec.json.Decoder(_LlamaEvent).decode
 _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 
 
-class LlamaCppCompletion(Dialect):
-    """llama.cpp's own `/completion`. It has no `min_tokens`, and leaves ids out of a stream whose text ends in half a
-    character; the count that it gives at the end shows both."""
+def _read_llama(payload: bytes, answer: Completion, _: EventForm) -> None:
+    """A stream leaves ids out whose text ends in half a character; the count at the end shows it."""
+    event = _decode_llama(payload)
+    if event.tokens is None:
+        raise _reported(bytes(event.error) or payload)
+    answer.ids += event.tokens
+    if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
+        raise BadResponse(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
+    if event.stop:
+        if event.truncated:
+            raise BadResponse("the server cut the context: raise its context size")
+        answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
+        answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
+        answer.cached_tokens = event.timings.cache_n if event.timings else None
 
-    name = "llama.cpp"
-    owner = "llamacpp"
-    path = "/completion"
-    prompt_field = "prompt"
-    renamed: ClassVar = {
+
+# vLLM's `/v1/completions` makes text too, which is thrown away.
+VLLM = Dialect(
+    name="vllm",
+    owner="vllm",
+    path="/v1/completions",
+    prompt_field="prompt",
+    read=_read_completion,
+    id_field="request_id",
+    own_fields={"add_special_tokens": False, "return_token_ids": True},
+    openai_fields=True,
+    two_chunks=True,
+)
+# vLLM's token-in-token-out route, there with `--enable-scale-out` or `--tokens-only`: no text is made.
+VLLM_TOKENS = Dialect(
+    name="vllm-tokens",
+    owner="vllm",
+    path="/inference/v1/generate",
+    prompt_field="token_ids",
+    read=_read_completion,
+    id_field="request_id",
+    own_parameters={"detokenize": False},
+    nested=True,
+    own_fields={"return_token_ids": True},
+    openai_fields=True,
+    two_chunks=True,
+)
+SGLANG = Dialect(
+    name="sglang",
+    owner="sglang",
+    path="/generate",
+    prompt_field="input_ids",
+    read=_read_sglang,
+    id_field="rid",
+    renamed={"seed": "sampling_seed", "min_tokens": "min_new_tokens", "max_tokens": "max_new_tokens"},
+    nested=True,
+    two_chunks=True,
+)
+# `trtllm-serve` refuses fields that it does not know.
+TENSORRT_LLM = Dialect(
+    name="tensorrt-llm",
+    owner="tensorrt_llm",
+    path="/v1/completions",
+    prompt_field="prompt",
+    read=_read_completion,
+    renamed=dict.fromkeys(("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"), ""),
+    own_fields={"add_special_tokens": False, "detokenize": False},
+    openai_fields=True,
+    min_tokens_holds_stop_ids=False,
+)
+LLAMA_CPP = Dialect(
+    name="llama.cpp",
+    owner="llamacpp",
+    path="/completion",
+    prompt_field="prompt",
+    read=_read_llama,
+    renamed={
         "repetition_penalty": "repeat_penalty", "max_tokens": "n_predict", "min_tokens": "", "stop_token_ids": "",
-    }  # fmt: skip
-    nested = False
-    own_fields: ClassVar = {"cache_prompt": False, "return_tokens": True}
-    min_tokens_holds_stop_ids = False
-    renew_unused = True
-    closes_after_a_stream = True
-
-    def read(self, payload: bytes, answer: Completion) -> int:
-        event = _decode_llama(payload)
-        if event.tokens is None:
-            raise _reported(bytes(event.error) or payload)
-        answer.ids += event.tokens
-        if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
-            raise BadResponse(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
-        if event.stop:
-            if event.truncated:
-                raise BadResponse("the server cut the context: raise its context size")
-            answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
-            answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
-            answer.cached_tokens = event.timings.cache_n if event.timings else None
-        return len(event.tokens)
-
-
-DIALECTS: dict[str, type[Dialect]] = {
-    dialect.name: dialect for dialect in (VllmCompletions, VllmTokens, SglangGenerate, TensorRtLlm, LlamaCppCompletion)
-}
+    },
+    own_fields={"cache_prompt": False, "return_tokens": True},
+    min_tokens_holds_stop_ids=False,
+    renew_unused=True,
+    closes_after_a_stream=True,
+)  # fmt: skip
+DIALECTS = {dialect.name: dialect for dialect in (VLLM, VLLM_TOKENS, SGLANG, TENSORRT_LLM, LLAMA_CPP)}

@@ -66,14 +66,16 @@ class EndpointEngine(Engine):
         if self._served is not None:
             await self._served.start(access, owner=self.place == 0)
         learned = self._learned = await learn(address, access, self.model_name)
-        kind = await choose_dialect(address, access, learned, self.dialect)
-        dialect = kind(learned.model, self.sampling, streaming=self.streaming)
+        dialect = await choose_dialect(address, access, learned, self.dialect)
         allowed = min(self.connections, learned.slots or self.connections)
         connections = -(-allowed // self.clients)
         self._client = client = Client(
             address,
             access,
             dialect,
+            model=learned.model,
+            sampling=self.sampling,
+            streaming=self.streaming,
             connections=connections,
             silence_s=self.silence_s,
             times_count=self.times_count,
@@ -98,7 +100,7 @@ class EndpointEngine(Engine):
                 "declared": self.declared,
                 "told_by_the_server": learned.lasting(),
                 "probes": probed,
-                "not_asked_for": dialect.not_asked(),
+                "not_asked_for": dialect.not_asked(self.sampling),
                 "enable_prefix_caching": bool(learned.prefix_caching),
             },
             vocab_size=self.vocab_size,

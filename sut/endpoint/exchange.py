@@ -106,7 +106,7 @@ class Exchange:
         if encoding != b"identity":
             raise BadResponse(f"the response is encoded ({encoding.decode('latin-1')}); the request asks for identity")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        wanted = b"text/event-stream" if self._client.dialect.streaming else b"application/json"
+        wanted = b"text/event-stream" if self._client.streaming else b"application/json"
         if kind != wanted:
             raise BadResponse(f"the response is {kind.decode('latin-1') or 'of no type'}, not {wanted.decode()}")
 
@@ -117,7 +117,7 @@ class Exchange:
         if self._status != 200:
             if self._body_bytes <= MOST_ERROR_BYTES:
                 self._parts.append(data)
-        elif self._client.dialect.streaming:
+        elif self._client.streaming:
             for payload in self._events.feed(data):
                 self._event(payload, read_ns)
         else:
@@ -133,9 +133,9 @@ class Exchange:
 
     def _read(self, payload: bytes, read_ns: int) -> None:
         answer, client, request = self._answer, self._client, self._request
-        finished = answer.finish_reason is not None
+        before, finished = len(answer.ids), answer.finish_reason is not None
         try:
-            new = client.dialect.read(payload, answer)
+            client.dialect.read(payload, answer, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
             raise BadResponse(
                 f"the response is not of dialect {client.dialect.name} ({error}): {error_words(payload)}"
@@ -144,11 +144,12 @@ class Exchange:
             client.ids_come_back = True
         elif client.ids_come_back:
             raise BadResponse(f"the answer carries the id {answer.request_id}, and the request had {self._request_id}")
+        new = len(answer.ids) - before
         if not new:
             return
         if finished:
             raise BadResponse("ids came after the finish reason")
-        if len(answer.ids) > (most := client.dialect.sampling.max_tokens):
+        if len(answer.ids) > (most := client.sampling.max_tokens):
             raise BadResponse(f"{len(answer.ids)} ids came; at most {most} were asked for")
         client.moved += 1
         client.generated += new
@@ -157,7 +158,7 @@ class Exchange:
         record.chunks += timed
         if self._chunks > 1:
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
-        elif client.dialect.streaming:
+        elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
             request.sink.first_token(request, answer.ids[0])
             if timed:
@@ -175,7 +176,7 @@ class Exchange:
     def _end(self, read_ns: int) -> None:
         if self._status != 200:
             raise BadResponse(self._refusal())
-        if not self._client.dialect.streaming:
+        if not self._client.streaming:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
             raise BadResponse("the stream ends within an event")
@@ -183,11 +184,8 @@ class Exchange:
         self._check()
         if request.seq >= 0:
             client.record.count(answer, own_id=(answer.request_id or "").endswith(self._request_id))
-        if client.dialect.streaming and len(answer.ids) > 1:
-            if self._last_read_ns > self._first_read_ns:
-                client.streamed(self._last_read_ns - self._first_read_ns)
-            else:
-                self._without_tpot()
+        if client.streaming and len(answer.ids) > 1 and self._last_read_ns == self._first_read_ns:
+            self._without_tpot()
         client.latest_answered_ns = max(client.latest_answered_ns, self._sent_ns)
         client.longest_answer_ns = max(client.longest_answer_ns, read_ns - self._sent_ns)
         request.heard_ns = read_ns
@@ -201,7 +199,7 @@ class Exchange:
         Raises:
             BadResponse: something is wrong with it.
         """
-        answer, sampling, prompt_ids = self._answer, self._client.dialect.sampling, self._request.prompt_ids
+        answer, sampling, prompt_ids = self._answer, self._client.sampling, self._request.prompt_ids
         ids, vocab_size = len(answer.ids), self._client.vocab_size
         if answer.finish_reason is None:
             raise BadResponse(f"the response ends after {ids} ids without a finish reason")
@@ -231,9 +229,12 @@ class Exchange:
         record.answers_in_one_chunk += self._chunks == 1
         record.answers_read_at_once += 1
         if self._client.times_count and record.answers_read_at_once > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
+            lag = self._client.loop_lag()
             raise BadResponse(
                 f"{record.answers_read_at_once} of {record.answers} answers had all their tokens in one read "
-                f"({record.answers_in_one_chunk} in one chunk): TPOT is 0; {self._client.why_at_once()}"
+                f"({record.answers_in_one_chunk} in one chunk): TPOT is 0. Either the server or a proxy does "
+                f"not stream, or the client is too slow: its event loop was {lag.p99_ms if lag else 0:.0f} ms late "
+                "(p99), which more client processes (--replicas N) or cores reduce"
             )
 
     def _refusal(self) -> str:
@@ -252,21 +253,18 @@ class Exchange:
         Args:
             silence_s: how long a stream that has begun may stand still.
         """
-        if not self._progress_ns:  # it may wait in the server's queue, but not be overtaken by later ones for long
-            client = self._client
-            overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
-            if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
-                return f"no answer, and a request sent {overtaken_s:.0f} s later was answered"
-            return None
+        client, ids = self._client, len(self._answer.ids)
         waited_s = (now_ns - self._progress_ns) / 1e9
-        most = self._client.dialect.sampling.max_tokens
-        over = self._answer.finish_reason is not None or len(self._answer.ids) >= most
-        if self._status != 200 and waited_s > END_LIMIT_S:
-            return self._refusal()
-        if over and waited_s > END_LIMIT_S:
-            return f"all ids came, and no end of the response for {waited_s:.0f} s"
-        if self._chunks and waited_s > silence_s:
-            return f"{len(self._answer.ids)} ids came, then nothing for {waited_s:.0f} s"
+        if self._status != 200:
+            return self._refusal() if waited_s > END_LIMIT_S else None
+        if self._answer.finish_reason is not None or ids >= client.sampling.max_tokens:
+            return f"all ids came, and no end of the response for {waited_s:.0f} s" if waited_s > END_LIMIT_S else None
+        if ids:
+            return f"{ids} ids came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
+        # It may wait in the server's queue, but not for long while later requests are answered.
+        overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
+        if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
+            return f"no answer, and a request sent {overtaken_s:.0f} s later was answered"
         return None
 
 

@@ -23,7 +23,7 @@ SHORT_TOKENS = 8
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
-    """Send the probes one after the other; their answers are checked as all are.
+    """Send the probes one after the other; their answers are checked like all others.
 
     Returns:
         Facts for the manifest.
@@ -31,7 +31,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     Raises:
         SetupError: the server refuses the benchmark's sampling, or does not honour it.
     """
-    url, sampling = client.address.url, client.dialect.sampling
+    url, sampling = client.address.url, client.sampling
     chooser = random.Random(PROBE_SEED)
     prompt = [chooser.randrange(LOWEST_ID, HIGHEST_ID) for _ in range(tokens)]
     first = await _ask(client, prompt)
@@ -63,16 +63,17 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
     """The answer's first token becomes a stop token: only `min_tokens` keeps the answer from ending there."""
-    dialect, most = client.dialect, client.dialect.sampling.max_tokens
-    least = max(FORCED_TOKENS, dialect.sampling.min_tokens)
-    if not dialect.min_tokens_holds_stop_ids or most < least:
+    most = client.sampling.max_tokens
+    least = max(FORCED_TOKENS, client.sampling.min_tokens)
+    if not client.dialect.min_tokens_holds_stop_ids or most < least:
         return None
     longest = min(most, max(SHORT_TOKENS, least))
-    sampling = dataclasses.replace(dialect.sampling, min_tokens=least, max_tokens=longest)
-    told = await _ask(client, prompt, dialect.template(sampling, (ids[0],)))
-    if len(told.ids) < least:
+    sampling = dataclasses.replace(client.sampling, min_tokens=least, max_tokens=longest)
+    template = client.dialect.template(client.model, sampling, streaming=client.streaming, stop_ids=(ids[0],))
+    answer = await _ask(client, prompt, template)
+    if len(answer.ids) < least:
         raise SetupError(
-            f"server {client.address.url}: min_tokens {least} was asked for, and {len(told.ids)} id(s) came",
+            f"server {client.address.url}: min_tokens {least} was asked for, and {len(answer.ids)} id(s) came",
             "the server ignores min_tokens; a newer version may not",
         )
     return True

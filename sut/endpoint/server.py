@@ -4,6 +4,7 @@ leg: what it is, what it serves, what it counts."""
 import asyncio
 import contextlib
 import dataclasses
+import math
 import os
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import USER_AGENT
-from sut.endpoint.dialects import DIALECTS, Dialect, VllmCompletions, VllmTokens, error_words
+from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, error_words
 
 ANSWER_TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 4 << 20
@@ -46,6 +47,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     """GET one path, or POST a body to it. No redirect is followed, and no proxy of the environment is used.
 
     Raises:
+        InputError: the address has a host that no server can have.
         SetupError: no connection, no whole response, one that is too long, or none in time.
     """
     import httpx  # takes a tenth of a second, and every command imports this module
@@ -72,6 +74,8 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
             f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s",
             "start it, correct the address, or see the server's log",
         ) from error
+    except (httpx.InvalidURL, UnicodeError) as error:  # of its host's name
+        raise InputError(f"--api-server {address.url}: {error}", "correct the address") from error
     except httpx.ConnectError as error:
         raise address.no_connection(error) from error
     except httpx.TransportError as error:
@@ -198,9 +202,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     return listed.data[0 if model_name is None else names.index(model_name)]
 
 
-async def choose_dialect(
-    address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None
-) -> type[Dialect]:
+async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None) -> Dialect:
     """The dialect that was asked for, one of `DIALECTS`; else the server's own.
 
     Raises:
@@ -214,9 +216,9 @@ async def choose_dialect(
             f"server {address.url} identifies itself as {facts.owner!r}, which is no known kind of server",
             f"give --api-dialect: {', '.join(DIALECTS)}",
         )
-    # vLLM's other route makes no text. It answers a body without fields so where it is there, else with 403 or 404.
-    if found is VllmCompletions and (await ask(address, access, VllmTokens.path, b"{}")).status in (400, 422):
-        return VllmTokens
+    # vLLM's other route makes no text. Where there is one, it refuses a body without fields so; else it has 403 or 404.
+    if found is VLLM and (await ask(address, access, VLLM_TOKENS.path, b"{}")).status in (400, 422):
+        return VLLM_TOKENS
     return found
 
 
@@ -234,10 +236,11 @@ async def read_counters(address: ServerAddress, access: Access) -> Counters:
     try:
         for family in text_string_to_metric_families(reply.content.decode("utf-8", "replace")):
             for sample in family.samples:
-                sums[sample.name] += sample.value
+                if math.isfinite(sample.value):
+                    sums[sample.name] += sample.value
                 if sample.name == "vllm:cache_config_info":
                     configuration = {name: sample.labels[name] for name in _CACHE_SETTINGS if name in sample.labels}
-    except ValueError:  # TensorRT-LLM has JSON there
+    except (ValueError, IndexError):  # TensorRT-LLM has JSON there
         return Counters()
     hits, generated = (next((sums[n] for n in names if n in sums), None) for names in (_CACHE_HITS, _GENERATED))
     return Counters(hits, generated, configuration)

@@ -67,4 +67,3 @@ def test_a_first_look_at_a_server_says_what_the_client_holds(
     assert r"dialect vllm, model model\x1b]0;owned\x07" in lines[0]
     assert "answers/s of one client process" in lines[-1]
     assert "2 events an answer (vllm)" in lines[-1]
-    assert "p99 TTFT at 200/s" in lines[-1]

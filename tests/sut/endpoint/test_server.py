@@ -2,17 +2,25 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from runs.errors import SetupError
+from runs.errors import InputError, SetupError
 from sut.endpoint import server
 from sut.endpoint.address import Access, ServerAddress
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-async def _asked(answer: bytes, *, closes: bool = True) -> server.Reply:
+async def _models(address: ServerAddress, access: Access) -> server.Reply:
+    return await server.ask(address, access, "/v1/models")
+
+
+async def _asked(
+    answer: bytes, question: Callable[[ServerAddress, Access], Awaitable[Any]] = _models, *, closes: bool = True
+) -> Any:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -23,7 +31,7 @@ async def _asked(answer: bytes, *, closes: bool = True) -> server.Reply:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        return await server.ask(ServerAddress.parse(f"http://127.0.0.1:{port}"), Access(), "/v1/models")
+        return await question(ServerAddress.parse(f"http://127.0.0.1:{port}"), Access())
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,28 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(server, "ANSWER_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not answer /v1/models within"):
         asyncio.run(_asked(OK, closes=False))
+
+
+@pytest.mark.parametrize(
+    ("page", "generated"),
+    [
+        (b"vllm:generation_tokens_total 12\n", 12.0),
+        (b"vllm:generation_tokens_total NaN\n", None),
+        (b"vllm:generation_tokens_total +Inf\n", None),
+        (b'vllm:x_{a="b", ="d"}"1.0 1\n', None),
+        (b'[{"iteration": 1}]', None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | None) -> None:
+    answer = OK + b"content-length: %d\r\n\r\n" % len(page) + page
+    assert asyncio.run(_asked(answer, server.read_counters)).generated == generated
+
+
+@pytest.mark.parametrize("host", ["xn--", "h\x00st", "\u2024\u2024"])
+def test_a_host_that_no_server_can_have_is_bad_input(host: str) -> None:
+    with pytest.raises(InputError, match="--api-server http://"):
+        asyncio.run(_models(ServerAddress.parse(f"http://{host}:8000"), Access()))
 
 
 def test_no_redirect_is_followed_and_nothing_is_decompressed() -> None:
