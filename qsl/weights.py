@@ -1,11 +1,12 @@
 """What a model's weights are, from the headers of their safetensors files and the model's own configuration.
 
 Nothing is loaded: a header names each tensor with its type and shape. The configuration (config.json's
-`quantization_config`, or hf_quant_config.json) tells what packed numbers mean and what activations become.
+`quantization_config`, or hf_quant_config.json) has the precision of packed numbers and of activations.
 """
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,24 +48,27 @@ def read_weights(folder: Path) -> Weights:
     config = read_object(folder / "config.json", _FIX)
     if config.get("quantization_config") is None:  # an older name, which engines read as well
         config["quantization_config"] = config.get("compression_config")
-    scheme = _scheme(folder, config)
-    bits = scheme.get("bits") or 4
+    method, numbers = _quantization(folder, config)
+    bits = numbers[1] if numbers else 4
     counts: Counter[str] = Counter()
     parameters = 0
     for name, kind, shape in tensors:
         if name.rpartition(".")[2] not in _WEIGHTS:
             continue
-        numbers = math.prod(shape) * (_PACKED_BITS[kind] // bits if kind in _PACKED_BITS else 1)
-        counts[kind] += numbers
-        parameters += numbers
+        count = math.prod(shape) * (_PACKED_BITS[kind] // bits if kind in _PACKED_BITS else 1)
+        counts[kind] += count
+        parameters += count
     most = max(counts, key=lambda kind: counts[kind], default="none")
-    quantized = bool(scheme) or any(kind not in PLAIN for kind in counts)
+    quantized = bool(method) or any(kind not in PLAIN for kind in counts)
+    precision = PLAIN.get(most, most)
+    if quantized:
+        precision = "{0}{1}_w{1}a{2}".format(*numbers) if numbers else f"{method or 'unknown'} ({most})"
     return Weights(
         files=files,
         tensors=len(tensors),
         parameters=parameters,
         dtypes=dict(sorted(counts.items())),
-        precision=_precision(scheme, most) if quantized else PLAIN.get(most, most),
+        precision=precision,
         quantized=quantized,
         sparse=bool(_object(config.get("quantization_config")).get("sparsity_config")),
         shape={key: value if isinstance(value := config.get(key), int) else None for key in _SHAPE},
@@ -114,9 +118,22 @@ def _tensors(folder: Path) -> Iterator[tuple[str, str, list[int]]]:
             raise InputError(f"{path} is no safetensors file: {error}", _FIX) from error
 
 
-def _scheme(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """How the configuration says that the model is quantised: `method`, and where it tells them `kind`, `bits` and
-    `activation_bits`. Empty: it says nothing of quantisation."""
+_Numbers = tuple[str, int, int]  # of weights: fp or int, and their bits; bits of activations
+_BY_METHOD: dict[str, _Numbers] = {"fp8": ("fp", 8, 8), "fbgemm_fp8": ("fp", 8, 8), "mxfp4": ("fp", 4, 16)}
+# Of NVIDIA's Model Optimizer. [NVIDIA/TensorRT-Model-Optimizer, quant_algo]
+_BY_ALGORITHM: dict[str, _Numbers] = {
+    "FP8": ("fp", 8, 8),
+    "NVFP4": ("fp", 4, 4),
+    "W4A16_NVFP4": ("fp", 4, 16),
+    "INT8_SQ": ("int", 8, 8),
+    "W4A16_AWQ": ("int", 4, 16),
+    "W4A8_AWQ": ("int", 4, 8),
+}
+
+
+def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Numbers | None]:
+    """The method by which the configuration says that the model is quantised, "" for none, and its numbers where it
+    says so."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(
@@ -126,69 +143,41 @@ def _scheme(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     if quantization is None and path.is_file():  # what modelopt wrote before it used config.json
         quantization = {"quant_method": "modelopt", **_object(read_object(path, _FIX).get("quantization"))}
     if not quantization:
-        return {}
+        return "", None
     method = str(quantization.get("quant_method") or "unknown").lower()
-    found: dict[str, Any] = {"method": method}
     if method == "compressed-tensors":
-        found |= _of_groups(quantization.get("config_groups"))
-    elif method == "quark":
-        found |= _of_quark(_object(quantization.get("global_quant_config")))
-    elif method.startswith("modelopt"):
-        found |= _ALGORITHMS.get(str(quantization.get("quant_algo") or "").upper(), {})
-    elif method in ("fp8", "fbgemm_fp8"):
-        found |= {"kind": "fp", "bits": 8, "activation_bits": 8}
-    elif method == "mxfp4":
-        found |= {"kind": "fp", "bits": 4, "activation_bits": 16}
-    elif (bits := quantization.get("bits", quantization.get("w_bit"))) in (2, 3, 4, 8):  # awq, gptq and their kin
-        found |= {"kind": "int", "bits": bits, "activation_bits": 16}
-    return found
-
-
-# Of NVIDIA's Model Optimizer. [NVIDIA/TensorRT-Model-Optimizer, quant_algo]
-_ALGORITHMS: dict[str, dict[str, Any]] = {
-    "FP8": {"kind": "fp", "bits": 8, "activation_bits": 8},
-    "NVFP4": {"kind": "fp", "bits": 4, "activation_bits": 4},
-    "W4A16_NVFP4": {"kind": "fp", "bits": 4, "activation_bits": 16},
-    "INT8_SQ": {"kind": "int", "bits": 8, "activation_bits": 8},
-    "W4A16_AWQ": {"kind": "int", "bits": 4, "activation_bits": 16},
-    "W4A8_AWQ": {"kind": "int", "bits": 4, "activation_bits": 8},
-}
+        return method, _of_groups(quantization.get("config_groups"))
+    if method == "quark":
+        return method, _of_quark(_object(quantization.get("global_quant_config")))
+    if method.startswith("modelopt"):
+        return method, _BY_ALGORITHM.get(str(quantization.get("quant_algo") or "").upper())
+    bits = quantization.get("bits", quantization.get("w_bit"))  # awq, gptq and others alike
+    return method, _BY_METHOD.get(method) or (("int", bits, 16) if bits in (2, 3, 4, 8) else None)
 
 
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _of_groups(groups: object) -> dict[str, Any]:
+def _of_groups(groups: object) -> _Numbers | None:
     """Of compressed-tensors: the group with the fewest bits counts."""
-    best: dict[str, Any] = {}
+    found: list[_Numbers] = []
     for group in map(_object, _object(groups).values()):
         weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
         bits = weights.get("num_bits")
-        if type(bits) is int and 0 < bits < best.get("bits", 17):
-            kind = "fp" if str(weights.get("type")) == "float" else "int"
-            best = {"kind": kind, "bits": bits, "activation_bits": inputs.get("num_bits") or 16}
-    return best
+        if type(bits) is int and 0 < bits <= 16:
+            found.append(("fp" if weights.get("type") == "float" else "int", bits, inputs.get("num_bits") or 16))
+    return min(found, key=lambda numbers: numbers[1], default=None)
 
 
-def _of_quark(parts: Mapping[str, Any]) -> dict[str, Any]:
+def _of_quark(parts: Mapping[str, Any]) -> _Numbers | None:
     """Of AMD Quark: data types by name, such as fp8_e4m3, int8, fp4."""
 
-    def one(name: str) -> tuple[str, int] | None:
+    def numbers(name: str) -> tuple[str, int] | None:
         part = parts.get(name)
         part = part[0] if isinstance(part, list) and part else part
-        text = str(part.get("dtype") or "") if isinstance(part, dict) else ""
-        digits = "".join(letter for letter in text.partition("_")[0] if letter.isdigit())
-        return ("fp" if text.startswith("fp") else "int", int(digits)) if digits in ("4", "6", "8", "16") else None
+        found = re.match(r"(fp|u?int)(4|6|8|16)(?!\d)", str(_object(part).get("dtype")))
+        return ("fp" if found[1] == "fp" else "int", int(found[2])) if found else None
 
-    weights, inputs = one("weight"), one("input_tensors")
-    if weights is None:
-        return {}
-    return {"kind": weights[0], "bits": weights[1], "activation_bits": inputs[1] if inputs else 16}
-
-
-def _precision(scheme: Mapping[str, Any], most: str) -> str:
-    """fp8_w8a8 and its like; the method's or the type's own name where nothing tells the bits."""
-    if "bits" in scheme:
-        return f"{scheme['kind']}{scheme['bits']}_w{scheme['bits']}a{scheme['activation_bits']}"
-    return f"{scheme.get('method', 'unknown')} ({most})"
+    weights, inputs = numbers("weight"), numbers("input_tensors")
+    return (*weights, inputs[1] if inputs else 16) if weights else None

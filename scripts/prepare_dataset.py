@@ -70,13 +70,15 @@ def _write_articles(options: argparse.Namespace) -> Prepared:
 
 
 def _write_open_orca(options: argparse.Namespace) -> Prepared:
+    if options.ids is not None:
+        raise InputError(f"--ids {options.ids}: llama2-70b has no such list", "leave it out")
     if options.source == HUB:
         raise InputError(
             f"--source {HUB}: which {OPEN_ORCA.accuracy_samples:,} rows of OpenOrca are official is MLCommons' choice",
             f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and name it with --source, or give rows of your own",
         )
     if open_orca.is_pickle(options.source):
-        return write(options.output, open_orca.official_rows(Path(options.source))[: options.count])
+        return write(options.output, open_orca.official_rows(Path(options.source), options.count))
     tokenizer = load_tokenizer(_model_path(options))
     rows = open_orca.own_rows(Path(options.source), options.count)
     with progress(len(rows), "tokenising") as (tokenised,):

@@ -129,8 +129,6 @@ def read_columns(
         or_named: another name that a column may have.
         split: of the hub's data set.
     """
-    if count is not None and count < 1:
-        raise InputError(f"--count {count} is below 1", "give at least 1, or leave it out for all rows")
     with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
         table = _from_hub(split) if source == HUB else _from_file(Path(source), cache)
         name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
@@ -146,13 +144,22 @@ def read_columns(
                     f"{name} has no column {column!r}; it has {shorten(sorted(table.column_names), 200)}",
                     f"rename its columns: they must be {', '.join(map(repr, columns))}",
                 )
-        if count is not None and count > total:
-            raise InputError(f"--count {count} is more than the {total} rows of {name}", f"give at most {total}")
+        check_count(count, total, name)
         rows = table.select(range(count or total))
         cells = {column: list(rows[column]) for column in columns}
     for column in columns:
         _check_cells(name, column, cells[column], may_be_empty=column in may_be_empty)
     return cells
+
+
+def check_count(count: int | None, total: int, name: str) -> None:
+    """Refuse to take `count` rows, None for all, of so many.
+
+    Raises:
+        InputError: there are fewer, or `count` is no number of rows.
+    """
+    if count is not None and not 1 <= count <= total:
+        raise InputError(f"--count {count}: {name} has {total:,} rows", f"give 1 to {total}, or leave it out for all")
 
 
 def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empty: bool) -> None:

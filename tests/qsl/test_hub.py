@@ -1,8 +1,6 @@
 """Without the hub: said at once, with exit code 3, and what lies in the cache is used all the same."""
 
 import http.server
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,7 +9,7 @@ from qsl.hub import from_hub, need_hub
 from qsl.model_files import model_facts
 from qsl.tokenizers import load_tokenizer
 from runs.errors import SetupError
-from tests.conftest import ROOT
+from scripts.prepare_dataset import main
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -39,12 +37,9 @@ def test_a_hub_that_answers_no_is_there(monkeypatch: pytest.MonkeyPatch) -> None
         assert from_hub("a model", lambda local: local) is False
 
 
-def test_the_program_ends_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_ends_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    command = [sys.executable, "scripts/prepare_dataset.py", "--source", "hub", "--output", "/tmp/never.json"]
-    done = subprocess.run(
-        [*command, "--model-path", "nobody/nothing"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 3
-    assert done.stderr.startswith("error: ")
-    assert "fix: " in done.stderr
+    assert main(["--source", "hub", "--output", "/tmp/never.json", "--model-path", "nobody/nothing"]) == 3
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ")
+    assert "fix: " in errors

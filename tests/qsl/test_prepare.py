@@ -1,21 +1,20 @@
 """Preparing a data set: sources, refusals, and the file that comes out."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from qsl.cnn_dailymail.prepare import encode_rows, read_source, render, write_rows
+from qsl.cnn_dailymail.prepare import encode_rows, read_calibration, read_source, render, write_rows
 from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError
 from runs.files import sha256_of
+from scripts.prepare_dataset import main
+from tests.support import orca
 from tests.support.small_tokenizer import make_tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
 ARTICLES = ['One, with "quotes"\nand lines.', "NA", "{braces} — dash", "Four\tfour"]
 HIGHLIGHTS = ["H one .\nH more .", "H two .", "null", "H four ."]
 
@@ -39,19 +38,6 @@ def save(data: pd.DataFrame, path: Path) -> Path:
     return path
 
 
-def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "prepare_dataset.py"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".json", ".jsonl"])
 def test_every_kind_of_file_gives_the_same_articles(tmp_path: Path, suffix: str) -> None:
     source = read_source(str(save(table(), tmp_path / f"a{suffix}")))
@@ -65,10 +51,9 @@ def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path
     assert (source.articles, source.highlights) == (ARTICLES[:2], ["a", "b"])
     with pytest.raises(InputError, match=r"row 2, column 'highlights'"):
         read_source(path)
-    with pytest.raises(InputError, match=r"5 is more than the 4 rows"):
-        read_source(path, 5)
-    with pytest.raises(InputError, match="below 1"):
-        read_source(path, 0)
+    for count in (5, 0):
+        with pytest.raises(InputError, match=f"--count {count}: .* has 4 rows"):
+            read_source(path, count)
     for no_file in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(InputError, match=r"does not exist|not a file"):
             read_source(str(no_file))
@@ -163,36 +148,57 @@ def test_a_failure_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
 
 
-def test_the_script_works_without_network_settings_and_reports(tmp_path: Path) -> None:
+def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = save(table(), tmp_path / "a.csv"), tmp_path / "out.json"
-    done = run(
-        *("--source", source, "--model-path", "bytes", "--output", output, "--count", 3),
-        HF_DATASETS_OFFLINE="1",
-        HF_HUB_OFFLINE="1",
-        HF_HOME=str(tmp_path / "hf"),
-    )
-    assert done.returncode == 0, done.stderr
+    assert main(["--source", str(source), "--model-path", "bytes", "--output", str(output), "--count", "3"]) == 0
     dataset = load_dataset(output)
     assert len(dataset) == 3
-    assert f"sha256: {dataset.sha256}" in done.stdout
-    assert "rows: 3" in done.stdout
-    assert "13,368" in done.stdout
-    assert "Traceback" not in done.stderr
+    stdout = capsys.readouterr().out
+    assert f"sha256: {dataset.sha256}" in stdout
+    assert "rows: 3" in stdout
+    assert "13,368" in stdout
+    orca.write_rows(tmp_path / "rows.jsonl", 4)
+    own = ["--lg-model-name", "llama2-70b", "--source", str(tmp_path / "rows.jsonl"), "--model-path", "bytes"]
+    assert main([*own, "--output", str(output)]) == 0
+    assert load_dataset(output).targets[2].startswith("Because the")
 
 
-def test_the_script_refuses_with_exit_2_and_writes_nothing(tmp_path: Path) -> None:
-    source = save(table(article=["x", "", "y", "z"]), tmp_path / "a.csv")
-    output = tmp_path / "out.json"
-    done = run("--source", source, "--model-path", "bytes", "--output", output)
-    assert done.returncode == 2
-    assert "row 1, column 'article'" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not output.exists()
-    for arguments, words in (
-        (("--source", source, "--model-path", "bytes", "--output", tmp_path), "is a directory"),
-        (("--source", source, "--model-path", "bytes", "--output", tmp_path / "no" / "o.json"), "does not exist"),
-        (("--source", source, "--model-path", tmp_path / "none", "--output", output), "does not exist"),
-    ):
-        done = run(*arguments)
-        assert done.returncode == 2
-        assert words in done.stderr
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "row 1, column 'article'"),
+        ({"--output": "."}, "is a directory"),
+        ({"--output": "no/o.json"}, "does not exist"),
+        ({"--model-path": "./none"}, "does not exist"),
+        ({"--ids": "list.txt", "--count": "2"}, "--ids and --count contradict"),
+        ({"--ids": "none.txt"}, "none.txt"),
+        ({"--lg-model-name": "llama2-70b", "--ids": "list.txt"}, "has no such list"),
+        ({"--lg-model-name": "llama2-70b", "--source": "hub"}, "is MLCommons' choice"),
+        ({"--lg-model-name": "llama2-70b", "--source": "a.pkl"}, "a.pkl"),
+    ],
+)
+def test_the_script_refuses_with_exit_2_and_writes_nothing(
+    changes: dict[str, str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(table(article=["x", "", "y", "z"]), tmp_path / "a.csv")
+    options = {"--source": "a.csv", "--model-path": "bytes", "--output": "out.json", **changes}
+    assert main([word for option in options.items() for word in option]) == 2
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:
+    source = save(table(id=["a", "b", "c", "d"]), tmp_path / "a.parquet")
+    ids = tmp_path / "list.txt"
+    for text, articles in (("c\na\nc\n", [ARTICLES[2], ARTICLES[0], ARTICLES[2]]), ("", None), ("a\nx", None)):
+        ids.write_text(text)
+        if articles:
+            assert read_calibration(str(source), ids).articles == articles
+        else:
+            with pytest.raises(InputError, match=r"names no article|1 of the 2 ids"):
+                read_calibration(str(source), ids)

@@ -2,8 +2,6 @@
 
 import json
 import statistics
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, SHORTEST_PROMPT_T
 from qsl.dataset import SYNTHETIC_MARK, load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.benchmark import Target
-from tests.conftest import ROOT
+from scripts.make_rehearsal_dataset import main
 from tests.support.official import DATACENTER, EDGE
 
 
@@ -57,34 +55,24 @@ def test_the_lead_of_an_article_scores_as_a_model_would(rows: Articles, target: 
         assert 0.99 <= share <= 1.1, name
 
 
-def make(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    script = ROOT / "scripts" / "make_rehearsal_dataset.py"
-    command = [sys.executable, str(script), "--model-path", "bytes", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def test_script_writes_a_data_set_that_loads(tmp_path: Path) -> None:
-    done = make(tmp_path, "--output", "rehearsal-small.json", "--count", 30)
-    assert done.returncode == 0, done.stderr
-    assert "rows: 30, synthetic" in done.stdout
-    dataset = load_dataset(tmp_path / "rehearsal-small.json", vocab_size=ByteTokenizer.vocab_size)
-    assert len(dataset) == 30
-    first = json.loads((tmp_path / "rehearsal-small.json").read_bytes())[0]
-    assert sorted(first) == ["input", "output", "tok_input"]
+def test_script_writes_a_data_set_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rehearsal-small.json"
+    assert main(["--model-path", "bytes", "--output", str(path), "--count", "30"]) == 0
+    assert "rows: 30, synthetic" in capsys.readouterr().out
+    assert len(load_dataset(path, vocab_size=ByteTokenizer.vocab_size)) == 30
+    first = json.loads(path.read_bytes())[0]
     assert first["input"] in ByteTokenizer().batch_decode([first["tok_input"]])[0]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("name", "count", "words"),
     [
-        (("--output", "data.json"), "does not say that the data set is a rehearsal's"),
-        (("--output", "no/rehearsal.json"), "does not exist"),
-        (("--output", "rehearsal.json", "--count", 0), "--count 0"),
+        ("data.json", 10, "does not say that the data set is a rehearsal's"),
+        ("no/rehearsal.json", 10, "does not exist"),
+        ("rehearsal.json", 0, "--count 0"),
     ],
 )
-def test_script_refuses(tmp_path: Path, arguments: tuple[object, ...], said: str) -> None:
-    done = make(tmp_path, *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+def test_script_refuses(tmp_path: Path, name: str, count: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model-path", "bytes", "--output", str(tmp_path / name), "--count", str(count)]) == 2
+    assert words in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
