@@ -1,8 +1,8 @@
 """When a waiting query is let into the engine.
 
-An engine that is given every query at once spends whole steps on the prompts of a burst, and everybody in the batch
-waits for them. Admission bounds the prompt tokens that have been handed over and have not yet shown a first token; the
-rest waits here, in an order of its own, until the engine has room. Nothing is dropped, nothing is known of what
+An engine that is given every query at once spends whole steps on the prompts of a burst, and the whole batch waits for
+them. Admission bounds the prompt tokens that have been handed over and have not yet shown a first token; the other
+queries wait here, in an order of their own, until the engine has room. Nothing is dropped, nothing is known of what
 LoadGen will issue, and no query is held once the engine could take it.
 
 Orders:

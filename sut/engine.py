@@ -1,7 +1,7 @@
 """What an engine is, seen from the system under test.
 
-An engine takes a `Request` (token ids) and tells the request's sink about the first token and the finished
-output (token ids). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
+An engine takes a `Request` (token ids) and calls the request's sink with the first token and the finished output
+(token ids). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
 Everything here happens on one asyncio event loop.
 """
 
@@ -25,13 +25,13 @@ class Request:
     sample_index: int = -1
     issue_ns: int = 0
     first_token_ns: int = field(default=0, init=False)
-    heard_ns: int = field(default=0, init=False)  # by an engine beyond a wire; what is told now was known then
-    replica: int | None = field(default=None, init=False)  # of several, the one that it was given to
+    heard_ns: int = field(default=0, init=False)  # when the client of a server read what it now passes on
+    replica: int | None = field(default=None, init=False)  # of several, the one that it was sent to
     priority: int = field(default=0, init=False)  # the lowest is computed first by an engine that knows priorities
 
 
 class Sink(Protocol):
-    """Who is told what became of a request. Called on the event loop, once each, in this order."""
+    """Takes the outcome of a request. Called on the event loop, once each, in this order."""
 
     def first_token(self, request: Request, token_id: int) -> None: ...
 
@@ -44,7 +44,7 @@ class Sink(Protocol):
 
 @dataclass
 class OneAnswer:
-    """Hears the answer to one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
+    """A sink for one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
 
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     sent_s: float = field(default_factory=time.perf_counter)
@@ -70,7 +70,7 @@ class OneAnswer:
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """What an engine computes at a time, its copies together; None: no limit of its own."""
+    """How much an engine, with all its copies, computes at a time; None: no limit of its own."""
 
     queries: int | None = None
     step_tokens: int | None = None  # prompt and output tokens in one step
@@ -78,11 +78,11 @@ class EngineLimits:
 
 @dataclass
 class EngineReport:
-    """What an engine says about itself once it runs; goes into the manifest."""
+    """What an engine reports of itself once it runs; goes into the manifest."""
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
-    # in force: each option that was given, and whatever else is worth keeping
+    # in force: each option that was given, and further facts
     configuration: dict[str, Any] = field(default_factory=dict)
     vocab_size: int | None = None
     max_model_len: int | None = None
@@ -96,7 +96,7 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class EngineObserved:
-    """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest."""
+    """What an engine observed of itself in a leg; goes into the manifest."""
 
     # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)
@@ -129,10 +129,10 @@ class Engine(Protocol):
         """Output tokens made since the start, those of unfinished answers too; None where they are not counted."""
 
     async def observed(self) -> EngineObserved:
-        """What is to be said once all requests are answered.
+        """Called when all requests are answered.
 
         Raises:
-            ExecutionError: the engine cannot be asked any more.
+            ExecutionError: the engine does not answer any more.
         """
         return EngineObserved()
 

@@ -1,7 +1,7 @@
 """What a kind of engine is: its options, its plan for a leg, what it imports, and how one is made.
 
-A kind is a stateless object in `sut.engines.KINDS`. Everything that other rooms ask about an engine before it runs is
-asked here; what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
+A kind is a stateless object in `sut.engines.KINDS`, with everything that other rooms need of an engine before it runs;
+what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ class LegFacts:
 
     @property
     def streamed(self) -> bool:
-        """Whether LoadGen is told of first tokens under a limit."""
+        """Whether first tokens have a limit."""
         return self.scenario in ("Server", "Interactive")
 
 
@@ -72,7 +72,7 @@ class EngineKind(ABC, Generic[Options]):
     help: ClassVar[str]  # a few words behind the name
     options: ClassVar[type[BaseModel]]
     has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
-    beside: ClassVar[bool] = False  # in a process beside the leg's also where no replicas are asked for
+    own_processes: ClassVar[bool] = False  # runs outside the leg's process also where no replicas are asked for
     own_model: ClassVar[str | None] = None  # what it runs, without files, where no model is named; None = the embedded
 
     @abstractmethod
@@ -85,15 +85,15 @@ class EngineKind(ABC, Generic[Options]):
         """
 
     def early_environment(self, asked: Options) -> dict[str, str]:
-        """The plan's environment as far as it can be told from the options alone, at once.
+        """The part of the plan's environment that follows from the options alone, at once.
 
-        A leg's process is started with it while the leg is still being checked, and started anew where the plan's
-        environment is another.
+        A leg's process is started with it while the leg is still being checked, and started again if the plan's
+        environment differs.
         """
         return {}
 
     def computes_on_cpu(self) -> bool:
-        """Whether it computes a model on this machine's processor, as far as that can be told at once."""
+        """Whether it computes a model on this machine's processor, as far as that is known at once."""
         return False
 
     def longest_sequence(self, asked: Options) -> int | None:
@@ -126,11 +126,11 @@ class EngineKind(ABC, Generic[Options]):
         ]
 
     def wants_replicas(self, asked: Options, leg: LegFacts) -> str:
-        """Why a leg that says nothing of replicas should have several; "" where one engine is better."""
+        """Why a leg without the option `--replicas` should have several; "" where one engine is better."""
         return ""
 
     def warm_import(self) -> None:
-        """Import what the engine needs, ahead of its start; whatever fails here is told by the start."""
+        """Import what the engine needs, ahead of its start, which reports whatever fails here."""
         return
 
     @abstractmethod
@@ -145,5 +145,5 @@ class EngineKind(ABC, Generic[Options]):
         """
 
     def sut_class(self, plan: LegPlan) -> Callable[..., LoadgenSut]:
-        """Makes the system under test around the engine, of what `LoadgenSut` takes."""
+        """Makes the system under test around the engine, from the arguments of `LoadgenSut`."""
         return LoadgenSut

@@ -1,4 +1,4 @@
-"""A process with an event loop: which loop it is, its garbage collector and open files, and the loop's lag: how long
+"""A process with an event loop: the kind of loop, the garbage collector, open files, and the loop's lag: how long
 something that is due has to wait for the next turn."""
 
 import asyncio
@@ -17,7 +17,7 @@ INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth 
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed (vLLM brings it): it takes a tenth less processor time than asyncio's own."""
+    """uvloop's where it is installed (vLLM needs it): it takes a tenth less processor time than asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -26,7 +26,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def freeze_garbage_collection() -> None:
-    """Everything made so far lives to the end: the collector need never look at it, nor run in the timed window."""
+    """Everything made so far lives to the end: the collector need not look at it, nor run in the timed window."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -55,17 +55,17 @@ def allow_open_files(count: int, what: str, fix: str) -> None:
 
 
 class LagMeter:
-    """Looks at fixed moments, `INTERVAL_S` apart. Moments that a busy loop slept through count too, each with its own
-    delay: the figures are those of moments, not of turns.
+    """Measures at fixed moments, `INTERVAL_S` apart. Moments that a busy loop missed count too, each with its delay, so
+    that the figures are those of moments and not of turns.
 
     Args:
-        clock: the loop's own may tell whole milliseconds.
+        clock: the loop's own may have whole milliseconds.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
         self._clock = clock
-        self._pending_s: deque[float] = deque()  # seen by the loop, not yet by who asks
+        self._pending_s: deque[float] = deque()  # from the loop's thread to that of `so_far`
         self._lateness = Lateness()
         self._due_s = 0.0
         self._over = False
@@ -80,7 +80,7 @@ class LagMeter:
         self._over = True
 
     def so_far(self) -> LoopLag | None:
-        """What came of the looks; None before the loop had a turn. From one thread only."""
+        """The lag up to now; None before the loop had a turn. From one thread only."""
         for _ in range(len(self._pending_s)):
             self._lateness.add(int(self._pending_s.popleft() * 1e9))
         seen = self._lateness.facts()
@@ -94,7 +94,7 @@ class LagMeter:
         )
 
     def catch_up(self) -> None:
-        """Take in the moments that are over, also those that the present turn slept through. On the loop only."""
+        """Count the moments that are over, also those that the present turn missed. On the loop only."""
         now_s = self._clock()
         while self._due_s <= now_s:
             self._pending_s.append(now_s - self._due_s)

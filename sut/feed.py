@@ -1,9 +1,9 @@
 """How much of what LoadGen issued is handed to the engine: enough that it never waits, and no more.
 
-An engine computes so many queries at a time and so many tokens a step. What it is given beyond that only waits inside
-it, where every query costs a task, a record and a message: three hundred thousand of them kept a leg's event loop busy
-for a minute and a half before it saw the first answer. So a bounded number waits ahead in the engine, ready to take the
-place of what is finished, and the rest stays what LoadGen made of it: a handle and an index.
+An engine computes so many queries at a time and so many tokens a step. Queries beyond that only wait inside it, where
+each costs a task, a record and a message: three hundred thousand of them kept a leg's event loop busy for 90 s before
+it saw the first answer. So a bounded number waits ahead in the engine, ready to take the place of finished
+ones, and the others stay a handle and an index.
 
 Queries are handed over as issued.
 """
@@ -87,7 +87,7 @@ class Feed:
         return request
 
     def prefilled(self, request: Request) -> None:
-        """Of no concern here: in Offline no first token is seen."""
+        """Not used here: in Offline no first token is seen."""
 
     def completed(self, request: Request) -> None:
         if self._most_computed is None:

@@ -23,7 +23,7 @@ from sut.recorder import Outcome, Recorder
 
 TOKEN_BYTES = 4  # LoadGen is given int32 ids, as by the reference implementation
 MOST_ANSWERS = 256  # handed to LoadGen in one call
-# Handed to the engine in one turn of the loop, which has answers and first tokens to see to:
+# Handed to the engine in one turn of the loop, which has answers and first tokens to pass on as well:
 MOST_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms each
 LONGEST_SLICE_S = 0.01  # for an engine that works on them at once
 
@@ -39,7 +39,7 @@ class LoadgenSut:
     recorder: Recorder
     _: KW_ONLY
     report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
-    on_failure: Callable[[BaseException], None]  # told of the first failure; must not raise
+    on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
     admission: AdmissionControl  # when which query is handed to the engine
     clock_ns: Callable[[], int] = time.time_ns  # of all stamps; LoadGen reads the same
 
@@ -49,7 +49,7 @@ class LoadgenSut:
         self._samples_complete = self.loadgen.QuerySamplesComplete
         self._first_token_complete = self.loadgen.FirstTokenComplete
         self._arrived: deque[tuple[int, list[Any]]] = deque()  # of each call of LoadGen's: time, samples, last first
-        self._awake = False  # the loop has been told to look into `_arrived` and has not begun to
+        self._awake = False  # the loop was woken to look into `_arrived` and has not begun to
         self._slice_planned = False  # for the loop's next turn
         self._slice_began_s: float | None = None  # the one before it
         self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
@@ -80,8 +80,8 @@ class LoadgenSut:
         """LoadGen's callback: one call a query (Offline: one call for everything). The samples are copies of its own.
 
         Waking the loop costs more than everything else here, so it is done only when the loop is not awake already.
-        No query is left behind: it is put down before `_awake` is read here, and `_accept` clears `_awake` before it
-        looks. Whoever reads True has put its query down before that look; whoever reads False asks for another.
+        No query is left behind: it is appended before `_awake` is read here, and `_accept` clears `_awake` before it
+        looks. A thread that reads True has appended its query before that look; one that reads False asks for another.
         """
         issue_ns = self.clock_ns()
         try:
@@ -95,7 +95,7 @@ class LoadgenSut:
             self.fail(error)
 
     def flush_queries(self) -> None:
-        """LoadGen's callback after the last query was issued. What admission control holds comes in by itself."""
+        """LoadGen's callback after the last query was issued. Nothing to do: admission control lets the rest in."""
 
     # On the event loop --------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class LoadgenSut:
             if ready == MOST_ANSWERS or ready == self.issued - self.completed:
                 self._hand_over()  # at once: the call is large enough, or no query is open that could join it
             elif ready == 1:
-                self.loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
+                self.loop.call_soon(self._hand_over)  # after what is due already: other answers, mostly
             self.admission.completed(request)
             self._after_room()
         except BaseException as error:
@@ -211,15 +211,15 @@ class LoadgenSut:
     # Either side --------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Stop answering LoadGen and tell the owner why. Only the first failure is reported."""
+        """Stop answering LoadGen and report why. Only the first failure is reported."""
         if not self._failed:
             self._failed = True
             self.on_failure(error)
 
 
 def int32_ids(token_ids: Sequence[int]) -> "array[int]":
-    """Token ids as LoadGen reads them; an array holds them so already. By way of bytes: an array takes a list in one by
-    one, in twice the time."""
+    """Token ids as LoadGen reads them, which an array has already. By way of bytes: twice as fast as `array` with a
+    list."""
     if isinstance(token_ids, array):
         return token_ids
     return array("i", _packer(len(token_ids))(*token_ids))

@@ -1,9 +1,9 @@
 """Writes requests.jsonl and keeps the running statistics, both off the hot path.
 
 The hot path appends the outcomes that came together to a queue. A thread of its own empties the queue a few times a
-second, turns the outcomes into lines and numbers, and writes. Nothing is kept in memory that grows with the number of
-samples. While the thread works it holds the interpreter, and LoadGen's thread and the event loop wait for their next
-token; so it works in short slices with a pause behind each.
+second, turns the outcomes into lines and numbers, and writes. Nothing in memory grows with the number of samples. While
+the thread works it holds the interpreter, for which LoadGen's thread and the event loop wait; so it works in short
+slices with a pause after each.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from runs.record.requests_log import FIELDS, MAX_LINE_BYTES
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
-SLICE_SAMPLES = 32  # about 0.1 ms of work, which is what a query can have to wait for it
+SLICE_SAMPLES = 32  # about 0.1 ms of work, which a query may have to wait for
 PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
-KEPT = 1024  # values between two looks of a histogram of lateness
+KEPT = 1024  # values of lateness that are put into the histogram together
 
 Outcome = tuple[Request, "array[int]", str]  # of one sample: output ids as LoadGen was given them, finish reason
 
@@ -116,7 +116,7 @@ class Recorder:
         return ExecutionError(f"cannot write {self._path}: {error.strerror}", fix)
 
     def _drain(self) -> None:
-        """Write everything that waits now. Whoever is behind by more than an interval makes no more pauses."""
+        """Write everything that waits now; without pauses once that has taken longer than an interval."""
         if not self._pending:
             return
         pauses_end_s = time.monotonic() + FLUSH_INTERVAL_S
@@ -136,7 +136,7 @@ class Recorder:
             since_pause += len(outcomes)
             if since_pause >= SLICE_SAMPLES and time.monotonic() < pauses_end_s:
                 since_pause = 0
-                self._stop.wait(PAUSE_S)  # none while closing: nobody waits any more
+                self._stop.wait(PAUSE_S)  # none while closing: nothing waits for the interpreter then
         self._stream.flush()
         self.ttft.add(np.asarray(ttft_ns, dtype=np.float64))
         self.tpot.add(np.asarray(tpot_ns, dtype=np.float64))
@@ -167,12 +167,12 @@ def partial_path(path: Path) -> Path:
 
 
 def rescue_partial(path: Path) -> None:
-    """After a killed leg: keep the whole lines it had written, under the file's name."""
+    """After a killed leg: keep the complete lines that it had written, under the file's name."""
     partial = partial_path(path)
     if not partial.exists():
         return
     with partial.open("r+b") as stream:
-        # Cut where it stands: the file may be large, and a full disk would not take a copy.
+        # Truncated in place: the file may be large, and a full disk has no room for a copy.
         start = max(0, partial.stat().st_size - 2 * MAX_LINE_BYTES)
         stream.seek(start)
         stream.truncate(start + stream.read().rfind(b"\n") + 1)

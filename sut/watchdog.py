@@ -1,4 +1,4 @@
-"""When to call a leg stalled, without ever calling a slow machine stalled."""
+"""When a leg counts as stalled; a slow machine never does."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from runs.errors import ExecutionError, StalledError
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 
-# Engine steps on a slow machine can take long: the limit follows the longest gap that was seen to end well.
+# Engine steps on a slow machine can take long: the limit follows the longest gap after which the engine went on.
 GAP_FACTOR = 5.0
 
 WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
@@ -22,11 +22,11 @@ WORKING_FACTOR = 30.0
 
 
 class Watchdog:
-    """Counts how long queries have been waiting while nothing at all moved.
+    """Counts how long queries have been waiting without any progress.
 
     Args:
-        limit_s: a stall this long ends the leg, unless the engine was seen to recover from gaps of more than a
-            fifth of it; then five times the longest such gap.
+        limit_s: a stall this long ends the leg, unless the engine recovered from gaps of more than a fifth of it; then
+            five times the longest such gap.
         gap_factor: that five; 0 for a limit that never grows.
         now_s: a monotonic clock.
     """
@@ -90,18 +90,18 @@ def family_s() -> float:
 
 @dataclass(eq=False)
 class EngineWatch:
-    """Looks after the engine while LoadGen runs.
+    """Watches the engine while LoadGen runs.
 
-    Only what comes out of the engine is progress: a stalled engine is not excused by the queries that LoadGen goes on
-    issuing. The time in which the loop hands them over is its own work, and no stall.
+    Only what comes out of the engine is progress, not the queries that LoadGen goes on issuing. The time in which the
+    loop hands them over is no stall.
     """
 
     engine: Engine
     sut: LoadgenSut
     limit_s: float  # as of a `Watchdog`, like now_s
     _: KW_ONLY
-    # The engine computes on this machine's cores, so that one in a long step can be told from one that stands still. On
-    # an accelerator nothing excuses a silent engine.
+    # The engine computes on this machine's cores: its processor time shows whether it is in a long step. On an
+    # accelerator nothing excuses a silent engine.
     on_cpu: bool
     is_working: Callable[[], bool] = engine_is_working
     now_s: Callable[[], float] = time.monotonic
@@ -132,7 +132,7 @@ class EngineWatch:
 
 
 class WarmUpWatch:
-    """Looks after the engine before LoadGen runs, where what it makes for its first queries may keep it silent.
+    """Watches the engine before LoadGen runs, when it may compile for its first queries.
 
     Args:
         limit_s: of a leg's queries; here the limit is `WORKING_FACTOR` of it.

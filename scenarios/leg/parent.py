@@ -30,7 +30,7 @@ Previous = Callable[[], str | None]  # the digest of the statement that the same
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
     kind = engine_kind(config.engine)
-    if config.has_replicas or kind.beside:
+    if config.has_replicas or kind.own_processes:
         return EarlyLeg(NO_ENGINE, {})
     return EarlyLeg(kind.name, kind.early_environment(config))
 

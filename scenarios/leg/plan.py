@@ -287,7 +287,7 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
         if not why:
             return kind.plan(config, leg), None
     planned = kind.plan_replicas(config, leg, count)
-    if count is None and len(planned) == 1 and not kind.beside:
+    if count is None and len(planned) == 1 and not kind.own_processes:
         return kind.plan(config, leg), None
     engine, places = _together(config, planned)
     if why:
@@ -300,7 +300,7 @@ def _on_cluster(
 ) -> tuple[EnginePlan, ReplicasPlan]:
     from sut.replicas.cluster import PlanRequest, look_at_cluster  # only a leg on a cluster needs it
 
-    if kind.beside:
+    if kind.own_processes:
         raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
     survey = look_at_cluster(address, PlanRequest(engine=kind.name, asked=asked, leg=leg, count=count))

@@ -84,7 +84,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
     name = "endpoint"
     help = "a server that speaks HTTP"
     options = EndpointOptions
-    beside = True
+    own_processes = True
 
     def places(self, asked: EndpointOptions, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
         servers = len(addresses(asked.api_server)) if asked.api_server else 1

@@ -1,4 +1,4 @@
-"""What this harness takes of vLLM, and what differs between its versions; vLLM itself is asked, by its signatures.
+"""What this harness uses of vLLM, and what differs between its versions.
 
 From 0.24 to 0.32 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
 interval, for all requests.
@@ -10,23 +10,23 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
 
-OLDEST = (0, 24)  # older ones were neither read nor tried; what they do to an answer is not known
+OLDEST = (0, 24)  # older ones were not tested
 
 
 class Interface:
     """The parts of the installed vLLM.
 
     Args:
-        one_process: for LLMEngine, which is stepped by who asks it, instead of AsyncLLM.
+        one_process: for LLMEngine, which is stepped by its caller, instead of AsyncLLM.
 
     Raises:
-        SetupError: vLLM cannot be imported, is too old, or lacks something.
+        SetupError: vLLM cannot be imported, is too old, or lacks a part.
     """
 
     def __init__(self, *, one_process: bool) -> None:
@@ -51,40 +51,16 @@ class Interface:
             else:
                 from vllm.v1.engine.async_llm import AsyncLLM as EngineClass
         except ImportError as error:
-            raise self._cannot_be_used(str(error)) from error
+            raise SetupError(
+                f"vLLM {self.version} cannot be used: {error}", "install one of the versions in docs/running.md"
+            ) from error
         self.tokens_input: Callable[[list[int]], Any] = tokens_input
         self.engine_class: Any = EngineClass
         self._arguments: Any = AsyncEngineArgs
         self._parameters: Any = SamplingParams
         self._output_kinds: Any = RequestOutputKind
         self._contexts: Any = UsageContext
-        self._interval_by_request = "stream_interval" in _taken(SamplingParams, "__init__")
-        if lacks := "; ".join(self._lacks(one_process=one_process)):
-            raise self._cannot_be_used(lacks)
-
-    def _cannot_be_used(self, lacks: str) -> SetupError:
-        return SetupError(
-            f"vLLM {self.version} cannot be used: {lacks}", "install one of the versions in docs/running.md"
-        )
-
-    def _lacks(self, *, one_process: bool) -> Iterator[str]:
-        """What this vLLM has no place for, in words."""
-        submit, needed = (
-            ("add_request", ("request_id", "prompt", "params", "priority"))
-            if one_process
-            else ("generate", ("prompt", "sampling_params", "request_id", "priority"))
-        )
-        for owner, method, names in (
-            (self.engine_class, submit, needed),
-            (self.engine_class, "from_engine_args", ("usage_context",)),
-            (self._parameters, "__init__", ("seed", "min_tokens", "max_tokens", "detokenize", "output_kind")),
-        ):
-            taken = _taken(owner, method)
-            for name in names:
-                if name not in taken:
-                    yield f"{owner.__name__}.{method} takes no {name}"
-        if not self._interval_by_request and "stream_interval" not in _taken(self._arguments, "__init__"):
-            yield "neither a request nor the engine has a stream_interval"
+        self._interval_by_request = "stream_interval" in inspect.signature(SamplingParams).parameters
 
     def check_options(self, asked: dict[str, Any]) -> None:
         """Refuse engine arguments that this vLLM does not have.
@@ -108,15 +84,15 @@ class Interface:
         return self._arguments(**asked)
 
     def at_fault(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> dict[str, Any]:
-        """Why vLLM refuses these engine arguments: found by leaving some out, not by its words.
+        """Which engine arguments vLLM refuses, found by leaving some out, as its messages do not always name them.
 
         Returns:
             The variables of the environment that vLLM cannot read; else the model where it is refused by itself; else
-            what is refused beside the model alone; else what must not stand beside the others, either of them; empty
-            where vLLM makes a configuration and fails later.
+            the arguments that are refused together with the model alone; else those without which the others are
+            accepted; empty where vLLM makes a configuration and fails later.
         """
 
-        def taken(names: Iterable[str]) -> bool:
+        def accepted(names: Iterable[str]) -> bool:
             given = {name: asked[name] for name in names}
             try:
                 arguments = self.engine_arguments(given, sampling, stream=stream)
@@ -126,23 +102,23 @@ class Interface:
             return True
 
         others = [name for name in asked if name != "model"]
-        logging.disable()  # the log's last words are to be those of the failure
+        logging.disable()  # the last lines of the log are to be those of the failure
         try:
-            if taken(asked):
+            if accepted(asked):
                 wrong = []
             elif unreadable := _unreadable_variables():
                 return unreadable
-            elif not taken(["model"]):
+            elif not accepted(["model"]):
                 wrong = ["model"]
             else:
-                wrong = [name for name in others if not taken(["model", name])]
-                wrong = wrong or [name for name in others if taken(asked.keys() - {name})] or others
+                wrong = [name for name in others if not accepted(["model", name])]
+                wrong = wrong or [name for name in others if accepted(asked.keys() - {name})] or others
         finally:
             logging.disable(logging.NOTSET)
         return {name: asked[name] for name in wrong}
 
     def usage_context(self, *, stream: bool) -> Any:
-        """It decides vLLM's defaults for batch sizes: those of its server, or those of LLM.generate."""
+        """For vLLM's defaults of batch sizes: those of its server, or those of LLM.generate."""
         return self._contexts.OPENAI_API_SERVER if stream else self._contexts.LLM_CLASS
 
     def sampling_parameters(self, sampling: SamplingPolicy, *, stream: bool) -> Any:
@@ -189,9 +165,3 @@ def _refuse_older(version: str) -> None:
             f"vLLM {version} is older than {oldest}, the oldest version that this harness supports",
             f"install vLLM {oldest} or newer",
         )
-
-
-def _taken(owner: Any, method: str) -> frozenset[str]:
-    """The parameters that a method takes; those of the class where it is made by a metaclass."""
-    function = owner if method == "__init__" else getattr(owner, method, None)
-    return frozenset(inspect.signature(function).parameters) if function is not None else frozenset()

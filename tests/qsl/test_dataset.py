@@ -43,8 +43,13 @@ def write(path: Path, rows: object) -> Path:
 
 
 def refusal(path: Path, **options: int) -> InputError:
+    """How a leg refuses a file; judges do in the same words, but for ids that are out of range."""
     with pytest.raises(InputError) as caught:
         load_dataset(path, **options)
+    if not options and "outside 0" not in caught.value.message and "column 'input'" not in caught.value.message:
+        with pytest.raises(InputError) as by_judges:
+            load_references(path)
+        assert by_judges.value.message == caught.value.message
     assert printable(str(path)) in caught.value.message or "count" in caught.value.message
     assert caught.value.fix
     assert len(str(caught.value)) < 700
@@ -76,31 +81,6 @@ def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
     assert references.prompt_tokens.tolist() == list(map(len, dataset.prompts))
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("output", " \n"),
-        ("output", 5),
-        ("tok_input", []),
-        ("tok_input", [1.5]),
-        ("tok_input", "1,2"),
-        ("tok_input", {}),
-    ],
-)
-def test_judges_refuse_what_a_leg_refuses(file: Path, column: str, value: object) -> None:
-    refused = refusal(write(file, changed(1, column, value)))
-    with pytest.raises(InputError) as caught:
-        load_references(file)
-    assert caught.value.message == refused.message
-
-
-@pytest.mark.parametrize("text", ["[]", "{}", "[{}]", "[" * 100_000, '[{"output": "a", "tok_input": [1'])
-def test_judges_refuse_other_files(file: Path, text: str) -> None:
-    file.write_text(text)
-    with pytest.raises(InputError, match=str(file)):
-        load_references(file)
-
-
 def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) -> None:
     from runs.files import sha256_of
 
@@ -124,8 +104,8 @@ def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) ->
         (0, "input", "", "is empty"),
         (2, "output", "  \n", "is empty"),
         (2, "output", None, "None is not a string"),
-        (1, "output", ["a"], "is not a string"),
         (1, "tok_input", "1 2 3", "not a list"),
+        (1, "tok_input", {}, "not a list"),
         (1, "tok_input", [], "is empty"),
         (1, "tok_input", [1, "2"], "'2' at position 1"),
         (1, "tok_input", [1, 2.0], "2.0 at position 1"),
@@ -172,7 +152,7 @@ def test_columns_of_different_rows(file: Path) -> None:
     assert "do not have the same rows" in refusal(write(file, table)).message
 
 
-@pytest.mark.parametrize("value", [5, "text", None, [1, 2], [[1]], {"input": 5}, {}, []])
+@pytest.mark.parametrize("value", [5, "text", None, [1, 2], [[1]], {"input": 5}, {}, [], [{}]])
 def test_json_of_another_shape(file: Path, value: object) -> None:
     refusal(write(file, value))
 
@@ -230,7 +210,7 @@ class _Bomb:
         return os.mkdir, (os.environ["BOMB"],)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [0, 2, 5])
 @pytest.mark.parametrize("name", ["data.pkl", "data.json", "data.pickle.gz", "data.json.gz"])
 def test_pickles_are_refused_and_never_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, name: str

@@ -159,20 +159,6 @@ def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_l
     assert admitted[-1].priority == STEPPED_BACK
 
 
-def test_deadline_knows_how_long_the_engine_takes() -> None:
-    admission, admitted, clock = make("deadline", 10, limit_ns=1_500)
-    for seq in range(60):  # each takes 600 ns from admission to first token
-        admission.offer(query(seq, 10, issue_ns=clock.now_ns))
-        clock.now_ns += 600
-        admission.prefilled(admitted[-1])
-    admission.offer(query(60, 10, issue_ns=clock.now_ns))
-    admission.offer(query(61, 10, issue_ns=clock.now_ns - 500))  # 500 + 2 × 600 > 1500: cannot make it any more
-    admission.offer(query(62, 10, issue_ns=clock.now_ns))
-    admission.prefilled(admitted[-1])
-    admission.prefilled(admitted[-1])
-    assert seqs(admitted)[-3:] == [60, 62, 61]
-
-
 @given(
     st.sampled_from(POLICIES),
     st.integers(1, 300),

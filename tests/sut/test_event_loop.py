@@ -1,11 +1,9 @@
 """The loop's lag, on a clock of the test's own."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 
-from runs.record.observed import LoopLag
 from sut.event_loop import INTERVAL_S, LagMeter
 
 
@@ -66,16 +64,3 @@ def test_the_first_moment_is_the_start_and_none_is_after_the_end(loop: Loop) -> 
     lag = meter.so_far()
     assert lag is not None
     assert lag.moments == 1
-
-
-def test_on_a_real_loop() -> None:
-    loop = asyncio.new_event_loop()
-    meter = LagMeter(loop)
-    meter.start()
-    loop.run_until_complete(asyncio.sleep(10 * INTERVAL_S))
-    meter.stop()
-    lag = meter.so_far()
-    loop.close()
-    assert lag is not None
-    assert lag.moments >= 9
-    assert LoopLag.model_validate(lag.model_dump()) == lag
