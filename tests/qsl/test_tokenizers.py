@@ -26,12 +26,8 @@ def test_the_prompt_is_the_official_one() -> None:
         "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
         "\n\nArticle:\nTEXT\n\nSummary:"
     )
-    assert TEMPLATE.format(input="TEXT") == render("TEXT")
-
-
-@pytest.mark.parametrize("article", ["{input}", "{", "{0} {x!r}", "a } b {{", ""])
-def test_braces_in_an_article_mean_nothing(article: str) -> None:
-    assert render(article) == TEMPLATE.replace("{input}", article)
+    for article in ("{input}", "{0} {x!r}", "a } b {{", ""):  # braces mean nothing
+        assert render(article) == TEMPLATE.replace("{input}", article)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -55,43 +51,21 @@ def test_bytes_decode_arrays_specials_and_damage() -> None:
             tokenizer.batch_decode([[bad]])
 
 
-def test_model_tokenizer_encodes_batches_as_one_by_one(tmp_path: Path) -> None:
+def test_batches_lists_and_arrays_are_alike(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
-    texts = ["The quick fox.", "", "naïve — “quotes” 12", "x" * 5000, "a\n\nb"]
-    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch([]) == []
-    assert tokenizer.encode("a")[0] == 0  # the special token that this tokenizer adds by default
-    assert tokenizer.vocab_size > max(max(tokenizer.encode(text)) for text in texts)
-
-
-def test_model_tokenizer_decodes_lists_and_arrays_alike(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
-    texts = ["The quick fox.", "same length..!", "don't stop"]
+    texts = ["The quick fox.", "same length..!", "", "naïve — “quotes” 12", "x" * 5000, "a\n\nb"]
     lists = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts) == lists
+    assert tokenizer.encode_batch([]) == []
+    assert {ids[0] for ids in lists} == {0}  # the special token that this tokenizer adds by default
+    assert tokenizer.vocab_size > max(map(max, lists))
     assert tokenizer.batch_decode(lists) == texts
     assert tokenizer.batch_decode([np.array(ids, dtype=np.int32) for ids in lists]) == texts
     assert tokenizer.batch_decode(np.array([lists[0], lists[0]])) == [texts[0]] * 2
-    assert tokenizer.batch_decode([]) == []
     assert tokenizer.batch_decode([[]]) == [""]
 
 
-def test_the_tokenizers_own_clean_up_is_applied_as_the_reference_does(tmp_path: Path) -> None:
-    text = "It ended . Did it ? Yes , it did n't !"
-    plain = load_tokenizer(str(make_tokenizer(tmp_path / "plain")))
-    cleaning = load_tokenizer(str(make_tokenizer(tmp_path / "cleaning", clean_up=True)))
-    ids = plain.encode(text)
-    assert plain.batch_decode([ids]) == [text]
-    assert cleaning.batch_decode([ids]) == ["It ended. Did it? Yes, it didn't!"]
-
-
-TEXTS = [
-    "The quick fox .",
-    "",
-    "naïve — “quotes” 12",
-    "<eos>x<pad>",
-    "x" * 3000,
-    "it 's n't I 'm we 've ' you 're , so",
-]
+TEXTS = ["The quick fox .", "", "naïve — “quotes” 12", "<eos>x<pad>", "it 's n't I 'm we 've ' you 're ! , ? so"]
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "llama"}, {"model_type": "gpt2"}])

@@ -31,13 +31,9 @@ def parameters_of(shape: Mapping[str, int]) -> int:
 
 
 SHAPE = {
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 16,
-    "vocab_size": 10,
-}
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 16, "vocab_size": 10,
+}  # fmt: skip
 SMALL = replace(OFFICIAL, weights_sha256={}, shape=SHAPE, parameters=parameters_of(SHAPE))
 
 
@@ -45,6 +41,11 @@ def groups(kind: str, bits: int, inputs: int | None) -> dict[str, Any]:
     activations = {"num_bits": inputs, "type": kind} if inputs else None
     group = {"weights": {"num_bits": bits, "type": kind}, "input_activations": activations}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+def quark(weight: str, inputs: str | None = None) -> dict[str, Any]:
+    types = {"weight": [{"dtype": weight}]} | ({"input_tensors": {"dtype": inputs}} if inputs else {})
+    return {"quant_method": "quark", "global_quant_config": types}
 
 
 def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, packed: int = 1) -> Path:
@@ -78,15 +79,10 @@ def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, p
         ("int32", 8, groups("int", 4, None), "int4_w4a16"),
         ("int32", 8, {"quant_method": "awq", "bits": 4}, "int4_w4a16"),
         ("uint8", 2, {"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4_w4a4"),
-        (
-            "uint8",
-            2,
-            {
-                "quant_method": "quark",
-                "global_quant_config": {"weight": {"dtype": "fp4"}, "input_tensors": {"dtype": "fp4"}},
-            },
-            "fp4_w4a4",
-        ),
+        ("uint8", 2, quark("fp4", "fp4"), "fp4_w4a4"),
+        ("float8_e4m3fn", 1, quark("fp8_e4m3", "bfloat16"), "fp8_w8a16"),
+        ("int8", 1, quark("uint8"), "int8_w8a16"),
+        ("uint8", 2, {"quant_method": "mxfp4"}, "fp4_w4a16"),
         ("bfloat16", 1, {"quant_method": "bitsandbytes"}, "bitsandbytes (BF16)"),
         ("float8_e5m2", 1, None, "unknown (F8_E5M2)"),
     ],
@@ -177,20 +173,15 @@ def test_a_header_that_claims_what_is_not_there(changes: dict[str, Any], tmp_pat
         read_weights(tmp_path)
 
 
+GROUP = {"weights": [], "input_activations": 3}
 ODD: list[Any] = [
-    "x",
-    1,
-    [1],
-    {"": None},
-    {"quant_method": []},
+    "x", [1], {"": None}, {"quant_method": []}, {"sparsity_config": 1},
     {"quant_method": "compressed-tensors", "config_groups": [1]},
-]
-ODD += [{"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": [], "input_activations": 3}}}]
-ODD += [
+    {"quant_method": "compressed-tensors", "config_groups": {"g": GROUP}},
     {"quant_method": "quark", "global_quant_config": [1]},
     {"quant_method": "quark", "global_quant_config": {"weight": 1}},
-]
-ODD += [{"quant_method": "awq", "bits": []}, {"quant_method": "modelopt", "quant_algo": {}}, {"sparsity_config": 1}]
+    {"quant_method": "awq", "bits": []}, {"quant_method": "modelopt", "quant_algo": {}},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("quantization", ODD)
