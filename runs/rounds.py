@@ -1,9 +1,8 @@
-"""The submission rounds: one object each, with its seeds, the layout of its trees, its LoadGen, and its table.
+"""The submission rounds: one object each, with its seeds, the layout of its trees, and its table.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [conf]     loadgen/mlperf.conf, and its history (commit named beside each round)
   [checker]  tools/submission/submission_checker/constants.py: seeds, and the `*_PATH` tables
-  [version]  loadgen/VERSION.txt at the commit that set the round's seeds
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ class Round:
     # measurements/, compliance/ and code/ are next to results/; else all of one scenario is together, the code in src/
     # [checker]
     split_tree: bool
-    loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
     other_table: RoundTable | None = field(default=None, compare=False)  # in place of the round's table
 
     @property
@@ -53,25 +51,21 @@ ROUNDS: dict[str, Round] = {
             "v5.0",
             Seeds(6023615788873153749, 15036839855038426416, 9933818062894767841),
             split_tree=True,
-            loadgen_from="5.0.8",
         ),
         Round(  # [conf: 0910c6e3, 2025-06-18]
             "v5.1",
             Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
             split_tree=True,
-            loadgen_from="5.0.21",
         ),
         Round(  # [conf: f131a0d2, 2026-01-13]
             "v6.0",
             Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
             split_tree=False,
-            loadgen_from="6.0.4",
         ),
         Round(  # [conf: b0662794, 2026-07-02]
             "v6.1",
             Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
             split_tree=False,
-            loadgen_from="6.0.15",
         ),
     )
 }

@@ -1,8 +1,8 @@
-"""Anchors: that the statement of a leg was there at some time, on the word of somebody other than its signer.
+"""Anchors: evidence by a third party that the statement of a leg existed at some time.
 
-A ledger is a directory that a reviewer holds, or a git repository of the reviewer's. `anchors.jsonl` in it has a line
-for each statement; lines are only ever added. A time stamp (RFC 3161) is the answer of a time-stamping authority; it
-lies beside seal.json and says something to whoever trusts the authority's certificate.
+A ledger is a directory or git repository of a reviewer. `anchors.jsonl` in it has a line for each statement; lines are
+only added. A time stamp (RFC 3161) is the answer of a time-stamping authority, next to seal.json; it is evidence to
+those who trust the authority's certificate.
 """
 
 import hashlib
@@ -40,18 +40,18 @@ from runs.wording import printable
 LEDGER_NAME = "anchors.jsonl"
 MOST_LEDGER_BYTES = 1 << 30
 MOST_TIME_STAMP_BYTES = 1 << 20  # with the authority's certificates it has kilobytes
-PATIENCE_S = 60.0  # with an authority, or with others who add to the ledger
+TIMEOUT_S = 60.0  # of a request to an authority, and of the ledger's lock
 
 
 class Entry(BaseModel):
-    """A line of a ledger. Times have whole seconds."""
+    """A line of a ledger."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     digest: Sha256  # of the statement
-    time: AwareDatetime
-    name: str  # of the run directory, as it was given
-    key: KeyId  # that signed it
+    time: AwareDatetime  # in whole seconds
+    name: str  # of the run directory, as given
+    key: KeyId
 
 
 # Ledgers -----------------------------------------------------------------------------------------------------------
@@ -61,11 +61,10 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
     """The entries of a ledger by digest; of several with one digest the first.
 
     Args:
-        folder: the ledger.
         new: it may have no entries yet.
 
     Raises:
-        InputError: there is none, or a line is damaged.
+        InputError: it does not exist, or a line is damaged.
     """
     if not folder.is_dir():
         raise InputError(f"--ledger {folder} is no directory", "make one with mkdir, or with git init")
@@ -87,24 +86,23 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
 
 
 def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[Entry]:
-    """Add statements to a ledger; what is there already stays as it is. In a git repository, commit.
+    """Add statements that are not in the ledger yet; in a git repository, commit.
 
     Args:
-        folder: the ledger.
         statements: by the name of their run directory.
 
     Returns:
-        The entry of each, in order: the new one, or the one that was there before.
+        The entry of each statement, in order.
 
     Raises:
         InputError: it is no ledger.
         SetupError: it cannot be written.
-        ExecutionError: git refuses to commit; the lines are there.
+        ExecutionError: git does not commit; the lines are written.
     """
-    read_ledger(folder, new=True)  # what is no ledger gets no lock
+    read_ledger(folder, new=True)  # before a lock file is made in a folder that is no ledger
     now = datetime.now(UTC).replace(microsecond=0)
     try:
-        with FileLock(folder / f".{LEDGER_NAME}.lock", timeout=PATIENCE_S):
+        with FileLock(folder / f".{LEDGER_NAME}.lock", timeout=TIMEOUT_S):
             known = read_ledger(folder, new=True)
             added = [
                 Entry(digest=one.digest, time=now, name=printable(name), key=one.key)
@@ -118,7 +116,7 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
             if (folder / ".git").exists():
                 _commit(folder)
     except Timeout as error:
-        raise SetupError(f"--ledger {folder}: others add to it for {PATIENCE_S:.0f} s", "try again") from error
+        raise SetupError(f"--ledger {folder} has been locked for {TIMEOUT_S:.0f} s", "try again") from error
     except OSError as error:
         raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "name another ledger") from error
     entries = {entry.digest: entry for entry in added} | known
@@ -131,8 +129,8 @@ def _commit(folder: Path) -> None:
         if git(folder, "status", "--porcelain", "--", LEDGER_NAME):
             git(folder, "commit", "-q", "-m", "Anchor statements of legs", "--", LEDGER_NAME)
     except subprocess.SubprocessError as error:
-        said = getattr(error, "stderr", None) or str(error).encode()
-        why = printable(" ".join(said.decode(errors="replace").split()), 200)
+        output = getattr(error, "stderr", None) or str(error).encode()
+        why = printable(" ".join(output.decode(errors="replace").split()), 200)
         raise ExecutionError(
             f"--ledger {folder}: git does not commit: {why}", f"commit {LEDGER_NAME} there; the lines are written"
         ) from error
@@ -142,16 +140,14 @@ def _commit(folder: Path) -> None:
 
 
 def request_time_stamp(url: str, run: RunDir) -> datetime:
-    """Have a time-stamping authority stamp the statement of a leg, and keep its answer beside it.
-
-    A time stamp that is there already is kept: it is the earlier one.
+    """Request a time stamp of a leg's statement, and store it. An existing one, which is earlier, is kept.
 
     Returns:
-        The time, to whoever trusts the authority.
+        The time of the time stamp.
 
     Raises:
-        InputError: no http address, or what lies there stamps something else.
-        ExecutionError: the authority cannot be reached, or does not stamp.
+        InputError: no http address, or the existing time stamp is of something else.
+        ExecutionError: the authority cannot be reached, or refuses.
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--timestamp {url}: not an http:// or https:// address", "name a time-stamping authority")
@@ -162,8 +158,8 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
     headers = {"Content-Type": "application/timestamp-query"}
     fix = "see whether it is a time-stamping authority (RFC 3161), or name another one"
     try:
-        asked = urllib.request.Request(url, query.as_bytes(), headers)
-        with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+        request = urllib.request.Request(url, query.as_bytes(), headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             content: bytes = answer.read(MOST_TIME_STAMP_BYTES)
         response = decode_timestamp_response(content)
         if PKIStatus(response.status) != PKIStatus.GRANTED:
@@ -177,13 +173,13 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
 
 
 def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> datetime:
-    """The time of the time stamp beside a leg.
+    """The time of a leg's time stamp.
 
     Args:
-        authorities: one of them signed it, or somebody on its behalf; None: whoever made it.
+        authorities: trusted root certificates; None: trust any.
 
     Raises:
-        InputError: they did not, or it cannot be read, or stamps something else than this statement.
+        InputError: it cannot be read, is of another statement, or none of the authorities signed it.
     """
     path, fix = run.time_stamp, "remove it, and anchor the leg again"
     content = read_whole(path, fix, max_bytes=MOST_TIME_STAMP_BYTES, within=run.root)
@@ -205,11 +201,7 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
 
 
 def read_authorities(path: Path) -> list[Certificate]:
-    """The certificates in a PEM file.
-
-    Raises:
-        InputError: there are none.
-    """
+    """The certificates in a PEM file; InputError if there are none."""
     fix = "name a PEM file with the root certificate of the time-stamping authority"
     try:
         return load_pem_x509_certificates(read_whole(path, fix, option="--timestamp-ca"))

@@ -1,12 +1,11 @@
 """seal.json: the signed statement of a finished leg about its files, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
-SHA-256; the predicate (docs/run-directory.md) says which record it is, which harness wrote it, and which statement the
-same campaign wrote before. The signature is Ed25519. The id of a key is the public key itself, 64 hex digits, so an
-envelope can be checked without any other file.
+SHA-256; the predicate (docs/run-directory.md) has the version of the record, the harness, and the campaign's previous
+statement. The signature is Ed25519. The id of a key is the public key itself, in 64 hex digits, so an envelope can be
+checked alone.
 
-Who holds the key can sign again. A statement therefore proves integrity; when it was made, an anchor proves
-(runs/record/anchors.py).
+The holder of the key can sign again: a statement proves integrity, an anchor its time (runs/record/anchors.py).
 """
 
 import contextlib
@@ -37,7 +36,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 MOST_KEY_BYTES = 65536
 
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Form = TypeVar("Form", bound=BaseModel)
+Schema = TypeVar("Schema", bound=BaseModel)
 
 _FIX = "take the unchanged run directory, or run the leg again"
 
@@ -56,11 +55,11 @@ class _Subject(_Part):
 
 
 class Predicate(_Part):
-    """What a leg states beside its files."""
+    """The part of a statement that is not about files."""
 
     record_version: int  # of manifest.json
-    harness_commit: str | None  # None where the harness runs outside a checkout
-    previous: Sha256 | None  # digest of the statement that the same campaign wrote before; None outside a campaign
+    harness_commit: str | None  # None outside a checkout
+    previous: Sha256 | None  # digest of the campaign's previous statement; None outside a campaign
 
 
 class _Statement(_Part):
@@ -85,32 +84,28 @@ class _Envelope(_Part):
 
 @dataclass(frozen=True)
 class Attestation:
-    """A statement whose signature holds."""
+    """A statement with a valid signature."""
 
-    digest: str  # SHA-256 of seal.json: what is anchored
-    key: str  # id of the key that signed it
+    digest: str  # SHA-256 of seal.json, which is anchored
+    key: str  # id of the key
     files: dict[str, str]  # SHA-256 by path relative to the run directory
     predicate: Predicate
 
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """A file that is not as the statement has it."""
+    """A file that differs from the statement."""
 
     name: str
     state: Literal["changed", "missing", "added"]
     stated: str | None  # SHA-256 in the statement
-    found: str | None  # SHA-256 of the file that is there; None where it cannot be read
+    found: str | None  # SHA-256 of the file; None if it cannot be read
 
 
 def attest(
     run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
 ) -> str:
-    """Write the statement of a finished leg; none of its files may be written afterwards.
-
-    Returns:
-        The hex SHA-256 of seal.json.
-    """
+    """Write the statement of a finished leg, whose files must not change afterwards; returns its digest."""
     statement = _Statement(
         subject=[
             _Subject(name=name, digest=_Digest(sha256=sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)))
@@ -125,10 +120,10 @@ def attest(
 
 
 def read_attestation(run: RunDir) -> Attestation:
-    """Read the statement of a leg and check its signature. Its files are not looked at.
+    """Read the statement of a leg and check its signature, but not its files.
 
     Raises:
-        InputError: missing, damaged, of another type, or not signed by the key that it names.
+        InputError: missing, damaged, of another type, or not signed by its key.
     """
     path = run.seal
     written = read_whole(path, _FIX, within=run.root)
@@ -149,18 +144,15 @@ def read_attestation(run: RunDir) -> Attestation:
     return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate)
 
 
-def _validated(form: type[Form], content: dict[str, Any], path: Path) -> Form:
+def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Schema:
     try:
-        return form.model_validate(content)
+        return schema.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path} is no statement of a leg: {first_problem(error)}", _FIX, path=path) from error
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Files that were changed or removed, and files with a name of the leg's own that were added.
-
-    Files with other names, such as a verdict that was written beside the leg, are no part of it.
-    """
+    """Files of the leg that were changed, removed or added. Others, such as a later verdict, are ignored."""
     present = dict(_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:
@@ -184,7 +176,7 @@ def _files(run: RunDir) -> Iterator[tuple[str, Path]]:
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
-    """The legs below a folder and their statements, by digest; of each only what its signature holds for."""
+    """The legs below a folder with a valid statement, and that statement, by digest."""
     found: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):
@@ -194,7 +186,7 @@ def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
 
 
 def last_statement(folder: Path) -> str | None:
-    """The digest of the last link in the chain of statements below a folder: the one that none names as previous."""
+    """The digest of the last statement below a folder: the one that is no other's previous."""
     statements = statements_below(folder)
     last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
     return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)
@@ -204,10 +196,10 @@ def last_statement(folder: Path) -> str | None:
 
 
 def load_signer(path: Path | None) -> CryptoSigner:
-    """The key that legs are signed with.
+    """The key for signing legs.
 
     Args:
-        path: PEM file of an Ed25519 private key; None: the account's own, which is made on first use.
+        path: PEM file of an Ed25519 private key; None: the account's key, which is made on first use.
 
     Raises:
         InputError: the file holds no such key.
@@ -226,7 +218,7 @@ def load_signer(path: Path | None) -> CryptoSigner:
 
 
 def signer_of(key: Ed25519PrivateKey) -> CryptoSigner:
-    """Signs under the public key as its id."""
+    """A signer whose key id is the public key."""
     public = key.public_key()
     return CryptoSigner(key, SSlibKey.from_crypto(public, public.public_bytes_raw().hex()))
 
@@ -248,7 +240,7 @@ def _own_key() -> Path:
 
 
 def _make_key(path: Path) -> None:
-    """Make a key that its owner alone may read. Of several that are made at the same time the first one stays."""
+    """Make a key that only its owner may read. Of several made at the same time the first is kept."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -1,7 +1,7 @@
-"""What an engine's own log says of the configuration that ran: the raw side of what the manifest reports.
+"""The facts in an engine's own log.
 
-vLLM prints its resolved configuration once per engine core, the size of its KV cache, and the attention backend. The
-dummy engine prints nothing. What it does while it starts is told to people; no decision rests on that.
+vLLM prints its resolved configuration once per engine core, the size of its KV cache, and the attention backend; the
+dummy engine prints nothing. The stages of a start are for display only.
 """
 
 import re
@@ -15,7 +15,7 @@ from runs.reading import MAX_LOG_BYTES, open_record
 
 MAX_BYTES = 16 * 1024 * 1024
 
-# Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and the manifest's for the same.
+# Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and in the manifest.
 _CONFIGURATION = {
     "dtype": "dtype",
     "quantization": "quantization",
@@ -41,7 +41,7 @@ _ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|E
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
 TAIL_BYTES = 256 * 1024
-# What vLLM writes when it begins the stage on the right, by its wording from 0.28 to 0.32. The last one found counts.
+# vLLM's messages (0.28 to 0.32) at the beginning of a stage, and the stage. The last one found counts.
 _BEGINS = (
     (r"Starting to load model", "loading weights"),
     (r"Loading weights took|Model loading took", "profiling memory"),
@@ -65,11 +65,7 @@ class EngineLog:
 
 
 def read_engine_log(path: Path) -> EngineLog:
-    """Read an engine.log; what it does not say stays None.
-
-    Raises:
-        InputError: unreadable.
-    """
+    """Read an engine.log; InputError if it is unreadable."""
     with open_record(path, "take the unchanged engine.log of the run", max_bytes=MAX_LOG_BYTES) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
@@ -82,10 +78,10 @@ def read_engine_log(path: Path) -> EngineLog:
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
-            printed.pop("data_parallel_size", None)  # a copy of a dense model prints 1, as if it were the only one
+            printed.pop("data_parallel_size", None)  # each copy of a dense model prints 1
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
-            if before != one:  # several cores print one configuration, each its own line
+            if before != one:  # each engine core prints the configuration
                 log.configuration[name] = f"{before}, and {one} in another line"
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))
@@ -98,7 +94,7 @@ def read_engine_log(path: Path) -> EngineLog:
 
 
 def last_error(path: Path) -> str:
-    """What the last traceback of an engine's process ended with; empty where there is none. For people."""
+    """The last line of the last traceback of an engine's process; empty if there is none. For display."""
     try:
         text = path.read_bytes()[-MAX_BYTES:].decode(errors="replace")
     except OSError:
@@ -115,7 +111,7 @@ def _plain(value: str) -> Any:
 
 
 def start_stage(engine_log: Path) -> str:
-    """The stage an engine's start has reached, in words; empty while its log names none."""
+    """The stage of an engine's start; empty while its log names none."""
     try:
         with engine_log.open("rb") as stream:
             stream.seek(0, 2)
@@ -130,12 +126,12 @@ def start_stage(engine_log: Path) -> str:
 
 
 class StageClock:
-    """How long each stage of a leg's start took.
+    """The duration of each stage of a leg's start.
 
     Args:
-        first: the stage that the leg is in.
-        since_s: when it began, in seconds since the epoch.
-        now_s: tells these seconds.
+        first: the current stage.
+        since_s: its begin, in seconds since the epoch.
+        now_s: the clock.
     """
 
     def __init__(self, first: str, since_s: float, now_s: Callable[[], float] = time.time) -> None:
@@ -143,10 +139,10 @@ class StageClock:
         self.seconds: dict[str, float] = {}
 
     def enter(self, stage: str) -> None:
-        """The leg is in this stage now; nothing happens when it was before."""
+        """Begin a stage, unless it is the current one."""
         if stage == self._stage:
             return
         now_s = self._now_s()
-        took_s = max(0.0, now_s - self._since_s)  # the machine's clock may have been put back
+        took_s = max(0.0, now_s - self._since_s)  # the clock may have been set back
         self.seconds[self._stage] = round(self.seconds.get(self._stage, 0.0) + took_s, 1)
         self._stage, self._since_s = stage, now_s

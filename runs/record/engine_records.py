@@ -1,6 +1,6 @@
-"""What the record of a leg must hold by the kind of its engine.
+"""The requirements of a leg's record, by the kind of its engine.
 
-A judge knows engines by this table alone: what is told of an engine by the leg's own record could be told by a forger.
+Rules know engines by this table only, not by the leg's own record, which may be forged.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ DEFAULT_ENGINE = "vllm"
 
 
 class VllmConfiguration(BaseModel):
-    """As vLLM's own configuration has it, once the engine runs; with each option that was given."""
+    """vLLM's configuration once the engine runs, with each option that was given."""
 
     model_config = strictly("allow")
 
@@ -37,20 +37,20 @@ class VllmConfiguration(BaseModel):
 
 
 class ServersConfiguration(BaseModel):
-    """What servers told of themselves, and what their operator declares."""
+    """What servers report, and what their operator declares."""
 
     model_config = strictly("allow")
 
     dialect: Text
     connections: AtLeastOne
-    enable_prefix_caching: bool  # told by the server; False where it does not tell
+    enable_prefix_caching: bool  # as the server reports; False if it does not
     declared: dict[str, Any] | None
     told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
     probes: Annotated[dict[str, Any], Field(min_length=1)]
 
 
 class DummyConfiguration(BaseModel):
-    """What the dummy engine computes with, beside what a test makes it say."""
+    """The dummy engine's settings, and what a test adds."""
 
     model_config = strictly("allow")
 
@@ -61,20 +61,20 @@ class DummyConfiguration(BaseModel):
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """What a kind of engine leaves behind. The defaults ask for the most: they hold for a name that is not known."""
+    """The record of a kind of engine. The defaults, which are the strictest, are for unknown names."""
 
     runs_model: bool = True
     computes_here: bool = True  # the model, on the machine of the record
-    prints_configuration: bool = True  # into engine.log, in vLLM's form
-    may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
+    prints_configuration: bool = True  # into engine.log, as vLLM does
+    may_preempt: bool = True  # more requests than its batch may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
-    configuration: type[BaseModel] = VllmConfiguration  # the form of engine.configuration
-    option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
-    named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
+    configuration: type[BaseModel] = VllmConfiguration  # schema of engine.configuration
+    option_prefix: str = ""  # of its options on the command line
+    named_options: tuple[str, ...] = ()  # options of the command line with the engine's own names
 
     @property
     def is_server(self) -> bool:
-        """Whether the model runs elsewhere, and this is its client."""
+        """Whether the engine is the client of a server with the model."""
         return self.runs_model and not self.computes_here
 
 
@@ -85,14 +85,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         prints_configuration=False,
         batch_field="connections",
         configuration=ServersConfiguration,
-        named_options=(
-            "api_server",
-            "api_model_name",
-            "api_dialect",
-            "api_key_env",
-            "api_connections",
-            "serve",
-        ),
+        named_options=("api_server", "api_model_name", "api_dialect", "api_key_env", "api_connections", "serve"),
     ),
     "dummy": EngineRecord(
         runs_model=False,
@@ -107,5 +100,5 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
 
 
 def engine_record(kind: str) -> EngineRecord:
-    """Of a kind of engine by its name; of an unknown one the record that asks for the most."""
+    """The record of a kind of engine; of an unknown one the strictest."""
     return ENGINE_RECORDS.get(kind, EngineRecord())

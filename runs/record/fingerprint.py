@@ -1,7 +1,7 @@
-"""The fingerprint of a system: what a leg was made with, as flat facts with dotted keys, and what two legs differ in.
+"""The fingerprint of a system: flat facts with dotted keys, and the differences between two legs.
 
-Whoever asks whether legs are of one system compares their fingerprints. Which facts then count is a `Scope`; all scopes
-stand here. Facts that never count (a leg's role beside others, names of paths, timeouts) are in no fingerprint.
+Whether legs are of one system is decided by their fingerprints. A `Scope` selects the facts that count; all scopes are
+here. Facts that never count (a leg's role, paths, timeouts) are in no fingerprint.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,19 +20,19 @@ from runs.record.manifest import LegPlan, Manifest, read_manifest
 Facts = dict[str, Any]
 Differences = dict[str, tuple[Any, Any]]
 
-# Of a plan: data set and model are compared by their hashes, and a free port or address is no choice.
+# Not compared. Data set and model are compared by their hashes; ports and addresses are arbitrary.
 ROLE = frozenset(
     {
         *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
         *("environment.VLLM_PORT", "environment.VLLM_HOST_IP"),
-        "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
+        "environment.VLLM_CPU_KVCACHE_SPACE",  # depends on the free memory at the start; changes no answer
         *("replicas.cluster.address", "replicas.cluster.listen_on"),
-        "replicas.cluster.nodes",  # compared by what they are
+        "replicas.cluster.nodes",  # compared by their facts
     }
 )
 _ACCELERATOR = ("name", "uuid", "memory.total", "driver_version", "power.limit")
 _HARNESS, _LOADGEN = ("version", "git_commit", "git_changed"), ("version", "extension_sha256")
-# LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
+# LoadGen's settings that decide what is measured; not the load of a Server run, which is its result.
 _SETTINGS = (
     "min_duration_ms", "max_duration_ms", "min_query_count", "max_query_count", "performance_sample_count",
     "sample_concatenate_permutation", "performance_issue_unique", "performance_issue_same", "qsl_rng_seed",
@@ -42,7 +42,7 @@ _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "re
 
 
 def fingerprint(manifest: Manifest) -> Facts:
-    """By the record of a leg alone."""
+    """From the record of a leg."""
     plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
     harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
     machine = _machine(harness, seen.software, loadgen, host, seen.accelerators)
@@ -60,7 +60,7 @@ def fingerprint(manifest: Manifest) -> Facts:
 
 
 def leg_fingerprint(leg: FinishedLeg) -> Facts:
-    """By all files of a leg: also what LoadGen logged of its settings, and what the engine printed of its own."""
+    """From all files of a leg, with the settings in LoadGen's and the engine's logs."""
     detail = leg.detail
     facts: Facts = {"scenario": leg.scenario, "benchmark": leg.benchmark.loadgen_key}
     facts |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
@@ -79,11 +79,7 @@ def leg_fingerprint(leg: FinishedLeg) -> Facts:
 
 
 def run_fingerprint(run: RunDir) -> Facts:
-    """By the record of a leg that ran, and the settings that LoadGen was given.
-
-    Raises:
-        InputError: its manifest or its user.conf is missing or damaged.
-    """
+    """From the record and the user.conf of a leg; InputError if one is missing or damaged."""
     manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
     return fingerprint(manifest) | _given(manifest.plan, conf, run)
@@ -93,16 +89,16 @@ def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapp
     """Of a leg that would start now.
 
     Args:
-        sha256: of the model's files, as the manifest will have it.
-        machine: as `machine_now` has it.
+        sha256: of the model's files.
+        machine: `machine_now()`.
     """
-    if plan.nodes:  # what computes is theirs
+    if plan.nodes:  # their accelerators compute
         machine = machine | _accelerators([row for node in plan.nodes for row in node.accelerator])
     return _planned(plan, sha256) | machine | _given(plan, user_conf, run)
 
 
 def machine_now() -> Facts:
-    """What a leg that starts now would run on; to be read once a campaign."""
+    """Facts of this machine for a leg that starts now."""
     return _machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
 
 
@@ -124,9 +120,9 @@ def _accelerators(gpus: Iterable[Mapping[str, Any]]) -> Facts:
 
 
 def _planned(plan: LegPlan, sha256: Mapping[str, str]) -> Facts:
-    """Every field of a plan, new ones too, and the model's files."""
+    """Every field of a plan, and the model's files."""
     content = plan.model_dump(mode="json")
-    for place in (content["replicas"] or {}).get("places", ()):  # a replica's variables as those of one engine
+    for place in (content["replicas"] or {}).get("places", ()):
         kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}
         place["environment"] = kept
     facts = {key: value for key, value in _flat("", content).items() if key not in ROLE}
@@ -155,22 +151,22 @@ def _flat(place: str, value: Any) -> Facts:
     return {key: one for part in parts for key, one in part.items()}
 
 
-# Who compares what --------------------------------------------------------------------------------------------------
+# Scopes -------------------------------------------------------------------------------------------------------------
 
 
 class Scope(NamedTuple):
-    """Which facts count: keys, and beginnings of keys that end in a dot or a blank. `only`: empty for all."""
+    """Which facts count: keys, and prefixes of keys that end in a dot or a blank. `only`: empty for all."""
 
     only: tuple[str, ...] = ()
     ignoring: tuple[str, ...] = ()
 
     def of(self, facts: Mapping[str, Any]) -> Facts:
         """The facts that count."""
-        asked = {key: value for key, value in facts.items() if not self.only or _in(self.only, key)}
-        return {key: value for key, value in asked.items() if not _in(self.ignoring, key)}
+        selected = {key: value for key, value in facts.items() if not self.only or _in(self.only, key)}
+        return {key: value for key, value in selected.items() if not _in(self.ignoring, key)}
 
     def text(self, facts: Mapping[str, Any]) -> str:
-        """Their values, for people."""
+        """Their values."""
         return ", ".join(value_text(value, 160) for value in self.of(facts).values()) or value_text(None, 160)
 
 
@@ -187,29 +183,29 @@ _MODEL = ("model.", "dataset_sha256")
 _SYSTEM = ("host.hostname", "host.cpu", "host.cores_usable", "host.system", "software.", "versions.", "accelerators.")
 _CODE = ("loadgen.version", "loadgen.extension_sha256", "loadgen.sources")
 
-# A campaign or tune: finished legs are those that would be run now. Commits of one version change no run.
+# A campaign or tune: finished legs are equal to those that would run now. Commits of one version change no run.
 RESUMED = Scope(
     ignoring=(
         *_keys("harness.git_commit harness.git_changed loadgen.version model.revision host.boot_id"),
-        *_keys("technique versions. resolved. weights."),  # not known before the start, or follow from the files
+        *_keys("technique versions. resolved. weights."),  # unknown before the start, or given by the files
     )
 )
-# Sign-off: reference and candidate, and repeats. What shapes no number, or stands there under another name, is ignored.
+# Sign-off: reference and candidate, and repeats. Facts without effect on numbers, and duplicates, are ignored.
 MEASURED = Scope(
     ignoring=(
         *_keys("loadgen_key enable_log_trace compiles warmup_prompts weights. harness."),
         *_keys("host.boot_id host.cores_logical host.memory_bytes"),
     )
 )
-# Sign-off: a performance and an accuracy leg, of which LoadGen sets these itself.
+# Sign-off: a performance and an accuracy leg, whose settings differ in these.
 BOTH_MODES = Scope(ignoring=(*MEASURED.ignoring, *(f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms"))))
 # Sign-off: all legs of a bundle; those of one benchmark; those of one benchmark and mode.
 BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
 BUNDLE_BENCHMARK = Scope(_MODEL)
 BUNDLE_MODE = Scope(("sampling.",))
-LEVER = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))  # which it may be
+LEVER = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))
 CODE = Scope(("harness.version", "harness.git_commit"))  # of legs that are no submission
-AUDITED = Scope(  # the legs of an audit, and the performance leg beside it
+AUDITED = Scope(  # the legs of an audit, and the performance leg
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
         *_keys("engine engine_options. sampling. resolved. technique replicas replicas. admission admission."),
@@ -231,13 +227,13 @@ TREE = Scope(
 )
 BENCHMARK = Scope(("dataset_sha256", "weights.shape"))
 PRECISION = Scope(("model.sha256.", "model.path"))
-# Servers: those that were shown to compute every answer anew, and others. Answers that greedy decoding gives again.
+# Servers: audited ones and others. Answers: of greedy decoding.
 SERVERS = Scope(("engine_options.api_server", "versions.", "resolved.told_by_the_server.", "resolved.declared."))
 _NUMERICS = _keys("dtype kv_cache_dtype model quantization speculative speculative_config speculative_config.")
 ANSWERS = Scope(
     (*_keys("model.sha256. model.path dataset_sha256 sampling."), *(f"engine_options.{name}" for name in _NUMERICS))
 )
-# The gate: what changes a model's numbers.
+# The gate: facts that change a model's numbers.
 LOSSY = Scope(
     (
         "weights.precision",
@@ -249,8 +245,8 @@ LOSSY = Scope(
         *("engine_options.speculative_config.", "engine_options.hf_overrides."),
     )
 )
-# `verify`: both legs of a result, which may be others', by the words of its findings.
-LOGGED = {"scenario": Scope(("scenario",)), "data set size": Scope(("loadgen.samples",))}  # what any leg's log tells
+# `verify`: both legs of a result, by the words of its findings.
+LOGGED = {"scenario": Scope(("scenario",)), "data set size": Scope(("loadgen.samples",))}  # in any leg's log
 PAIR = LOGGED | {
     "engine": Scope(("engine",)),
     "model": Scope(("model.",), ignoring=("model.revision",)),
@@ -263,11 +259,11 @@ PAIR = LOGGED | {
     "speculative decoding": Scope(("engine_options.speculative_config", "engine_options.speculative_config.")),
 }
 
-# How they are compared ----------------------------------------------------------------------------------------------
+# Comparison ---------------------------------------------------------------------------------------------------------
 
 
 def _same_boot(one: Facts, other: Facts) -> bool:
-    """A machine may be named anew; its start has one id."""
+    """A host name may change; the boot id does not."""
     return one.get("host.boot_id") is not None and one["host.boot_id"] == other.get("host.boot_id")
 
 
@@ -280,14 +276,13 @@ def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
 
 
 SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
-# What an engine makes of the memory that is free when it starts. No answer hangs on it.
+# Facts that depend on the free memory at the start; they change no answer.
 FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", SPACE})
-# Facts of which two values may be alike without being equal, and the function that tells, from both fingerprints.
+# Facts with a tolerance: functions of both fingerprints.
 TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
     "host.hostname": _same_boot,
-    "host.memory_bytes": _within("host.memory_bytes", 0.01),  # what the kernel keeps for itself changes with each boot
-    # what else holds memory changes from start to start
-    "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),
+    "host.memory_bytes": _within("host.memory_bytes", 0.01),  # the kernel's own share changes with each boot
+    "resolved.kv_cache_tokens": _within("resolved.kv_cache_tokens", 0.02),  # depends on the free memory
     "engine_options.kv_cache_dtype": lambda *both: (
         {one.get("engine_options.kv_cache_dtype") for one in both} <= {None, "auto"}
     ),
@@ -295,8 +290,7 @@ TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope = ALL) -> Differences:
-    """Facts of a scope that differ by more than TOLERANCES allows, or that one of the two lacks (None), with both
-    values; in the order of both."""
+    """Facts of a scope that differ by more than TOLERANCES, with both values; None for a missing one."""
     both = {key: (one.get(key), other.get(key)) for key in scope.of({**one, **other})}
     return {
         key: pair
@@ -306,7 +300,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], scope: Scope =
 
 
 def describe(found: Differences, here: str, there: str) -> list[str]:
-    """Each difference: `host.cpu: A then, B now`, where `here` is then and `there` is now."""
+    """Each difference as text: `host.cpu: A then, B now`, where `here` is "then" and `there` is "now"."""
     return [
         f"{key}: {value_text(one, 160)} {here}, {value_text(other, 160)} {there}" for key, (one, other) in found.items()
     ]

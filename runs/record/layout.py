@@ -1,7 +1,6 @@
-"""The run directory: the only owner of its file names.
+"""The run directory and its file names.
 
-One leg, one directory. LoadGen's own logs are never touched after LoadGen closed them, and no file of ours
-carries a LoadGen log's name.
+One leg, one directory. LoadGen's logs are never changed after LoadGen closed them.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ LOADGEN_LOGS = (
 
 
 class PathIn:
-    """A file or directory in a folder, by its name there: an attribute that is a `Path`."""
+    """An attribute that is the `Path` of a file or directory in a folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,7 +50,7 @@ class RunDir(Folder):
     requests = PathIn("requests.jsonl")
     user_conf = PathIn("user.conf")
     audit_config = PathIn("audit.config")
-    no_audit_config = PathIn("no-audit.config")  # never exists: what LoadGen is told to read when there is no audit
+    no_audit_config = PathIn("no-audit.config")  # never exists: LoadGen's argument in a leg without an audit
     engine_log = PathIn("engine.log")
     progress = PathIn("progress.json")
     result = PathIn("result.json")
@@ -62,20 +61,20 @@ class RunDir(Folder):
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Names that only the leg itself may give to files here."""
+        """Names of the files that belong to the leg."""
         ours = (self.manifest, self.requests, self.user_conf, self.audit_config, self.engine_log, self.progress,
                 self.result, self.accuracy_text, self.accuracy_json)  # fmt: skip
         return frozenset((*LOADGEN_LOGS, *(path.name for path in ours)))
 
     def create(self) -> None:
-        """`taken`, for whoever has nothing more to do while others wait."""
+        """Make the directory; SetupError as for `taken`."""
         with self.taken():
             pass
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Make the directory. Within, whoever else asks for it waits until it can be seen to be taken, unless the file
-        system cannot lock a directory.
+        """Make the directory. Other processes that call this wait until the block ends, unless the file system cannot
+        lock a directory.
 
         Raises:
             SetupError: the path is not a writable directory, or it already holds a run.
@@ -103,10 +102,7 @@ class RunDir(Folder):
             os.close(descriptor)
 
     def refuse_taken(self) -> None:
-        """
-        Raises:
-            SetupError: it holds a run.
-        """
+        """Raise a SetupError if it holds a run."""
         taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
         if taken and not self.never_began:
             raise SetupError(
@@ -116,7 +112,7 @@ class RunDir(Folder):
 
     @property
     def never_began(self) -> bool:
-        """Whether all that is here is the record of a leg that was refused before LoadGen, by its engine for one."""
+        """Whether there is only the record of a leg that was refused before LoadGen started."""
         if any((self.root / name).exists() for name in LOADGEN_LOGS):
             return False
         try:
@@ -127,16 +123,12 @@ class RunDir(Folder):
 
 
 def audit_record(folder: Path, test: str) -> Path:
-    """The outcome of an audit, in its directory."""
+    """The file with the outcome of an audit."""
     return folder / f"audit_{test}.json"
 
 
 def free_directory(wanted: Path) -> Path:
-    """Make `wanted`, or `wanted-2`, … where it is taken already: two that ask at the same moment get two directories.
-
-    Raises:
-        SetupError: no directory can be made there.
-    """
+    """Make `wanted`, or `wanted-2`, … if it exists; SetupError if none can be made."""
     for number in itertools.count(1):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         try:
@@ -153,9 +145,9 @@ def free_directory(wanted: Path) -> Path:
 
 
 class ResultDir(Folder):
-    """Where the legs and audits of one scenario of one benchmark lie together."""
+    """The legs and audits of one scenario of one benchmark."""
 
-    discarded = PathIn("discarded")  # legs that failed, were interrupted or are out of date; nothing is deleted
+    discarded = PathIn("discarded")  # legs that failed, were interrupted or are out of date
 
     @property
     def performance(self) -> RunDir:
@@ -171,17 +163,17 @@ class ResultDir(Folder):
 
 
 class CampaignDir(Folder):
-    """Everything a submission needs, in one directory: `<benchmark>/<scenario>/` is a ResultDir each."""
+    """A campaign; each `<benchmark>/<scenario>/` in it is a ResultDir."""
 
-    configuration = PathIn("campaign.json")  # what was asked, as it was resolved
-    lock = PathIn("campaign.lock")  # held while a campaign runs here
-    journal = PathIn("journal.jsonl")  # one JSON line a step; what the campaign believes of its past
+    configuration = PathIn("campaign.json")  # resolved options
+    lock = PathIn("campaign.lock")  # held while the campaign runs
+    journal = PathIn("journal.jsonl")  # one JSON line per step
 
     def result(self, submission_name: str, scenario: str) -> ResultDir:
         return ResultDir(self.root / submission_name / scenario)
 
     def results(self) -> list[tuple[str, str, ResultDir]]:
-        """(benchmark directory, scenario, its directory) of everything that is there."""
+        """(benchmark directory, scenario, its directory) of all that exist."""
         return [
             (scenario.parent.name, scenario.name, ResultDir(scenario))
             for scenario in sorted(self.root.glob("*/*"))

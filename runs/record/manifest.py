@@ -1,17 +1,18 @@
 """manifest.json, the record of one leg. Each fact has one place:
 
 asked: the options that the user gave.
-plan: what the leg's process runs; the file leaves out what is as `asked` has it.
+plan: what the leg's process runs; the file omits values that equal those in `asked`.
 engine: what the engine reports once it runs.
-observed: what was found on the machine, and measured while the leg ran (runs/record/observed.py).
-replicas: what each of several engines was.
+observed: facts of the machine, and measurements of the leg (runs/record/observed.py).
+replicas: each of several engines.
 
-LoadGen's logs own LoadGen's settings and numbers, requests.jsonl those of each request, seal.json the files' hashes.
+LoadGen's logs have LoadGen's settings and numbers, requests.jsonl those of each request, seal.json the files' hashes.
 The parent writes the record before the leg starts, the leg's process completes it once the engine runs, and the parent
-closes it when the process is gone. Never two writers at a time.
+closes it when that process has ended.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -47,22 +48,27 @@ from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4
-BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
+BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg without a declaration
+
+_OF_A_FINISHED_LEG = (
+    *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),
+    *("observed.contention", "observed.loop_lag", "observed.start_stages"),
+)
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
 class ReplicaPlace(BaseModel):
-    """What one replica has to itself."""
+    """The resources of one replica."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     devices: list[str] = []  # as the platform names them
-    cores: list[int] = []  # empty: where the kernel puts it
-    numa_node: int | None = None  # near which it takes its memory
-    variables: dict[str, str] = {}  # that make it so; they win over the user's
-    environment: dict[str, str] = {}  # of its process; the user's wins
-    node: int | None = None  # of the cluster, by its place in `ClusterPlan.nodes`
+    cores: list[int] = []  # empty: all
+    numa_node: int | None = None  # of its memory
+    variables: dict[str, str] = {}  # that select devices and cores; they override the user's
+    environment: dict[str, str] = {}  # of its process; the user's variables override it
+    node: int | None = None  # of the cluster, an index of `ClusterPlan.nodes`
 
 
 class ClusterNode(BaseModel):
@@ -78,12 +84,12 @@ class ClusterNode(BaseModel):
 
     @property
     def name(self) -> str:
-        """For a person."""
+        """Host name and address."""
         return f"{self.host['hostname']} ({self.address})"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What stays the same when the cluster is started anew."""
+        """Facts that do not change when the cluster is restarted."""
         return {
             "processor": self.host.get("cpu"),
             "logical cores": self.host.get("cores_logical"),
@@ -93,12 +99,12 @@ class ClusterNode(BaseModel):
 
 
 class ClusterPlan(BaseModel):
-    """The nodes on which the replicas of a leg run."""
+    """The nodes of a leg's replicas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str  # of Ray's head
-    listen_on: str  # the address of the leg's machine that the nodes reach
+    listen_on: str  # address of the leg's machine for the nodes
     nodes: list[ClusterNode]
 
 
@@ -108,28 +114,28 @@ class ReplicasPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     places: list[ReplicaPlace]
-    cluster: ClusterPlan | None = None  # None: all of them on the leg's machine
+    cluster: ClusterPlan | None = None  # None: all on the leg's machine
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
         known: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
-        if strange := [place.node for place in self.places if place.node not in known]:
-            raise ValueError(f"places: there is no node {strange[0]}")
+        if unknown := [place.node for place in self.places if place.node not in known]:
+            raise ValueError(f"places: there is no node {unknown[0]}")
         return self
 
 
 class AdmissionPlan(BaseModel):
-    """How queries are held back (sut/admission.py)."""
+    """The admission of queries (sut/admission.py)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: Literal["fcfs", "shortest", "deadline", "priority"]
-    prefill_tokens: int | None = Field(gt=0)  # None: the engine's budget a step
+    prefill_tokens: int | None = Field(gt=0)  # None: the engine's budget per step
     queries: int | None = Field(gt=0)
 
 
 class LegPlan(BaseModel):
-    """Everything a leg's process needs; plain data, no defaults left to guess."""
+    """Everything that a leg's process needs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -141,7 +147,7 @@ class LegPlan(BaseModel):
     dataset_sha256: Sha256
     sample_count: int = Field(ge=1)  # samples of the query sample library
     longest_prompt_tokens: int = Field(ge=1)
-    audit: bool  # whether audit.config in the run directory is given to LoadGen
+    audit: bool  # LoadGen reads audit.config in the run directory
     enable_log_trace: bool
     engine: str
     model_path: str
@@ -150,20 +156,20 @@ class LegPlan(BaseModel):
     sampling: dict[str, Any]
     admission: AdmissionPlan | None = None  # None: at once
     replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
-    warmup_prompts: int = Field(ge=0)  # of the data set's lengths, at least
-    compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
+    warmup_prompts: int = Field(ge=0)  # at least, of the data set's lengths
+    compiles: bool = False  # the engine compiles kernels or graphs for new shapes
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 
     @property
     def nodes(self) -> list[ClusterNode]:
-        """Those of a cluster that compute; empty where the leg's own machine does."""
+        """The nodes that compute; empty if the leg's machine does."""
         cluster = self.replicas.cluster if self.replicas is not None else None
         return cluster.nodes if cluster is not None else []
 
     @property
     def engine_record(self) -> EngineRecord:
-        """What the record of such an engine must hold."""
+        """The requirements of this engine's record."""
         return engine_record(self.engine)
 
 
@@ -179,30 +185,30 @@ class Sampling(Part):
 class WarmUp(Part):
     prompts: Count
     output_tokens: Count
-    # prompt_tokens_at_once, queries_at_once: the most that were in the engine at a time
+    # prompt_tokens_at_once, queries_at_once: the largest numbers in the engine at a time
     prompt_tokens_at_once: Count
     queries_at_once: Count
     seconds: Amount
 
 
 class EngineState(Part):
-    """What the engine reports; empty until it runs."""
+    """The engine's report; empty until it runs."""
 
     model_config = strictly(frozen=False)
 
     versions: Versions = Field(default_factory=dict)
-    # in force; of a finished leg in the form of its kind (engine_records.py)
+    # in force; its schema in a finished leg is that of the engine's kind (engine_records.py)
     configuration: dict[str, Any] = Field(default_factory=dict)
     warm_up: WarmUp | None = None
 
     @property
     def prefix_caching(self) -> bool:
-        """Whether the engine reuses prompts across queries, by its own configuration."""
+        """Whether the engine reuses prompts across queries, by its configuration."""
         return self.configuration.get("enable_prefix_caching") is True
 
 
 class ReplicaRecord(Part):
-    """One of several engines of a leg. What it answered stands in requests.jsonl."""
+    """One of several engines of a leg; requests.jsonl has its answers."""
 
     replica: Count
     host: Text
@@ -240,14 +246,14 @@ class Manifest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _plan_as_asked(cls, values: Any) -> Any:
-        """Give the plan what the file leaves out."""
+        """Add to the plan what the file omits."""
         if not isinstance(values, dict) or not isinstance(plan := values.get("plan"), dict):
             return values
         asked = values["asked"] if isinstance(values.get("asked"), dict) else {}
         return {**values, "plan": {name: asked[name] for name in LegPlan.model_fields if name in asked} | plan}
 
     @model_serializer(mode="wrap")
-    def _leave_out_what_was_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_what_was_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = write(self)
         asked = content["asked"]
         content["plan"] = {
@@ -258,24 +264,21 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.official == bool(self.unofficial_reasons):
-            raise ValueError("unofficial_reasons: some of an official leg, or none of one that is not")
+            raise ValueError("unofficial_reasons: an official leg has some, or an unofficial one has none")
         kind = self.plan.engine_record
         if self.model.weights is not None and not kind.computes_here:
-            raise ValueError("observed.model.weights: of an engine that computes no model here")
+            raise ValueError("observed.model.weights: given for an engine that computes no model here")
         if self.status == "finished":
             if absent := self._absent(kind):
                 raise ValueError(f"{', '.join(absent)}: absent in the record of a finished leg")
             if self.error is not None:
-                raise ValueError("error: of a finished leg")
+                raise ValueError("error: given for a finished leg")
             Sampling.model_validate(self.plan.sampling)
             kind.configuration.model_validate(self.engine.configuration)
         return self
 
     def _absent(self, kind: EngineRecord) -> list[str]:
-        absent = [name for name in ("pid", "end_time_ns", "exit_code") if getattr(self, name) is None]
-        absent += [f"observed.{name}" for name in self.observed.lacks]
-        if self.engine.warm_up is None:
-            absent.append("engine.warm_up")
+        absent = [name for name in _OF_A_FINISHED_LEG if attrgetter(name)(self) is None]
         if kind.runs_model and kind.computes_here and not (self.model.sha256 and self.model.weights):
             absent.append("observed.model: files or weights")
         if kind.is_server and not self.observed.clients:
@@ -293,11 +296,7 @@ class Manifest(BaseModel):
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    """Write a manifest, in the form in which it is read.
-
-    Raises:
-        ExecutionError: it is not whole.
-    """
+    """Write a manifest; ExecutionError if it could not be read back."""
     content = manifest.model_dump(mode="json")
     try:
         Manifest.model_validate(content, strict=True)
@@ -310,11 +309,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 @names_its_file
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        InputError: missing, damaged, or of another version.
-    """
+    """Read a manifest; InputError if it is missing, damaged, or of another version."""
     content = read_object(
         path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
     )
@@ -335,7 +330,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
-    """Fields that the file lacks, at any depth: what is left out must not switch off the check that reads it."""
+    """Fields with a default that the file lacks, at any depth: omitting one must not disable a rule that reads it."""
     for name in type(part).model_fields:
         value = getattr(part, name)
         if name not in part.model_fields_set:

@@ -1,4 +1,4 @@
-"""Are a leg's data set and model the official ones? Reasons why not, each a sentence; an empty list: none was found."""
+"""Reasons why a leg's data set or model is not the official one."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,20 +6,19 @@ from typing import Any
 from runs.benchmark import Benchmark, OfficialModel
 from runs.record.observed import Weights
 
-# Engine arguments that make another model of the one that was named, or let it stop elsewhere.
+# Engine arguments that change the model or its end of an answer.
 MODEL_CHANGING = (
     *("hf_overrides", "hf_config_path", "generation_config", "override_generation_config", "logits_processors"),
     *("enable_lora", "skip_tokenizer_init", "model_weights", "model_class_overrides"),
 )
-# Formats in which an engine loads other files than the safetensors whose hashes and headers are on record. [vLLM 0.32,
-# vllm/config/load.py]
+# Formats for which an engine loads other files than the recorded safetensors. [vLLM 0.32, vllm/config/load.py]
 OTHER_WEIGHTS = frozenset(
     {"dummy", "pt", "npcache", "gguf", "mistral", "tensorizer", "sharded_state", "runai_streamer_sharded"}
 )
 
 
 def option_reasons(options: Mapping[str, Any]) -> list[str]:
-    """By the engine's options: is what it loads and computes the model on record?"""
+    """By the engine's options."""
     reasons = [
         f"engine argument {name} changes the model or its stop ids" for name in MODEL_CHANGING if options.get(name)
     ]
@@ -30,7 +29,7 @@ def option_reasons(options: Mapping[str, Any]) -> list[str]:
 
 
 def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
-    """By the file's hash, where one is known of the file that MLCommons distributes."""
+    """By the hash of the file that MLCommons distributes, if it is known."""
     if benchmark.data_sha256 in (None, sha256):
         return []
     return [
@@ -45,12 +44,12 @@ def model_reasons(
     weights: Weights | None = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """By the model's shape, by how many numbers its weights have, and those not quantised by their published hashes.
+    """By the model's shape, its number of weights, and the published hashes of weights that are not quantised.
 
     Args:
         config: of config.json, at least the keys of `official.shape`.
-        weights: None = only the shape is known.
-        hashes: file name → SHA-256; None = not known yet.
+        weights: None: only the shape is known.
+        hashes: file name → SHA-256; None: not known yet.
     """
     if wrong := [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]:
         return [f"the model is not {official.name} ({', '.join(wrong)})"]

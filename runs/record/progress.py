@@ -28,7 +28,7 @@ PHASES = {
 
 @dataclass
 class Progress:
-    """What a leg is doing. Latencies are counted from the moment LoadGen handed a query over."""
+    """The state of a running leg. Latencies are from the issue of a query."""
 
     __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -37,10 +37,10 @@ class Progress:
     pid: Pid
     scenario: str
     mode: str
-    expected: Count | None = None  # samples LoadGen will issue, where known
+    expected: Count | None = None  # samples that LoadGen will issue, if known
     issued: Count = 0
     completed: Count = 0
-    output_tokens: Count = 0  # made so far, those of unfinished answers too where the engine counts them
+    output_tokens: Count = 0  # so far, with those of unfinished answers if the engine counts them
     elapsed_s: Amount = 0.0  # since LoadGen started
     min_duration_s: Amount | None = None
     samples_per_second: Amount = 0.0
@@ -50,12 +50,12 @@ class Progress:
     ttft_limit_ms: Amount | None = None
     tpot_limit_ms: Amount | None = None
     loop_lag: dict[str, Any] | None = None  # so far: a runs.record.observed.LoopLag
-    stage: str = ""  # of an engine's start, in words; empty where its log tells none
+    stage: str = ""  # of an engine's start; empty if unknown
     error: dict[str, Any] | None = None  # runs.errors.error_record
 
     @property
     def doing(self) -> str:
-        """The phase in words; while the engine starts, what that does."""
+        """The phase in words; while the engine starts, its stage."""
         return self.stage or PHASES.get(self.phase, self.phase)
 
     @property
@@ -71,7 +71,7 @@ def write_progress(path: Path, progress: Progress) -> None:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The last heartbeat, or None when there is none to be read."""
+    """The last heartbeat, or None if there is no readable one."""
     try:
         return _HEARTBEAT.validate_json(orjson.dumps(read_object(path, "", within=path.parent)))
     except (InputError, ValidationError):

@@ -1,7 +1,7 @@
-"""`requests.jsonl`: the harness's own record of every sample, one JSON line each.
+"""`requests.jsonl`: the harness's record of every sample, one JSON line each.
 
-LoadGen's files hold no per-sample times and no token counts (only its trace has times, and that is often
-off), so this file is what a result can be recomputed from. Times are `time.time_ns()`, the clock LoadGen reads.
+Results are re-derived from it: LoadGen's files have no token counts, and times only in the trace, which is often off.
+Times are `time.time_ns()`, the clock that LoadGen reads.
 """
 
 import re
@@ -21,25 +21,25 @@ from runs.reading import bounded_lines
 NO_TIME = -1  # stands for null in the columns
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
 DIGEST_BYTES = 32
-MOST_REASONS = 100  # of how requests ended; an engine knows five
+MOST_REASONS = 100  # different finish reasons; an engine has five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One sample's way through the system under test."""
+    """One sample."""
 
     seq: Whole  # order of issue, from 0; equals LoadGen's sample sequence
     sample_index: Whole  # index in the query sample library
     prompt_tokens: Whole
     output_tokens: Whole
-    issue_ns: Whole  # when LoadGen handed it over
-    first_token_ns: Whole | None  # None in Offline, where LoadGen asks for none
+    issue_ns: Whole  # when LoadGen issued it
+    first_token_ns: Whole | None  # None in Offline
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # hex, of the output token ids as they were given to LoadGen
-    replica: Whole | None = None  # of a leg with several engines, the one that answered
+    replica: Whole | None = None  # that answered, in a leg with several engines
 
 
 FIELDS = RequestRecord.__struct_fields__
@@ -49,10 +49,10 @@ _decode = msgspec.json.Decoder(RequestRecord).decode
 
 
 class Digests:
-    """SHA-256 of many answers, shown in hexadecimal digits and kept in 32 bytes each: there may be millions."""
+    """SHA-256 of many answers: 32 bytes each, read as hexadecimal digits. There may be millions."""
 
     def __init__(self, content: bytes | memoryview) -> None:
-        """From the digests' bytes, one after the other."""
+        """From the concatenated digests."""
         self._content = content
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class RequestTable:
     prompt_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     issue_ns: NDArray[np.int64]
-    first_token_ns: NDArray[np.int64]  # NO_TIME where there is none
+    first_token_ns: NDArray[np.int64]  # or NO_TIME
     complete_ns: NDArray[np.int64]
     finish_reason: list[str]
     output_sha256: Digests
@@ -96,13 +96,13 @@ def read_requests(path: Path) -> RequestTable:
     """Parse a `requests.jsonl`; an empty file is an empty table.
 
     Raises:
-        InputError: the file is missing, or a line is damaged or a `seq` occurs twice; names line and field.
+        InputError: the file is missing, a line is damaged, or a `seq` occurs twice.
     """
     return _sorted_table(path, *_read_columns(path))
 
 
 def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray]:
-    """All columns of numbers, the reasons of the end, and the digests' bytes, in order of the lines."""
+    """Columns of numbers, finish reasons, and concatenated digests, in the order of the lines."""
     columns = {name: array("q") for name in _COLUMNS}
     appends = [(name, column.append) for name, column in columns.items()]
     finish_reason: list[str] = []
@@ -114,13 +114,13 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
             record = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} line {number} is no record of a request: {error}", _FIX) from error
-        if line.count(b'":') != len(FIELDS) - (b'"replica":' not in line):  # none of the texts has these signs
+        if line.count(b'":') != len(FIELDS) - (b'"replica":' not in line):  # no value contains these characters
             raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
         for name, append in appends:
             value = getattr(record, name)
             append(NO_TIME if value is None else value)
         reason = record.finish_reason
-        finish_reason.append(known_reasons.setdefault(reason, reason))  # few different ones: share them
+        finish_reason.append(known_reasons.setdefault(reason, reason))  # shares equal strings
         if len(known_reasons) > MOST_REASONS:
             raise InputError(f"{path} line {number}: finish_reason is the {MOST_REASONS + 1}th different one", _FIX)
         if _NO_HEX.search(record.output_sha256):
@@ -144,7 +144,7 @@ def _sorted_table(
             f"{path} line {second}: field 'seq' is {seq[second - 1]}, as on line {first}",
             "one line per sample; a run never completes a sample twice",
         )
-    # One column after the other: there may be millions of lines.
+    # one column after the other, to save memory
     in_order = {name: np.frombuffer(columns.pop(name), np.int64)[order] for name in _COLUMNS}
     replica = in_order.pop("replica")
     return RequestTable(

@@ -1,5 +1,4 @@
-"""What a leg's record says of the servers that answered it, and the declaration of what nobody outside can see of
-them."""
+"""The servers of a leg: facts in its record, and their operator's declaration."""
 
 from pathlib import Path
 
@@ -11,21 +10,20 @@ from runs.record.manifest import Manifest
 from runs.record.observed import ServerClient
 from runs.yaml_file import read_yaml
 
-# By its own count a server may have made a little less than came: counters are not told at once.
+# Of the received tokens, by the server's own metrics, which may be a little late.
 COUNTED_SHARE = 0.95
 
 
 class ServerDeclaration(BaseModel):
-    """What nobody outside can see of a server, as its operator declares it; several that serve one leg are alike.
+    """An operator's declaration of what cannot be observed of a server; all servers of a leg are alike.
 
-    The record calls it declared, never observed. The names are those that vLLM's engine has on record, so that the
-    mechanisms' rules read both.
+    The names are those of vLLM's configuration in a record, so the mechanisms' rules read both.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    dtype: str = Field(description="data type that is computed in")
-    weights: str = Field(description="where the weights come from: hub id and revision, or SHA-256 of the files")
+    dtype: str = Field(description="data type of the computation")
+    weights: str = Field(description="source of the weights: hub id and revision, or SHA-256 of the files")
     quantization: str | None = Field(description="of the weights; null for none")
     kv_cache_dtype: str = Field(description="data type of the key-value cache")
     enable_prefix_caching: bool = Field(description="whether prompts are reused across queries")
@@ -38,7 +36,7 @@ class ServerDeclaration(BaseModel):
     notes: str = ""
 
     def unofficial_reasons(self, official: OfficialModel) -> list[str]:
-        """What of it the benchmark's rules do not allow."""
+        """What the benchmark's rules do not allow."""
         reasons = []
         if self.enable_prefix_caching:
             reasons.append("declared: prefix caching across queries, which is forbidden (inference rules, caching)")
@@ -50,11 +48,7 @@ class ServerDeclaration(BaseModel):
 
 
 def read_declaration(path: Path) -> ServerDeclaration:
-    """Read `--api-declaration`.
-
-    Raises:
-        InputError: not readable, not YAML, or fields that are missing, unknown or of another type.
-    """
+    """Read `--api-declaration`; InputError if it is no YAML file with the fields of `ServerDeclaration`."""
     fix = "write it as configs/endpoint-declaration.yaml is written"
     try:
         return ServerDeclaration.model_validate(read_yaml(path, "--api-declaration"))
@@ -66,8 +60,8 @@ def read_declaration(path: Path) -> ServerDeclaration:
 
 
 def reuse_unobserved(manifest: Manifest) -> bool:
-    """Whether a server answered that did not count the prompt tokens that it took from a cache, or something before it
-    that the server's own count of tokens made knows nothing of."""
+    """Whether a server did not count reused prompt tokens, or answers came from something in front of it, which its
+    metrics do not count."""
     return any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
 
 
@@ -77,22 +71,22 @@ def _made_elsewhere(client: ServerClient) -> bool:
 
 
 def any_server_remote(manifest: Manifest) -> bool:
-    """Whether a server answered from another machine than LoadGen's, which is the one that the manifest describes."""
+    """Whether a server ran on another machine than LoadGen."""
     return any(not client.on_this_machine for client in manifest.observed.clients)
 
 
 def all_servers_remote(manifest: Manifest) -> bool:
-    """Whether every server was on another machine; an absent record is none of that."""
+    """Whether there were servers, all on other machines."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
 
 
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
-    """Why what is declared of the servers, and what they counted, is not what the benchmark's rules allow."""
+    """What the benchmark's rules do not allow of the servers' declaration and their counts."""
     try:
         declared = ServerDeclaration.model_validate(manifest.engine.configuration.get("declared"))
     except ValidationError:
-        return ["nobody declares what the server computes with"]
+        return ["the server's operator declares nothing"]
     reasons = declared.unofficial_reasons(official)
     reused = [max(client.cached_tokens, client.cached_tokens_by_metrics or 0) for client in manifest.observed.clients]
     reused.append(manifest.engine.configuration["probes"].get("cached_tokens_of_the_repeat") or 0)
