@@ -62,7 +62,9 @@ _JOINT = (
     ),
 )  # fmt: skip
 SELECTION = "selection"  # the cause of what follows from a tree's being a selection
-_OF_A_SELECTION = frozenset({"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files"})
+_OF_A_SELECTION = frozenset(
+    {"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files", "power-files"}
+)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,12 @@ class Cause:
 
     @property
     def example(self) -> Finding:
-        """The first of the gravest."""
-        return min(self.told, key=lambda one: one.finding.severity != "error").finding
+        """The first of the gravest: of errors, and of those about most results."""
+
+        def gravity(finding: Finding) -> tuple[bool, int]:
+            return finding.severity != "error", -len(finding.numbers.get("results", ()))
+
+        return min((one.finding for one in self.told), key=gravity)
 
     @property
     def extent(self) -> str:

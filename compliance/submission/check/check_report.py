@@ -21,7 +21,7 @@ from runs.wording import counted
 SHOWN_MESSAGES = 30
 MOST_PRINTED = 2000  # findings, errors first; to print takes longer than to find
 MOST_HEAD = 30  # lines before the details
-MOST_EXAMPLE = 240  # characters of a place, and of a sentence
+MOST_EXAMPLE = 160  # characters of a place, and of a sentence
 MOST_REASONS = 12  # why something was not judged
 MOST_LISTED = 12  # further causes of one weight, by name
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
@@ -71,7 +71,8 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
             example = cause.example
             told_why = example.found if example.required == example.known.summary else example.sentence
-            yield f"    e.g. {_short(example.where)}: {_short(told_why)}", ""
+            place = place_of(example) + (f":{example.line}" if example.line is not None else "")
+            yield f"    e.g. {_short(place)}: {_short(told_why)}", ""
         if rest := found[most:]:
             listed = [f"{cause.name} ({len(cause.results or cause.told)})" for cause in rest[:MOST_LISTED]]
             more = f", {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""

@@ -112,8 +112,8 @@ SETTINGS: dict[str, tuple[str, Change, str]] = {
                                        requested_accuracy_log_sampling_target=100), "perf-audit-settings"),
     "accuracy-sampling": (GPT, numbers("accuracy", effective_accuracy_log_sampling_target=100,
                                        requested_accuracy_log_sampling_target=100), "accuracy-audit-settings"),
-    "tokens-up": (GPT, times(1.06, "result_tokens_per_second"), "audit-numbers"),
-    "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-numbers"),
+    "tokens-up": (GPT, times(1.08, "result_tokens_per_second"), "audit-tokens"),
+    "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-tokens"),
 }  # fmt: skip
 
 
