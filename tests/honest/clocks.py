@@ -8,9 +8,10 @@ import orjson
 
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair, Variation, close, manifest_of
-from tests.signoff.forge.faults import cover, set_detail, set_manifest
+from tests.signoff.forge.faults import set_detail, set_manifest
 from tests.signoff.forge.rebuilt_faults import rebuild
 from tests.signoff.forge.record_faults import each_record, shift_requests
+from tests.support.editing import reseal
 
 _STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
 HOUR_S = 3600
@@ -77,7 +78,7 @@ def _stepped(by_ms: float) -> Variation:
             _step(run, by_ms)
             if run == pair.performance:
                 rebuild(run, 1)
-            cover(run)
+            reseal(run)
 
     return variation
 

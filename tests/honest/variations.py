@@ -18,7 +18,7 @@ from runs.record.progress import PHASES
 from tests.honest.clocks import CLOCKS, run_at, utc
 from tests.honest.pair import Pair, Variation, close, lagged, manifest_of, told, varied
 from tests.honest.places import PLACES
-from tests.signoff.forge.faults import cover, set_manifest
+from tests.signoff.forge.faults import set_manifest
 from tests.signoff.forge.rebuilt_faults import rebuild, scale_clock
 from tests.signoff.forge.record_faults import each_record, stretch_requests
 from tests.support.editing import reseal
@@ -145,7 +145,7 @@ def slowed(run: RunDir, factor: int) -> None:
     set_manifest(run, "end_time_ns", manifest["end_time_ns"] + by_ns)
     running_s = manifest["observed"]["start_stages"][PHASES["running"]] + by_ns / 1e9
     set_manifest(run, f"observed.start_stages.{PHASES['running']}", running_s)
-    cover(run)
+    reseal(run)
     reseal(run)
 
 
@@ -165,7 +165,7 @@ def _late(by_ns: Callable[[int, int], int]) -> Variation:
 
         each_record(run, edit)
         rebuild(run, 1)
-        cover(run)
+        reseal(run)
         reseal(run)
 
     return variation

@@ -1,11 +1,10 @@
-"""The back-test: frozen legs, frozen forgeries, frozen labels, and what the sign-off says of each today.
+"""The back-test: frozen legs, frozen cases with their labels, and the verdict of the sign-off on each today.
 
 `python -m tests.signoff.backtest` prints precision and recall.
 
-A folder holds `cases.jsonl`, one case a line, and `runs.tar.xz`: in `legs/` real legs of this product, in
-`forged/CASE/` the files that were changed in a copy of the case's legs. A case may be added; a label is never changed
-to fit a rule. Of cases with `anchor` the files were edited after the run and sealed anew: the statement of the leg is
-then another one than the statement that was anchored when the leg ended. Only that tells their true reason.
+`runs.tar.xz` has real legs of this product, `cases.jsonl` one case a line. A case may be added; a label is never
+changed to fit a rule. In cases with `anchor` the files were edited after the run and sealed again: the leg then has another
+statement than the one that was anchored when it ended, and only that shows their true reason.
 """
 
 import shutil
@@ -24,14 +23,13 @@ from compliance.finding import WORTH
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
-from qsl.embedded.articles import bundled_dataset
-from qsl.embedded.default_model import ensure_default_model
 from runs.files import sha256_of
+from runs.record.layout import RunDir
+from tests.signoff.forge.faults import inject
 
-RUNS_NAME = "runs.tar.xz"
-CASES_NAME = "cases.jsonl"
-LEGS, FORGED = "legs", "forged"  # in the archive
-DEFAULT_FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
+RUNS, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
+LEGS = "legs"  # in the archive
 
 
 class Case(BaseModel):
@@ -39,11 +37,11 @@ class Case(BaseModel):
 
     Attributes:
         ref, cand: names of legs; `a=b` is leg b under the name a.
-        removed: files that were taken away, by their path in the case's folder.
+        faults: by a leg's name, what is done to it: [fault, argument, …] in order.
         claim: content of the claim's file.
         verdict: the label.
         reason: slug of a finding that must be there, the true reason; none of an honest case.
-        anchor: whether only an anchored statement tells the true reason.
+        anchor: whether only an anchored statement shows the true reason.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,7 +50,7 @@ class Case(BaseModel):
     scope: Scope
     ref: list[str]
     cand: list[str] = Field(default_factory=list)
-    removed: list[str] = Field(default_factory=list)
+    faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
     claim: dict[str, Any] | None = None
     verdict: Literal["PASS", "FLAG", "FAIL"]
     reason: str | None = None
@@ -62,10 +60,6 @@ class Case(BaseModel):
         """(name here, name in the archive) of every leg."""
         pairs = (entry.partition("=") for entry in (*self.ref, *self.cand))
         return [(name, source or name) for name, _, source in pairs]
-
-    def side(self, entries: list[str], place: Path) -> list[Path]:
-        """The directories of one side in the case's folder."""
-        return [place / entry.partition("=")[0] for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -125,41 +119,41 @@ class Score:
 
 def read_cases() -> list[Case]:
     """All cases."""
-    return [Case.model_validate_json(line) for line in (DEFAULT_FOLDER / CASES_NAME).read_bytes().splitlines()]
+    return [Case.model_validate_json(line) for line in CASES.read_bytes().splitlines()]
+
+
+def unpack(folder: Path) -> None:
+    """All legs, in `folder/legs`."""
+    with tarfile.open(RUNS) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
-    """Sign off cases anew, by default every one, on copies in a temporary folder.
-
-    The frozen legs name model and data sets in the cache of the user who made them (root): they are made if missing.
-    """
-    for model in ("bytes", str(ensure_default_model())):
-        bundled_dataset(model)
+    """Sign off cases anew, by default every one, on copies in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
-        unpacked, place = Path(temporary) / "archive", Path(temporary) / "case"
-        with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:
-            archive.extractall(unpacked, filter="data")
-        anchors = {sha256_of(path) for path in (unpacked / LEGS).glob("*/seal.json")}
+        legs, place = Path(temporary) / LEGS, Path(temporary) / "case"
+        unpack(legs.parent)
+        anchors = {sha256_of(path) for path in legs.glob("*/seal.json")}
         for case in read_cases() if cases is None else cases:
-            verdict = _run(case, unpacked, place)
+            verdict = _run(case, legs, place)
             seals = {sha256_of(path) for path in place.glob("*/seal.json")}
             yield CaseOutcome(case, verdict, seals <= anchors)
             shutil.rmtree(place)
 
 
-def _run(case: Case, unpacked: Path, place: Path) -> SignOff:
+def _run(case: Case, legs: Path, place: Path) -> SignOff:
     for name, source in case.legs():
-        shutil.copytree(unpacked / LEGS / source, place / name)
-    if (unpacked / FORGED / case.name).is_dir():
-        shutil.copytree(unpacked / FORGED / case.name, place, dirs_exist_ok=True)
-    for file in case.removed:
-        (place / file).unlink()
+        shutil.copytree(legs / source, place / name)
+    for name, _ in case.legs():
+        for fault, *arguments in case.faults.get(name, []):
+            inject(RunDir(place / name), fault, arguments, legs)
     claim = None
     if case.claim is not None:
         claim_path = place / "claim.json"
         claim_path.write_bytes(orjson.dumps(case.claim))
         claim = read_claim(claim_path)
-    return sign_off(case.scope, case.side(case.ref, place), case.side(case.cand, place), claim)
+    ref, cand = ([place / entry.partition("=")[0] for entry in side] for side in (case.ref, case.cand))
+    return sign_off(case.scope, ref, cand, claim)
 
 
 def main() -> int:

@@ -1,20 +1,25 @@
 """Makes the legs of the sign-off's back-test anew: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
 
 Real legs of `main.py`, one after the other, through the real LoadGen: most with the dummy engine, and the two of DEMO,
-a directory that `make demo` filled. They end up in runs.tar.xz beside this file, with every case forged from them
-(forge/). About five minutes on two cores. The archive is frozen: made anew, every case has to be looked at again.
+a directory that `make demo` filled. They end up in runs.tar.xz. About five minutes on two cores. The archive is frozen:
+with new legs, every case has to be looked at again.
 """
 
+import io
+import lzma
 import shutil
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
-from tests.signoff.forge.archive import pack_with_cases
+from tests.signoff.backtest import LEGS as IN_ARCHIVE
+from tests.signoff.backtest import RUNS
 from tests.support import warm
 from tests.support.cheats import CHEAT
 
 TIMEOUT_S = 300.0  # of a leg
+DICTIONARY_BYTES = 64 << 20  # larger than all files together: most are near copies of others
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 32
@@ -130,13 +135,26 @@ def gather(folder: Path, demo: Path, legs: Path) -> None:
                 shutil.copy(path, legs / name / path.name)
 
 
+def pack(legs: Path) -> None:
+    """Write the archive, without anything that differs from packing to packing; like files side by side."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        paths = [path for path in legs.rglob("*") if path.is_file()]
+        for path in sorted(paths, key=lambda path: (path.name, path)):
+            entry = tarfile.TarInfo(f"{IN_ARCHIVE}/{path.relative_to(legs).as_posix()}")
+            entry.size = path.stat().st_size
+            archive.addfile(entry, io.BytesIO(path.read_bytes()))
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": DICTIONARY_BYTES}]
+    RUNS.write_bytes(lzma.compress(buffer.getvalue(), filters=filters))
+
+
 def main() -> None:
     demo = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(temporary)
         make(folder)
         gather(folder, demo, Path(temporary) / "packed")
-        pack_with_cases(Path(temporary) / "packed")
+        pack(Path(temporary) / "packed")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The frozen legs of the sign-off's back-test, unpacked once a session, and copies of them to damage."""
 
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from compliance.finding import Finding, Verdict
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
-from tests.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
+from tests.signoff.backtest import LEGS, unpack
 from tests.signoff.forge.faults import inject
 from tests.support.once import once
 
@@ -22,7 +21,7 @@ class FrozenLegs:
 
     def __call__(self, name: str) -> Path:
         """A leg's directory. Read it only."""
-        return once(self._factory, "frozen-legs", _unpack) / LEGS / name
+        return once(self._factory, "frozen-legs", unpack) / LEGS / name
 
     def paths(self, *names: str) -> list[Path]:
         return [self(name) for name in names]
@@ -33,11 +32,6 @@ class FrozenLegs:
         for fault, *arguments in faults:
             inject(RunDir(target), str(fault), arguments, self(""))
         return target
-
-
-def _unpack(folder: Path) -> None:
-    with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:
-        archive.extractall(folder, filter="data")
 
 
 def evidence(path: Path) -> Evidence:

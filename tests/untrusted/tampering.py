@@ -15,7 +15,6 @@ from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
-from tests.signoff.forge.faults import cover
 from tests.support.editing import loadgen_line, reseal
 
 Json = dict[str, Any]
@@ -37,7 +36,7 @@ class Tampering:
         self.change(pair)
         for run in pair.legs:
             if self.covered and run.manifest.is_file():
-                cover(run)
+                reseal(run)
             if self.sealed:
                 reseal(run)
 

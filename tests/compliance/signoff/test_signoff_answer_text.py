@@ -21,7 +21,7 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
-from tests.signoff.forge.faults import cover
+from tests.support.editing import reseal
 from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 LEGS = ("off-1", "off-2", "off-acc")
@@ -58,7 +58,7 @@ def forged(legs: FrozenLegs, tmp_path: Path) -> Forge:
             records = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
             lines = [orjson.dumps(one | {"output_sha256": hashes[one["output_sha256"]]}) + b"\n" for one in records]
             run.requests.write_bytes(b"".join(lines))
-            cover(run)
+            reseal(run)
         return [run.root for run in runs.values()]
 
     return forge

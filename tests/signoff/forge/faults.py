@@ -1,7 +1,7 @@
 """Faults on purpose, put into copies of real legs: what the back-test proves the sign-off with.
 
-Each changes files as somebody would who wants a better result, and most are used together with `cover`, which hides the
-change from every hash and derived file of the leg's own record. None is used outside of tests.
+Each changes files as somebody would who wants a better result. `inject` then seals the leg again, so that its statement
+fits the changed files.
 """
 
 import re
@@ -175,11 +175,6 @@ def adopt(run: RunDir, other: RunDir) -> None:
     write_json(run.manifest, theirs | {name: mine[name] for name in kept})
 
 
-def cover(run: RunDir) -> None:
-    """Hide what was done: the seal is made anew."""
-    reseal(run)
-
-
 FAULTS: dict[str, Callable[..., None]] = {
     fault.__name__: fault
     for fault in (
@@ -187,7 +182,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         swap_requests, reorder_requests, regenerate_from_trace, regenerate_from_percentiles, regenerate_steady,
         invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
         set_manifest, drop_processes, shift_manifest, take, append, append_requests, remove, empty,
-        cut, edit_text, edit_trace, scrub, adopt, cover,
+        cut, edit_text, edit_trace, scrub, adopt,
         borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
         round_stamps,
         blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask,
