@@ -3,8 +3,8 @@
 `python -m tests.signoff.backtest` prints precision and recall.
 
 `runs.tar.xz` has real legs of this product, `cases.jsonl` one case a line. A case may be added; a label is never
-changed to fit a rule. In cases with `anchor` the files were edited after the run and sealed again: the leg then has another
-statement than the one that was anchored when it ended, and only that shows their true reason.
+changed to fit a rule. In cases with `anchor` the files were edited after the run and sealed again: the leg then has
+another statement than the one that was anchored when it ended, and only that shows their true reason.
 """
 
 import shutil
