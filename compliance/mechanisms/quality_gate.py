@@ -56,14 +56,28 @@ class RowOutcome(Verdict):
 
 @dataclass
 class GateOutcome(Verdict):
-    """The gate over all rows; its findings are theirs, and those on the rows together."""
+    """The gate over all rows. Its findings are those of the rows, then those on the rows together."""
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
     division: Division | None = None
     not_matched: int = 0  # rows that declare no mechanism: results from before declarations
-    missing_coverage: list[str] = field(default_factory=list)
-    unexpected_coverage: list[str] = field(default_factory=list)
+    together: list[Finding] = field(default_factory=list)  # on the rows together
+
+    def __post_init__(self) -> None:
+        self.findings = [finding for row in self.matched for finding in row.findings] + self.together
+
+    def _pairs(self, severity: str) -> list[str]:
+        return [one.numbers["pair"] for one in self.together if (one.rule, one.severity) == ("gate/coverage", severity)]
+
+    @property
+    def missing_coverage(self) -> list[str]:
+        """Pairs that were asked for and no row declares."""
+        return self._pairs("warning")
+
+    @property
+    def unexpected_coverage(self) -> list[str]:
+        return self._pairs("note")
 
     @property
     def failing(self) -> list[RowOutcome]:
@@ -119,7 +133,7 @@ class GateOutcome(Verdict):
             lines += [f"{row.word}: {row.title}  ({row.source})", *row.finding_lines()]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
-        lines += [*self._coverage(), self._last_line()]
+        lines += [*Verdict(findings=self.together).finding_lines(), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:
@@ -134,12 +148,8 @@ class GateOutcome(Verdict):
             if row.findings:
                 found = _texts(row.of("error", "warning", "note"))
                 lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in found)]
-        lines += ["", *(f"- {line}" for line in self._coverage())]
+        lines += ["", *(f"- {sentence}" for sentence in _texts(self.together))]
         return printable("\n".join(lines).rstrip() + "\n", lines=True)
-
-    def _coverage(self) -> list[str]:
-        lines = [f"missing: no row declares {pair}" for pair in self.missing_coverage]
-        return lines + [f"unexpected: a row declares {pair}" for pair in self.unexpected_coverage]
 
     def _last_line(self) -> str:
         counts = f"{counted(len(self.matched), 'row')} judged, {len(self.failing)} failing"
@@ -183,18 +193,16 @@ def judge_rows(
     """
     every = list(rows)
     declared = [judged for judged in every if not is_empty(judged.row.get("mechanism"))]
-    outcome = GateOutcome(strict, [judge_row(judged, registries, division) for judged in declared], division)
-    outcome.findings = [finding for row in outcome.matched for finding in row.findings]
-    outcome.not_matched = len(every) - len(declared)
-    if not declared or outcome.not_matched:
-        said = f"{counted(outcome.not_matched, 'row')} of {len(every)} without a declaration"
-        outcome.findings.append(warn("gate/rows_declared", said))
+    matched = [judge_row(judged, registries, division) for judged in declared]
+    together, not_matched = [], len(every) - len(declared)
+    if not declared or not_matched:
+        text = f"{counted(not_matched, 'row')} of {len(every)} without a declaration"
+        together.append(warn("gate/rows_declared", text))
     if wanted := set(expected):
-        there = {"/".join(pair_of(one.row)) for one in outcome.matched}
-        outcome.missing_coverage = sorted(wanted - there)
-        outcome.unexpected_coverage = sorted(there - wanted)
-        outcome.findings += [warn("gate/coverage", f"no row declares {pair}") for pair in outcome.missing_coverage]
-    return outcome
+        given = {"/".join(pair_of(one.row)) for one in matched}
+        together += [warn("gate/coverage", f"no row declares {pair}", pair=pair) for pair in sorted(wanted - given)]
+        together += [note("gate/coverage", f"a row declares {pair}", pair=pair) for pair in sorted(given - wanted)]
+    return GateOutcome(strict, matched, division, not_matched, together)
 
 
 @decides(

@@ -18,7 +18,7 @@ from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, VALIDATION, Declaration, declare, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
-from compliance.mechanisms.technique_registry import Registries, eligibility
+from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import HarnessError, InputError, StalledError
@@ -80,7 +80,7 @@ def rows_of_runs(
     What `declaration` leaves open, each run's own record declares.
 
     Raises:
-        InputError: a path holds no run.
+        InputError: there is no run in a path.
     """
     return [_row(result, declaration, registries, sources or ScoreSources()) for result in find_results(paths)]
 
@@ -103,7 +103,6 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
     values = declaration.values
     validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
     validation["issues"] += declaration.issues
-    lossy = {mechanism for mechanism, _ in engine.in_force}
     # The same for the same run wherever it lies: LoadGen's detail log has its times; else the manifest.
     identity = run.detail if run.detail.is_file() else run.manifest
     if not identity.is_file():
@@ -124,19 +123,9 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],
         VALIDATION: validation,
-        "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
     broken = None if row["certification"] else row["error_message"]
-    row["evidence"] = {
-        "in_force": [
-            {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": place}
-            for (mechanism, variant), place in engine.in_force.items()
-        ],
-        "gaps": engine.gaps,
-        "broken": broken,
-        "misdeclared": misdeclared(values, engine),
-        "quality": asdict(quality),
-    }
+    row["evidence"] = {"gaps": engine.gaps, "misdeclared": misdeclared(values, engine), "quality": asdict(quality)}
     return JudgedRow(row, row["run_directory"], engine, quality, broken)
 
 
@@ -220,14 +209,13 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     }
     if manifest is not None:
         plan, gpus = manifest.plan, [str(name or "unknown") for name in facts["accelerators.name"]]
+        hashes = manifest.model.sha256
         conditions |= {
             "timestamp": datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat(),
             "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
             "gpu_count": len(gpus),
             "model": Path(plan.model_path).name,
-            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(hashes)).hex
-            if (hashes := manifest.model.sha256)
-            else None,
+            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(hashes)).hex if hashes else None,
             "engine_version": facts.get(f"versions.{plan.engine}"),
             "engine_options": _sorted_json(plan.engine_options),
             "sampling": _sorted_json(plan.sampling),
@@ -287,7 +275,7 @@ def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
 def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[JudgedRow]:
     """Read a JSON file of one row or a list of them, as the result store exports them or another tool wrote them.
 
-    Where a row's run directory is at hand, and still holds that run, its evidence is read again.
+    Where a row's run directory is there, and still has that run, its evidence is read again.
 
     Raises:
         InputError: unreadable, not JSON, not rows, or too many.
@@ -305,7 +293,7 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
-        raise InputError(f"{path}: run {twice[:40]} stands there twice", "give each run one row")
+        raise InputError(f"{path}: run {twice[:40]} is there twice", "give each run one row")
     return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
 
 
@@ -321,14 +309,13 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
     if same is None:  # another run lies there now, which is no evidence for this row
         return bare
-    by_files, broken = same.row, same.broken
+    by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
-    for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items():
-        broken = (
-            broken or f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
-        )
-    # FIELD_NAMES: what the row leaves open, its run declares
-    own = (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)
-    return replace(
-        same, row={**by_files, **row, **{name: by_files[name] for name in own}}, source=source, broken=broken
-    )
+    different = [
+        f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
+        for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
+    ]
+    # What the row leaves open in FIELD_NAMES, its run declares.
+    own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
+    broken = same.broken or next(iter(different), None)
+    return replace(same, row={**by_files, **row, **own}, source=source, broken=broken)

@@ -143,7 +143,7 @@ def eligibility(
         recorded: whether there is a whole record of what the engine ran with.
 
     Returns:
-        For "closed" and "open": `eligible` (None: not known, for want of a record), and `reason`.
+        For "closed" and "open": `eligible` (None: not known without a record), and `reason`.
     """
     refused = []
     for name in sorted({mechanism, *lossy_in_force} - {BASELINE}):
@@ -154,7 +154,7 @@ def eligibility(
             known = "misses its targets" if accuracy_passed is False else "was not derived again"
             refused.append(f"{name} is allowed while the accuracy holds, and that {known}")
     allowed, reason = (
-        (True, "the technique is allowed") if recorded else (None, "nothing tells what the engine ran with")
+        (True, "the technique is allowed") if recorded else (None, "there is no record of what the engine ran with")
     )
     return {
         "closed": {"eligible": False if refused else allowed, "reason": "; ".join(refused) or reason},

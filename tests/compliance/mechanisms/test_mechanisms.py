@@ -258,7 +258,7 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
     bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
     outcome = judge_rows([bare], REGISTRIES, division="closed")
-    assert "  closed division: not known, nothing tells what the engine ran with" in outcome.as_text()
+    assert "  closed division: not known, there is no record of what the engine ran with" in outcome.as_text()
     assert "| not known | eligible |" in outcome.as_markdown()
     assert (outcome.status, outcome.closed) == ("fail", False)  # lacking evidence is advice
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
