@@ -14,7 +14,7 @@ from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.evidence.whole_record import attested
 from runs.errors import ExecutionError, InputError
 from runs.files import write_atomic, write_json
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.record.layout import RunDir, audit_record
 from runs.record.leg import FinishedLeg, unfinished
@@ -116,7 +116,7 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
 def logs_in(folder: Path) -> dict[str, DetailLog]:
     """The detail log of every leg in an audit's directory, by its label."""
     there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: FinishedLeg(RunDir(path)).detail for path in there if RunDir(path).detail.is_file()}
+    return {path.name: read_detail(RunDir(path).detail) for path in there if RunDir(path).detail.is_file()}
 
 
 def request_beside(leg: FinishedLeg) -> AuditRequest:

@@ -43,6 +43,11 @@ _SAME_NAME = (
     "sample_concatenate_permutation",
 )  # fmt: skip
 # ... or under other names, by scenario.
+_BY_COUNT = (
+    ("effective_target_duration_ms", "effective_min_duration_ms"),
+    ("effective_min_sample_count", "effective_min_query_count"),
+    ("effective_samples_per_query", "generated_samples_per_query"),
+)
 _SAME_VALUE = {
     "Offline": (
         ("requested_offline_expected_qps", "effective_target_qps"),
@@ -54,15 +59,11 @@ _SAME_VALUE = {
         ("requested_server_target_latency_percentile", "effective_target_latency_percentile"),
         ("requested_server_max_async_queries", "effective_max_async_queries"),
         ("requested_min_query_count", "effective_min_query_count"),
-        ("effective_target_duration_ms", "effective_min_duration_ms"),
-        ("effective_min_sample_count", "effective_min_query_count"),
-        ("effective_samples_per_query", "generated_samples_per_query"),
+        *_BY_COUNT,
     ),
     "SingleStream": (
         ("requested_single_stream_target_latency_percentile", "effective_target_latency_percentile"),
-        ("effective_target_duration_ms", "effective_min_duration_ms"),
-        ("effective_min_sample_count", "effective_min_query_count"),
-        ("effective_samples_per_query", "generated_samples_per_query"),
+        *_BY_COUNT,
     ),
     "MultiStream": (
         ("requested_multi_stream_target_latency_percentile", "effective_target_latency_percentile"),

@@ -17,7 +17,6 @@ from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
-from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir, audit_record
 from runs.record.leg import FinishedLeg, unfinished
 from runs.wording import counted, duration
@@ -61,7 +60,9 @@ def run_audit(
         if existing and dry_run:
             raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
         config = None if existing else make_config(legs)
-        folder = _folder(legs, test, "existing" if config is None else config.scenario)
+        what = "existing" if config is None else config.scenario
+        root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
+        folder = Path(root) / "audit" / test.name
         _refuse_existing(folder)
         if config is None:
             request, finished = _existing(test, options)
@@ -77,7 +78,13 @@ def run_audit(
             _make(folder)
             finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
             finished = legs_in_turn(test, request, finish)
-        result = _verdict(test, request, finished)
+        try:
+            result = test.verify(request, finished)
+        except HarnessError:
+            raise
+        except Exception as error:
+            said = f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}"
+            raise ExecutionError(said, "see the legs' directories") from error
         _make(folder)
         write_audit(folder, result)
         done(audit_record(folder, result.test))
@@ -149,37 +156,12 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
         if leg.manifest is not None and leg.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
         finished.append(leg)
-    request = AuditRequest(
-        scenario=_scenario_of(finished[1].run),
-        loadgen_key="",
-        loaded_count=10**9,
-        **options.knobs(),
-    )
+    # For the record only, since logs know no Interactive.
+    found = finished[1].detail.scenario if finished[1].run.detail.exists() else ""
+    scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
+    request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, **options.knobs())
     test.validate(request)
     return request, finished
-
-
-def _scenario_of(run: RunDir) -> Scenario:
-    """The scenario of a run's log; only for the record, since logs know no Interactive."""
-    found = read_detail(run.detail).scenario if run.detail.exists() else ""
-    return next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
-
-
-def _verdict(test: AuditTest, request: AuditRequest, finished: list[LegArtifacts]) -> AuditResult:
-    try:
-        return test.verify(request, finished)
-    except HarnessError:
-        raise
-    except Exception as error:
-        raise ExecutionError(
-            f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}",
-            "see the legs' directories",
-        ) from error
-
-
-def _folder(legs: dict[str, Any], test: AuditTest, what: str) -> Path:
-    root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
-    return Path(root) / "audit" / test.name
 
 
 def _refuse_existing(folder: Path) -> None:

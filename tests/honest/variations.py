@@ -24,7 +24,7 @@ from tests.signoff.forge.record_faults import each_record, stretch_requests
 from tests.support.editing import reseal
 
 VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES}
-OFFLINE_TOO = frozenset({"new-year", "zone-east", "moved", "busy", "renamed-host", "two-localhosts"})
+OFFLINE_TOO = frozenset({"new-year", "moved", "busy", "renamed-host", "two-localhosts"})
 
 
 # Campaigns ------------------------------------------------------------------------------------------------------------

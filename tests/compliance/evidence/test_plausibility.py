@@ -66,53 +66,49 @@ def passed(finding: Finding | None) -> bool:
 # Shared answers -------------------------------------------------------------------------------------------------------
 
 
-def answer(number: int, different_ids: int = 40) -> TokenIds:
-    return np.arange(50, dtype=np.int32) % different_ids + number
+def answers(count: int, *same: int, different_ids: int = 40) -> list[tuple[int, TokenIds]]:
+    """One of each of so many samples; those named have the first sample's."""
+    ids = np.arange(50, dtype=np.int32) % different_ids
+    return [(index, ids if index in same else ids + index) for index in range(count)]
 
 
-def test_shared_answers() -> None:
-    own = [(index, answer(index)) for index in range(60)]
-    assert passed(shared_answers(own))
-    assert passed(shared_answers(own * 2))  # the same sample may come again
-    assert passed(shared_answers([*own, (60, answer(0))]))  # two of a kind: the same article twice
-    finding = shared_answers([*own, (61, answer(0)), (62, answer(0))])
-    assert not passed(finding)
-    assert finding is not None
-    assert finding.found == "one output for 3 of 62 samples (such as 0, 61, 62)"
-
-
-def test_loops_may_be_shared() -> None:
-    assert shared_answers([(index, answer(0, different_ids=15)) for index in range(60)]) is None
-    assert not passed(shared_answers([(index, answer(0, different_ids=16)) for index in range(60)]))
-    assert shared_answers([]) is None
-
-
-def test_shared_answers_of_a_large_leg() -> None:
-    def leg(canned: int) -> list[tuple[int, TokenIds]]:
-        return [(index, answer(max(0, index - canned + 1))) for index in range(10_000)]
-
-    assert passed(shared_answers(leg(10)))
-    assert not passed(shared_answers(leg(11)))
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (answers(60), True),
+        (answers(60) * 2, True),  # the same sample may come again
+        (answers(61, 60), True),  # two of a kind: the same article twice
+        (answers(62, 60, 61), False),
+        (answers(60, *range(60), different_ids=15), None),  # loops may be shared
+        (answers(60, *range(60), different_ids=16), False),
+        ([], None),
+        (answers(10_000, *range(10)), True),
+        (answers(10_000, *range(11)), False),
+    ],
+)
+def test_shared_answers(given: list[tuple[int, TokenIds]], expected: bool | None) -> None:
+    found = shared_answers(given)
+    assert (None if found is None else found.passed) is expected
+    if len(given) == 62:
+        assert found is not None
+        assert found.found == "one output for 3 of 62 samples (such as 0, 60, 61)"
 
 
 # Repetitions ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
-def test_repetitions(scenario: str) -> None:
-    samples = [*range(30), *range(30)]
-
-    def leg(ttft_ms: float, latency_ms: float) -> RequestTable:
-        return table(samples, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
-
-    assert passed(repeats_cost_as_much(leg(20, 100), scenario))
-    assert passed(repeats_cost_as_much(leg(8, 40), scenario))
-    assert passed(repeats_cost_as_much(leg(90, 400), scenario))
-    assert not passed(repeats_cost_as_much(leg(20, 39), scenario))
-    finding = repeats_cost_as_much(leg(7, 100), scenario)  # a cache of prompts alone
-    assert not passed(finding)
-    assert finding is not None
-    assert finding.found == "the median repetition has 0.35 of its first occurrence's time to first token"
+@pytest.mark.parametrize(
+    ("ttft_ms", "latency_ms", "expected"),
+    [(20, 100, True), (8, 40, True), (90, 400, True), (20, 39, False), (7, 100, False)],
+)
+def test_repetitions(scenario: str, ttft_ms: float, latency_ms: float, expected: bool) -> None:
+    times = table([*range(30)] * 2, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
+    found = repeats_cost_as_much(times, scenario)
+    assert passed(found) is expected
+    if ttft_ms == 7:  # a cache of prompts alone
+        assert found is not None
+        assert found.found == "the median repetition has 0.35 of its first occurrence's time to first token"
 
 
 @pytest.mark.parametrize(
@@ -127,12 +123,10 @@ def test_repetitions(scenario: str) -> None:
     ],
 )
 def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag_ms: float, severity: str) -> None:
-    samples = [*range(30), *range(30)]
-    times = table(samples, [20.0] * 30 + [20 * share] * 30, [100.0] * 60)
+    times = table([*range(30)] * 2, [20.0] * 30 + [20 * share] * 30, [100.0] * 60)
     found = repeats_cost_as_much(times, "Server", foreign, lag_ms * MS)
     assert found is not None
-    assert not found.passed
-    assert found.severity == severity
+    assert (found.passed, found.severity) == (False, severity)
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
@@ -157,32 +151,32 @@ def test_honest_repetitions_of_a_wide_spread_are_not_too_quick() -> None:
         assert found.severity != "warning"
 
 
-def test_few_repetitions_tell_nothing() -> None:
-    samples = [*range(30), *range(19)]
-    assert repeats_cost_as_much(table(samples, [1.0] * 49, [2.0] * 49), "Server") is None
-    assert repeats_cost_as_much(table([0] * 49, [1.0] * 49, [2.0] * 49), "Server") is None
-    assert repeats_cost_as_much(table([], [], []), "Server") is None
-
-
-def test_offline_has_no_time_of_a_single_sample() -> None:
-    samples = [*range(30), *range(30)]
-    assert repeats_cost_as_much(table(samples, [-1.0] * 60, [1.0] * 60), "Offline") is None
+@pytest.mark.parametrize(
+    ("samples", "ttft_ms", "scenario"),
+    [([*range(30), *range(19)], 1.0, "Server"), ([0] * 49, 1.0, "Server"), ([], 1.0, "Server"),
+     ([*range(30)] * 2, -1.0, "Offline")],
+)  # fmt: skip
+def test_few_repetitions_or_none_with_a_time_of_its_own(samples: list[int], ttft_ms: float, scenario: str) -> None:
+    count = len(samples)
+    assert repeats_cost_as_much(table(samples, [ttft_ms] * count, [2.0] * count), scenario) is None
 
 
 # First tokens ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_token() -> None:
-    # 10 later tokens in 100 ms: 10 ms each.
-    assert passed(first_token_takes_a_step(table([0, 1], [5.0, 5.0], [105.0, 105.0]), "SingleStream"))
-    assert not passed(first_token_takes_a_step(table([0, 1], [4.9, 4.9], [104.9, 104.9]), "SingleStream"))
-
-
-def test_first_token_elsewhere() -> None:
-    assert first_token_takes_a_step(table([0], [0.1], [100.0]), "Server") is None
-    assert first_token_takes_a_step(table([0], [-1.0], [100.0]), "SingleStream") is None
-    assert first_token_takes_a_step(table([0], [0.1], [0.1], tokens=1), "SingleStream") is None
-    assert first_token_takes_a_step(table([], [], []), "SingleStream") is None
+@pytest.mark.parametrize(
+    ("ttft_ms", "latency_ms", "tokens", "scenario", "expected"),
+    [
+        (5.0, 105.0, 11, "SingleStream", True),  # 10 later tokens in 100 ms: 10 ms each
+        (4.9, 104.9, 11, "SingleStream", False),
+        (0.1, 100.0, 11, "Server", None),
+        (-1.0, 100.0, 11, "SingleStream", None),
+        (0.1, 0.1, 1, "SingleStream", None),
+    ],
+)
+def test_first_token(ttft_ms: float, latency_ms: float, tokens: int, scenario: str, expected: bool | None) -> None:
+    found = first_token_takes_a_step(table([0, 1], [ttft_ms] * 2, [latency_ms] * 2, tokens=tokens), scenario)
+    assert (None if found is None else found.passed) is expected
 
 
 # Texts ----------------------------------------------------------------------------------------------------------------
