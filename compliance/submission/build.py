@@ -1,4 +1,4 @@
-"""Building a submission tree: in a temporary directory beside its place, renamed when it is whole.
+"""Building a submission tree: in a temporary directory beside its place, renamed when it is complete.
 
 The same runs give the same bytes: nothing of the time, the place or the name of the machine that builds is written.
 The runs are only read.
@@ -7,8 +7,7 @@ The runs are only read.
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,12 +16,14 @@ from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.truncate import submitted_accuracy
+from compliance.finding import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.gates import Judged
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
 from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
-from compliance.submission.weights import measurements, model_name
+from compliance.submission.weights import Documents, measurements, model_name
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import read_record
@@ -39,28 +40,57 @@ _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the mach
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
-@dataclass(frozen=True)
-class TreePlan:
-    """Everything that goes into a tree of one system."""
+@dataclass
+class SubmitOutcome(Verdict):
+    """What became of a request. Findings are why nothing was built."""
 
     request: SubmitRequest
-    results: list[Judged]
-    description: SystemDescription
-    source: Source
-    documentation: Mapping[str, bytes]  # by path in documentation/
-    rehearsal: list[str]  # why it is a rehearsal; empty if it is none
-
-
-@dataclass
-class Built:
-    """A finished tree."""
-
-    root: Path
-    files: dict[str, int] = field(default_factory=dict)  # path in the tree → bytes
+    judged: list[Judged]
+    description: SystemDescription | None = None
+    signed: SignOff | None = None  # None where no sign-off is required
+    built: dict[str, int] | None = None  # size in bytes of every file, by its path in the tree
 
     @property
-    def total_bytes(self) -> int:
-        return sum(self.files.values())
+    def unofficial(self) -> list[str]:
+        """Why the results are not official, each reason once."""
+        return list(dict.fromkeys(reason for one in self.judged for reason in one.unofficial))
+
+    @property
+    def rehearsal(self) -> list[str]:
+        """Why the tree is a rehearsal; empty if it is none."""
+        return self.unofficial if self.request.rehearsal else []
+
+    @property
+    def notes(self) -> list[str]:
+        if self.request.rehearsal:
+            return [] if self.unofficial else ["every result is official: the tree carries no mark of a rehearsal"]
+        allowed = self.unofficial if self.request.division == "open" else []
+        return [f"not official, which the open division allows: {reason}" for reason in allowed]
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        built, description = self.built or {}, self.description
+        return super().record(strict=strict) | {
+            "verdict": "BUILT" if built else "REFUSED",
+            "tree": str(self.request.output) if built else None,
+            "rehearsal": self.rehearsal if built else [],
+            "notes": self.notes,
+            "signoff": None if self.signed is None else self.signed.record(),
+            "results": [
+                {
+                    "place": one.candidate.name,
+                    "directories": [str(path) for path in one.candidate.result.directories],
+                    "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
+                    "verdict": one.verdict.outcome if one.verdict else None,
+                    "not_official": one.unofficial,
+                }
+                for one in self.judged
+            ],
+            "system": None
+            if description is None
+            else {name: {"value": one, "from": description.origins[name]} for name, one in description.values.items()},
+            "files": built,
+            "bytes": sum(built.values()),
+        }
 
 
 def refuse_taken(root: Path) -> None:
@@ -76,45 +106,49 @@ def refuse_taken(root: Path) -> None:
         raise SetupError(f"--output {root}: {existing} cannot be written", "name a directory you may write to")
 
 
-def build(plan: TreePlan) -> Built:
-    """Write the tree of `plan`.
+def build(outcome: SubmitOutcome, description: SystemDescription, source: Source, documents: Documents) -> None:
+    """Write the tree of judged results.
+
+    Args:
+        documents: files for documentation/, by their path there.
 
     Raises:
         SetupError: its place is taken or cannot be written, or a file is too large for a submission.
         InputError: a leg lacks a file. ExecutionError: a leg's file changed meanwhile.
     """
-    root = plan.request.output
+    request, root = outcome.request, outcome.request.output
     refuse_taken(root)
     draft = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.tmp")
+    tree = Tree(draft, request.round)
+    home = request.division, request.organisation
     try:
         draft.mkdir(parents=True)
-        _fill(plan, Tree(draft, plan.request.round))
-        files = _measure(draft)
+        for judged in outcome.judged:
+            _scenario(outcome, tree, judged)
+        values = dict(description.values)
+        if outcome.rehearsal:
+            values["sw_notes"] = f"{REHEARSAL_MARK}. {values['sw_notes']}".rstrip()
+        _json(tree.system(*home, request.system_name), values)
+        _write(tree.source(*home) / README, source.readme())
+        for name, content in source.files.items():
+            _write(tree.source(*home) / CODE_FOLDER / name, content)
+        for name, content in documents.items():
+            _write(tree.documentation(*home) / name, content)
+        if outcome.rehearsal:
+            reasons = [f"- {reason}" for reason in outcome.rehearsal]
+            lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *reasons]
+            _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
+        sizes = _sizes(draft)
         draft.replace(root)
     except OSError as error:
         raise SetupError(f"--output {root} cannot be written: {error.strerror}", "name another directory") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Built(root, files)
+    outcome.description, outcome.built = description, sizes
 
 
-def _fill(plan: TreePlan, tree: Tree) -> None:
-    for judged in plan.results:
-        _scenario(plan, tree, judged)
-    home = plan.request.division, plan.request.organisation
-    _json(tree.system(*home, plan.request.system_name), dict(plan.description.values))
-    _write(tree.source(*home) / README, plan.source.readme())
-    for name, content in plan.source.files.items():
-        _write(tree.source(*home) / CODE_FOLDER / name, content)
-    for name, content in plan.documentation.items():
-        _write(tree.documentation(*home) / name, content)
-    if plan.rehearsal:
-        lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *(f"- {reason}" for reason in plan.rehearsal)]
-        _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
-
-
-def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
-    request, candidate = plan.request, judged.candidate
+def _scenario(outcome: SubmitOutcome, tree: Tree, judged: Judged) -> None:
+    request, candidate, rehearsal = outcome.request, judged.candidate, outcome.rehearsal
     home = request.division, request.organisation, request.system_name
     place = Place(*home, candidate.benchmark, candidate.scenario)
     manifests = candidate.manifests()
@@ -136,10 +170,10 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
     submitted = submitted_accuracy(accuracy.run)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
     _write(tree.accuracy(place).accuracy_text, submitted.text)
-    said = measurements(manifests["performance"], request.given.measurements, plan.rehearsal)
-    _json(tree.measurements(place), said)
+    values = measurements(manifests["performance"], request.given.measurements, rehearsal)
+    _json(tree.measurements(place), values)
     _write(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
-    _write(tree.readme(place), _readme(judged, place, tree, plan.rehearsal))
+    _write(tree.readme(place), _readme(judged, place, tree, rehearsal))
 
 
 def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> str:
@@ -211,8 +245,8 @@ def _json(path: Path, value: dict[str, Any]) -> None:
     _write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
 
-def _measure(root: Path) -> dict[str, int]:
-    """Every file's size by its path in the tree.
+def _sizes(root: Path) -> dict[str, int]:
+    """The size of every file by its path in the tree.
 
     Raises:
         SetupError: a file is too large.

@@ -1,69 +1,28 @@
-"""From named runs to a tree: gather, describe, judge, build. What is refused is told all at once."""
+"""From named runs to a tree: gather, describe, judge, build. All reasons of a refusal are reported together."""
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import OURS, Finding, Verdict, decides
+from compliance.finding import OURS, Finding, decides
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build import Built, TreePlan, build, refuse_taken
+from compliance.submission.build import SubmitOutcome, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
-from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
-from compliance.submission.source import Source, read_documentation, read_source
+from compliance.submission.gates import judge_candidate, judge_set, refusal
+from compliance.submission.source import read_documentation, read_source
 from compliance.submission.system import SystemDescription, describe
-from compliance.submission.weights import Documents, lacking, with_calibration
+from compliance.submission.weights import lacking, with_calibration
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
 
 # Of a directory, on every file system and in the official scripts.
 _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
-
-
-@dataclass
-class SubmitOutcome(Verdict):
-    """Findings are why nothing was built: `built` is then None; `signed` where nothing was asked to sign off."""
-
-    judged: list[Judged]
-    notes: list[str]
-    rehearsal: list[str] = field(default_factory=list)
-    description: SystemDescription | None = None
-    signed: SignOff | None = None
-    built: Built | None = None
-
-    def record(self, *, strict: bool = False) -> dict[str, Any]:
-        built = self.built
-        return super().record(strict=strict) | {
-            "verdict": "BUILT" if built else "REFUSED",
-            "tree": str(built.root) if built else None,
-            "rehearsal": self.rehearsal,
-            "notes": self.notes,
-            "signoff": None if self.signed is None else self.signed.record(),
-            "results": [
-                {
-                    "place": one.candidate.name,
-                    "directories": [str(path) for path in one.candidate.result.directories],
-                    "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
-                    "verdict": one.verdict.outcome if one.verdict else None,
-                    "not_official": one.unofficial,
-                }
-                for one in self.judged
-            ],
-            "system": None
-            if self.description is None
-            else {
-                name: {"value": value, "from": self.description.origins[name]}
-                for name, value in self.description.values.items()
-            },
-            "files": built.files if built else {},
-            "bytes": built.total_bytes if built else 0,
-        }
 
 
 @decides(
@@ -100,7 +59,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     candidates = gather(request.results)
     manifests = _manifests(candidates)
     if manifests:  # else every candidate is refused below
-        _describe(request, candidates, [])  # tells early what is missing
+        description = describe_system(request, candidates)
         source = read_source(request.source, manifests)
     with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
         outcome = judge(replace(request, sources=sources), candidates, say)
@@ -108,30 +67,27 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
-    documents = with_calibration(read_documentation(request.documentation) if request.documentation else {}, manifests)
+    given = read_documentation(request.documentation) if request.documentation else {}
+    documents = with_calibration(given, manifests)
     if request.division != "open":
-        fix = "give calibration.md, as it lay beside the weights, or whatever tells it: --documentation"
+        fix = "give calibration.md, as it lay beside the weights, or another document: --documentation"
         outcome.findings += [
             refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
         ]
-    if outcome.findings:
-        return outcome
-    plan = tree_plan(request, outcome, source, documents)
-    outcome.rehearsal, outcome.description = plan.rehearsal, plan.description
-    say("building")
-    outcome.built = build(plan)
+    if not outcome.findings:
+        say("building")
+        build(outcome, description, source, documents)
     return outcome
 
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
-    """The rules on each result, then on all of them together."""
+    """Apply the rules to each result, then to all of them together."""
     judged = []
     for candidate in candidates:
         say(f"verifying {candidate.name}")
         judged.append(judge_candidate(candidate, request))
     refusals = [found for one in judged for found in one.refusals]
-    refusals += judge_set(candidates, request.division)
-    return SubmitOutcome(judged, _notes(request, unofficial_reasons(judged)), findings=refusals)
+    return SubmitOutcome(request, judged, findings=[*refusals, *judge_set(candidates, request.division)])
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
@@ -150,15 +106,22 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
                 yield refusal(found.rule, candidate.name, f"{audit.test}: {found.sentence}", fix)
 
 
-def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source, documents: Documents) -> TreePlan:
-    """What the tree of these results holds.
+def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> SystemDescription:
+    """The description of the system of these results.
 
     Raises:
-        InputError: fields of the system's description are missing.
+        InputError: fields are missing.
     """
-    rehearsal = unofficial_reasons(outcome.judged) if request.rehearsal else []
-    description = _describe(request, [one.candidate for one in outcome.judged], rehearsal)
-    return TreePlan(request, outcome.judged, description, source, documents, rehearsal)
+    over_network = any(leg.detail.is_network for one in candidates for leg in one.legs)
+    return describe(
+        _manifests(candidates),
+        submitter=request.organisation,
+        division=request.division,
+        system_name=request.system_name,
+        suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
+        given=request.given,
+        network=request.division == "network" or (request.division == "open" and over_network),
+    )
 
 
 def _directories(candidates: list[Candidate]) -> list[Path]:
@@ -178,26 +141,3 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
 
 def _manifests(candidates: list[Candidate]) -> list[Manifest]:
     return [manifest for candidate in candidates for manifest in candidate.manifests().values()]
-
-
-def _describe(request: SubmitRequest, candidates: list[Candidate], rehearsal: list[str]) -> SystemDescription:
-    return describe(
-        _manifests(candidates),
-        submitter=request.organisation,
-        division=request.division,
-        system_name=request.system_name,
-        suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
-        given=request.given,
-        rehearsal=rehearsal,
-        network=request.division == "network"
-        or (request.division == "open" and any(leg.detail.is_network for one in candidates for leg in one.legs)),
-    )
-
-
-def _notes(request: SubmitRequest, unofficial: list[str]) -> list[str]:
-    notes = []
-    if request.rehearsal and not unofficial:
-        notes.append("every result is official: the tree carries no mark of a rehearsal")
-    if request.division == "open" and not request.rehearsal:
-        notes += [f"not official, which the open division allows: {reason}" for reason in unofficial]
-    return notes

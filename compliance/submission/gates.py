@@ -1,11 +1,11 @@
-"""What may enter a tree: verified results with passed audits, of one configuration, in the sets that the rules ask for.
+"""What may enter a tree: verified results with passed audits, of one configuration, in the sets that the rules require.
 
-The open division relaxes what the official checker does not ask there: the sets of scenarios, the audits, the
-accuracy targets and the number of samples in Offline's query. All else holds in both.
+The open division has no rules on the sets of scenarios, audits, accuracy targets and the number of samples in Offline's
+query, as in the official checker. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ, judged_again, read_audit, request_beside
 from compliance.audits.base import EXISTING
 from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Finding, LegVerdict, decides, find_rule
+from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN, Division
@@ -40,13 +40,7 @@ from runs.record.leg import ACCURACY
 from runs.record.servers import all_servers_remote, reuse_unobserved
 from runs.rounds import round_of
 
-
-def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
-    """Why something does not enter the tree; `where`: benchmark/scenario, or what the reason is about."""
-    return Finding(rule, "error", where, found=reason, fix=fix)
-
-
-# Of a leg that does not claim to be official they are reasons why it is none, which a rehearsal may have.
+# Legs that do not claim to be official may break these; each is then a reason why they are not official.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
 
 
@@ -55,13 +49,18 @@ class Judged:
     """A candidate and what was found about it."""
 
     candidate: Candidate
-    verdict: Verification | None = None  # None where a leg is missing
+    verdict: Verification | None = None  # None if a leg is missing
     refusals: list[Finding] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)  # not official, whatever the legs say of themselves
-    unofficial: list[str] = field(default_factory=list)  # every reason, these included
+    unofficial: list[str] = field(default_factory=list)  # why it is not official
+
+    def refuse(self, rule: str, reason: str, fix: str) -> None:
+        """Add a reason why the result does not enter the tree."""
+        self.refusals.append(refusal(rule, self.candidate.name, reason, fix))
 
 
-Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why, and what to do
+def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
+    """Why something does not enter the tree; `where`: benchmark/scenario, or what the reason is about."""
+    return Finding(rule, "error", where, found=reason, fix=fix)
 
 
 @decides(
@@ -74,66 +73,79 @@ Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why,
      "run the legs again in one configuration"),
 )  # fmt: skip
 def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
-    """Hold one result and its audits to the rules; reads the files anew."""
-    judged = Judged(candidate)
-    reasons = [*_absent(candidate)]
-    if not reasons:
-        judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
-        failed = _failed(verdict, request.division)
-        fix = f"see `main.py verify {candidate.result.home} --official`"
-        reasons = [(rule, said, f"{find_rule(rule).fix}; {fix}") for rule, said in _failures(verdict, failed)]
-        judged.shown = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
-        judged.unofficial = [*dict.fromkeys([*judged.shown, *_unofficial(verdict, failed)])]
-        if request.division == "network" and not all(map(all_servers_remote, candidate.manifests().values())):
-            judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-        for in_open, rules in _RULES:
-            if in_open or request.division != "open":
-                reasons += rules(judged, request)
-    judged.refusals = [refusal(rule, candidate.name, said, fix) for rule, said, fix in reasons]
-    return judged
-
-
-def _absent(candidate: Candidate) -> Reasons:
+    """Apply the rules to one result and its audits; reads the files anew."""
+    judged, is_open = Judged(candidate), request.division == "open"
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
             fix = f"run it, and name its directory beside {candidate.result.home}"
-            yield "submit/leg-missing", f"there is no {mode} leg", fix
+            judged.refuse("submit/leg-missing", f"there is no {mode} leg", fix)
         elif leg.manifest is None:
-            said = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
-            yield "submit/not-ours", said, "give a run of this harness"
-
-
-def _claims_to_be_official(judged: Judged, request: SubmitRequest) -> Reasons:
+            reason = f"{leg.run.root} has no manifest.json, which records how it was run"
+            judged.refuse("submit/not-ours", reason, "give a run of this harness")
+    if judged.refusals:
+        return judged
+    judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
+    broken = []  # official rules whatever the legs claim to be; none where the files allow no verdict
+    if verdict.outcome != "ERROR":
+        broken = [
+            (part, found)
+            for part in verdict.parts
+            for found in part.broken
+            if not (is_open and found.rule in NOT_IN_OPEN)
+            and (part.claims_official or found.rule not in _OFFICIAL_INPUTS)
+        ]
+    contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
+    reasons = [("log-damaged", verdict.error.message)] if verdict.error is not None else []
+    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + broken]
+    reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
+    for rule, reason in reasons:
+        judged.refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
+    not_official = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
+    unofficial = list(not_official)  # what legs say of themselves, and official rules that did not refuse them
+    for part in (part for part in verdict.parts if not part.claims_official):
+        refused = [found for _, found in broken]
+        official = [found for found in part.broken if found.kind == "official" and found not in refused]
+        unofficial += [*part.declared_unofficial, *(found.sentence for found in official)]
+    judged.unofficial = [*dict.fromkeys(unofficial)]
+    if request.division == "network" and not all(map(all_servers_remote, candidate.manifests().values())):
+        judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
     # The open division takes other models and engine options; made-up data and engines it does not.
-    reasons = judged.shown if request.division == "open" else judged.unofficial
-    for reason in reasons if not request.rehearsal else ():
+    for reason in [] if request.rehearsal else not_official if is_open else judged.unofficial:
         fix = "run it as an official one, or build a marked tree with --rehearsal"
-        yield "submit/not-official", f"not official: {reason}", fix
-
-
-def _wrong_seeds(judged: Judged, request: SubmitRequest) -> Reasons:
-    for log in (leg.detail for leg in judged.candidate.all_legs if leg.run.detail.is_file()):
+        judged.refuse("submit/not-official", f"not official: {reason}", fix)
+    for log in (leg.detail for leg in candidate.all_legs if leg.run.detail.is_file()):
         if log.seeds != request.round.seeds:
-            of = round_of(log.seeds) or "no known round"
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
+            of = round_of(log.seeds) or "no known round"
             fix = f"run it in round {request.round}, or choose the round with --round"
-            yield rule, f"{log.path}: the seeds are those of {of}, not of {request.round}", fix
+            judged.refuse(rule, f"{log.path}: the seeds are those of {of}, not of {request.round}", fix)
+    _judge_audits(judged, () if is_open else SUBMISSIONS[candidate.benchmark].audits)
+    if not is_open:
+        _judge_other_audits(judged)
+    facts = {name: fingerprint(manifest) for name, manifest in candidate.manifests().items()}
+    reference = facts.pop("performance")
+    for name, found in facts.items():
+        for reason in describe(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
+            judged.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
+    if not is_open:
+        _judge_network(judged, request.division)
+    return judged
 
 
-def _audits(judged: Judged, request: SubmitRequest) -> Reasons:
-    """The required ones are there, and what the records of all say is still true: each is judged again from its leg's
-    files."""
+def _judge_audits(judged: Judged, required: tuple[str, ...]) -> None:
+    """The required audits are there, and each audit passes when it is judged again from its leg's files."""
     candidate = judged.candidate
-    required = SUBMISSIONS[candidate.benchmark].audits if request.division != "open" else ()
     for test in dict.fromkeys([*required, *candidate.audits]):
         fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
-            yield "audit-missing", f"{test} is missing, which {candidate.benchmark} needs in every scenario", fix
+            reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
+            judged.refuse("audit-missing", reason, fix)
             continue
         try:
-            yield from ((rule, said, fix) for rule, said in _audit_failures(candidate.audits[test]))
+            for rule, reason in _audit_failures(candidate.audits[test]):
+                judged.refuse(rule, reason, fix)
         except HarnessError as error:
-            yield "submit/audit", error.message, fix
+            judged.refuse("submit/audit", error.message, fix)
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -160,59 +172,36 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "submit/audit", f"{path} is not what the legs' files give"
 
 
-def _audits_beside(judged: Judged, request: SubmitRequest) -> Reasons:
-    """Audits that are not submitted, but lie beside a result and do not pass.
-
-    Nobody has to run them; what they showed is not left out, though. Legs of their own are judged again.
-    """
+def _judge_other_audits(judged: Judged) -> None:
+    """Audits that are not submitted need not be run; one that lies in the result's directory must not fail. Audits with
+    legs of their own are judged again."""
     for home, test in product(judged.candidate.homes, AUDITS):
-        record = audit_record(home.audit(test), test)
-        if test in SUBMITTED_TESTS or not record.exists():
+        path = audit_record(home.audit(test), test)
+        if test in SUBMITTED_TESTS or not path.exists():
             continue
         try:
-            found = read_audit(record.parent, test)
-            said = "" if found.passed else f"did not pass: {found.reason}"
-            own = {leg.get("label") for leg in found.legs} != set(EXISTING)
-            if not said and own:
-                result, _ = judged_again(record.parent, test, request_beside(judged.candidate.legs[0]))
-                said = "" if result.passed else f"judged again does not pass: {result.reason}"
+            record = read_audit(path.parent, test)
+            reason = "" if record.passed else f"did not pass: {record.reason}"
+            if not reason and {leg.get("label") for leg in record.legs} != set(EXISTING):
+                result, _ = judged_again(path.parent, test, request_beside(judged.candidate.legs[0]))
+                reason = "" if result.passed else f"judged again does not pass: {result.reason}"
         except (OSError, HarnessError) as error:
-            said = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
-        if said:
+            reason = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
+        if reason:
             fix = f"find out why; `main.py audit --test {test}` runs it again"
-            yield "submit/audit", f"{test} beside it {said}", fix
+            judged.refuse("submit/audit", f"{test} beside it {reason}", fix)
 
 
-def _mixed(judged: Judged, request: SubmitRequest) -> Reasons:
-    facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
-    reference = facts.pop("performance")
-    for name, found in facts.items():
-        for reason in describe(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
-            yield "submit/one-configuration", reason, "run the legs again in one configuration"
-
-
-def _network(judged: Judged, request: SubmitRequest) -> Reasons:
-    """Whether LoadGen reached the system as the division has it; open has both. [rules: Network Division]"""
-    candidate, division = judged.candidate, request.division
+def _judge_network(judged: Judged, division: Division) -> None:
+    """Whether LoadGen reached the system as the division requires; open has both. [rules: Network Division]"""
+    candidate, suite = judged.candidate, SUBMISSIONS[judged.candidate.benchmark].suite
     fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
-    suite = SUBMISSIONS[candidate.benchmark].suite
     if division == "network" and suite != "datacenter":
-        yield "suite-benchmark", f"the network division has no {suite} systems", fix
+        judged.refuse("suite-benchmark", f"the network division has no {suite} systems", fix)
     for leg in candidate.all_legs:
         if leg.detail.is_network != (division == "network"):
             reason = f"the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
-            yield "perf-network", f"{leg.run.detail}: {reason}", fix
-
-
-# What a result is asked, in the order in which it is told, and whether the open division asks it, too.
-_RULES: tuple[tuple[bool, Callable[[Judged, SubmitRequest], Reasons]], ...] = (
-    (True, _claims_to_be_official),
-    (True, _wrong_seeds),
-    (True, _audits),
-    (False, _audits_beside),
-    (True, _mixed),
-    (False, _network),
-)
+            judged.refuse("perf-network", f"{leg.run.detail}: {reason}", fix)
 
 
 @decides(
@@ -277,42 +266,11 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
             yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {said}", fix)
 
 
-def _failed(verdict: Verification, division: Division) -> list[tuple[LegVerdict, Finding]]:
-    """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
-    if verdict.outcome == "ERROR":
-        return []
-    spared = NOT_IN_OPEN if division == "open" else frozenset()
-    return [
-        (part, check)
-        for part in verdict.parts
-        for check in part.broken
-        if check.rule not in spared and (part.claims_official or check.rule not in _OFFICIAL_INPUTS)
-    ]
-
-
-def _failures(verdict: Verification, failed: list[tuple[LegVerdict, Finding]]) -> Iterator[tuple[str, str]]:
-    """Why the result does not pass: the broken rule, and a sentence."""
-    if verdict.error is not None:
-        yield "log-damaged", verdict.error.message
-    apart = [(part, found) for part in verdict.parts for found in part.contradictions]
-    yield from ((found.rule, f"{part.mode}: {found.sentence}") for part, found in (*apart, *failed))
-    yield from ((check.rule, check.sentence) for check in verdict.of("error"))
-
-
-def _unofficial(verdict: Verification, failed: list[tuple[LegVerdict, Finding]]) -> Iterator[str]:
-    """Why legs that do not claim to be official are not, beside what was refused already."""
-    refused = [check for _, check in failed]
-    for part in verdict.parts:
-        if not part.claims_official:
-            yield from part.declared_unofficial
-            yield from (one.sentence for one in part.broken if one.kind == "official" and one not in refused)
-
-
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
     """What the records show, whatever the legs say of themselves.
 
     Args:
-        dataset_path: of the data set, should it be no longer where the records say.
+        dataset_path: the data set's place, if it is no longer where the records say.
     """
     for manifest in candidate.manifests().values():
         if not manifest.plan.engine_record.runs_model:
@@ -324,14 +282,9 @@ def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[s
 
 @cache
 def _is_synthetic(path: Path, digest: str) -> bool:
-    """As far as it can be told: the data set may be gone, or be another by now."""
+    """False also for a data set that is no longer there, or was replaced."""
     try:
         content = read_whole(path, "", max_bytes=MAX_LOG_BYTES)
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content
     except InputError:
         return False
-
-
-def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:
-    """Why a tree of these is a rehearsal, each reason once."""
-    return list(dict.fromkeys(reason for one in judged for reason in one.unofficial))

@@ -3,7 +3,7 @@
 import contextlib
 import difflib
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -43,7 +43,6 @@ _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelera
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
 _SYS = Path("/sys")
 _SECTOR_BYTES = 512  # unit of /sys/block/*/size, whatever the device's own is [Linux block layer]
-_NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 
 
 @dataclass(frozen=True)
@@ -129,18 +128,30 @@ def is_the_machine(manifest: Manifest) -> bool:
 
 
 def detect() -> dict[str, str]:
-    """Fields of the system description that could be read here; what could not is left out."""
+    """Fields of the system description that can be read here; the others are left out."""
     packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
     sockets = len({_read(path) for path in packages} - {""})
     cores = psutil.cpu_count(logical=False)
     highest_khz = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    letters = {"Data": "d", "Instruction": "i"}
+    caches = [
+        (_read(path / "level"), letters.get(_read(path / "type"), ""), _read(path / "size"))
+        for path in sorted(_SYS.glob("devices/system/cpu/cpu0/cache/index[0-9]*"))
+    ]
+    disks = [disk for disk in sorted(_SYS.glob("block/*")) if (disk / "device").exists()]  # no loop, ram, dm, md
+    disks = [disk for disk in disks if not disk.name.startswith(("sr", "fd"))]
+    sizes = {disk: int(size) for disk in disks if (size := _read(disk / "size")).isdecimal() and int(size)}
+    cards = [card for card in sorted(_SYS.glob("class/net/*")) if (card / "device").exists()]  # no bridges and the like
+    speeds = [_speed(_read(card / "speed")) for card in cards]
     found = {
         "host_processors_per_node": str(sockets or ""),
         "host_processor_core_count": str(cores // sockets) if sockets and cores else "",
         "host_processor_frequency": f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else "",
-        "host_processor_caches": ", ".join(_caches()),
-        **_storage(),
-        **_network(),
+        "host_processor_caches": ", ".join(f"L{level}{kind} {size}" for level, kind, size in caches if level and size),
+        "host_storage_capacity": f"{sum(sizes.values()) * _SECTOR_BYTES / 1e9:.0f} GB" if sizes else "",
+        "host_storage_type": ", ".join(sorted({_disk_type(disk) for disk in sizes})),
+        "host_network_card_count": str(len(cards) or ""),
+        "host_networking": ", ".join(f"{speeds.count(one)}x Ethernet ({one})" for one in sorted(set(speeds))),
     }
     with contextlib.suppress(OSError):
         found["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
@@ -154,46 +165,17 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _caches() -> Iterator[str]:
-    """One of each level, as the first core has them."""
-    letters = {"Data": "d", "Instruction": "i"}
-    for path in sorted(_SYS.glob("devices/system/cpu/cpu0/cache/index[0-9]*")):
-        level, kind, size = (_read(path / name) for name in ("level", "type", "size"))
-        if level and size:
-            yield f"L{level}{letters.get(kind, '')} {size}"
+def _disk_type(disk: Path) -> str:
+    if disk.name.startswith("nvme"):
+        return "NVMe SSD"
+    if disk.name.startswith(("vd", "xvd")):  # behind a hypervisor it may be anything
+        return "virtual disk"
+    return "hard disk" if _read(disk / "queue/rotational") == "1" else "SSD"
 
 
-def _storage() -> dict[str, str]:
-    """All disks together; a disk behind a hypervisor may be anything."""
-    total_bytes, kinds = 0, set()
-    for disk in sorted(_SYS.glob("block/*")):
-        sectors = _read(disk / "size")
-        if disk.name.startswith(_NO_DISKS) or not sectors.isdecimal() or sectors == "0":
-            continue
-        total_bytes += int(sectors) * _SECTOR_BYTES
-        if disk.name.startswith("nvme"):
-            kinds.add("NVMe SSD")
-        elif disk.name.startswith(("vd", "xvd")):
-            kinds.add("virtual disk")
-        else:
-            kinds.add("hard disk" if _read(disk / "queue/rotational") == "1" else "SSD")
-    if not total_bytes:
-        return {}
-    return {"host_storage_capacity": f"{total_bytes / 1e9:.0f} GB", "host_storage_type": ", ".join(sorted(kinds))}
-
-
-def _network() -> dict[str, str]:
-    """Network cards, which have a device behind them; bridges and the like have none."""
-    cards = [path for path in sorted(_SYS.glob("class/net/*")) if (path / "device").exists()]
-    if not cards:
-        return {}
-    speeds = []
-    for card in cards:
-        speed_mbit = _read(card / "speed")  # -1 where the driver does not know
-        known = speed_mbit.isdecimal() and int(speed_mbit) > 0
-        speeds.append(f"{int(speed_mbit) / 1000:g} Gbit/s" if known else "speed unknown")
-    kinds = [f"{speeds.count(speed)}x Ethernet ({speed})" for speed in sorted(set(speeds))]
-    return {"host_network_card_count": str(len(cards)), "host_networking": ", ".join(kinds)}
+def _speed(mbit: str) -> str:
+    known = mbit.isdecimal() and int(mbit) > 0  # -1 where the driver does not know it
+    return f"{int(mbit) / 1000:g} Gbit/s" if known else "speed unknown"
 
 
 # The description ------------------------------------------------------------------------------------------------------
@@ -207,7 +189,6 @@ def describe(
     system_name: str,
     suites: Iterable[str],
     given: SystemFile,
-    rehearsal: list[str],
     network: bool = False,
     look: Callable[[], dict[str, str]] = detect,
 ) -> SystemDescription:
@@ -218,7 +199,6 @@ def describe(
         network: whether LoadGen reached it over a network as the Network division has it.
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
-        rehearsal: why the tree is a rehearsal; empty if it is none.
         look: at this machine, if it is theirs.
 
     Raises:
@@ -238,8 +218,7 @@ def describe(
     )
     values = {name: value for _, found in sources for name, value in found.items()}
     origins = {name: origin for origin, found in sources for name in found}
-    beyond = [name for name in NETWORK_NAMES if name in given.fields]
-    if beyond and not network:
+    if not network and (beyond := [name for name in NETWORK_NAMES if name in given.fields]):
         raise InputError(f"--system: {', '.join(beyond)}: the system was not reached over a network", "leave them out")
     fields = FIELDS + (NETWORK_FIELDS if network else ())
     missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
@@ -250,8 +229,6 @@ def describe(
             f"the system description lacks {counted(len(missing), 'field')}: {lacking}",
             f"add them to the file of --system, for example:\n  system:\n{lines}",
         )
-    if rehearsal:
-        values["sw_notes"] = " ".join(filter(None, [f"{REHEARSAL_MARK}.", values["sw_notes"]]))
     names = [field.name for field in fields]
     return SystemDescription({name: values[name] for name in names}, {name: origins[name] for name in names})
 

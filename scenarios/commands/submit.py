@@ -8,8 +8,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode
@@ -94,7 +94,7 @@ def submit(
     record = outcome.record()
     answer.put(**record)
     write_record("--json", json, record)
-    for text in _refused(outcome) if outcome.findings else _built(request, outcome):
+    for text in _refused(outcome) if outcome.findings else _built(outcome):
         say(console, text)
     return outcome.exit_code()
 
@@ -107,12 +107,12 @@ def _refused(outcome: SubmitOutcome) -> list[str]:
     return lines
 
 
-def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
-    built, description = outcome.built, outcome.description
-    if built is None or description is None:
-        return []
+def _built(outcome: SubmitOutcome) -> list[str]:
+    request, description, sizes = outcome.request, outcome.description, outcome.built
+    assert description is not None
+    assert sizes is not None
     lines = [
-        f"built {built.root}: {counted(len(built.files), 'file')}, {built.total_bytes / 1e6:.1f} MB, "
+        f"built {request.output}: {counted(len(sizes), 'file')}, {sum(sizes.values()) / 1e6:.1f} MB, "
         f"round {request.round}"
     ]
     for judged in outcome.judged:
@@ -133,5 +133,5 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
     given: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
     given += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]
     same = "".join(f" {option} {quote(str(path))}" for option, path in given if path is not None)
-    lines.append(f"next: python main.py check {quote(str(built.root))}{rounds}{same}")
+    lines.append(f"next: python main.py check {quote(str(request.output))}{rounds}{same}")
     return lines

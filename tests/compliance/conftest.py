@@ -9,8 +9,9 @@ import pytest
 
 from compliance import finding as findings
 from compliance.finding import Finding, all_rules
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import SubmitOutcome, submit
+from compliance.submission.build_submission import submit
 from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir

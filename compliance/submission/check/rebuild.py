@@ -15,7 +15,7 @@ from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, decides
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, SubmitRequest, gather
-from compliance.submission.build_submission import judge, sign_off, tree_plan, unsigned_audits
+from compliance.submission.build_submission import describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
@@ -161,8 +161,7 @@ class _System:
         if request.division != "open":
             self._calibration([one for candidate in candidates for one in candidate.manifests().values()])
         source = self._source(candidates)
-        plan = tree_plan(request, outcome, source or Source({}, ""), {})
-        build(plan)
+        build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
         code = self._tree.source(self._first.division, self._first.organisation).relative_to(self._tree.root)
         found = {path.relative_to(output): path for path in output.rglob("*") if path.is_file()}
         if source is None:

@@ -18,7 +18,7 @@ from compliance.signoff.bundle import foreign_legs, one_system
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
-from compliance.submission.build_submission import SubmitOutcome
+from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
 from runs.accelerators import FACTS
 from runs.files import write_json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build_submission import SubmitOutcome
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
@@ -60,7 +60,7 @@ def test_a_rehearsal_holds_what_the_round_asks_for(build: Submit, campaign: Camp
     assert set(content(home)) == expected
     assert {path.name for path in (tmp_path / "tree").iterdir()} == {"closed", REHEARSAL_FILE}
     assert outcome.built is not None
-    assert outcome.built.total_bytes == sum(
+    assert sum(outcome.built.values()) == sum(
         path.stat().st_size for path in home.parents[1].rglob("*") if path.is_file()
     )
 
@@ -172,7 +172,7 @@ def test_a_build_that_fails_leaves_nothing(
         def disk_is_full(path: Path) -> dict[str, int]:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("compliance.submission.build._measure", disk_is_full)
+        patch.setattr("compliance.submission.build._sizes", disk_is_full)
         with pytest.raises(SetupError, match="No space left"):
             build()
     assert {path.name for path in tmp_path.iterdir()} == there

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.evidence.accuracy import ScoreSources
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
-from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import Finding
-from compliance.submission.build_submission import SubmitOutcome
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.check.check_tree import SignedOff, check_tree
 from compliance.submission.check.findings import place_of
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs

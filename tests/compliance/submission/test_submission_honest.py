@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compliance.signoff.judge import sign_off
-from compliance.submission.build_submission import SubmitOutcome
+from compliance.submission.build import SubmitOutcome
 from runs.record.layout import CampaignDir
 from tests.honest.clocks import run_at
 from tests.honest.pair import Pair

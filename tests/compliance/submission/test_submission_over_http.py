@@ -11,8 +11,9 @@ import pytest
 
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import sign_off
+from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import SubmitOutcome, submit
+from compliance.submission.build_submission import submit
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs

@@ -31,7 +31,6 @@ def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -
         "system_name": "Box",
         "suites": {"datacenter"},
         "given": read_system_file({"system": given}),
-        "rehearsal": [],
     }
     return describe([one or manifest()], **{**values, **more})
 
@@ -233,11 +232,6 @@ def test_detection_finds_only_fields_of_the_description() -> None:
     found = detect()
     assert set(found) <= set(NAMES)
     assert all(value.strip() for value in found.values())
-
-
-def test_a_rehearsal_is_marked_in_the_notes() -> None:
-    values = described(example()["system"] | {"sw_notes": "patched"}, rehearsal=["no model"]).values
-    assert values["sw_notes"] == f"{REHEARSAL_MARK}. patched"
 
 
 MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
