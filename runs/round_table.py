@@ -72,6 +72,7 @@ class RoundBenchmark(_Data):
     audit_settings: dict[str, dict[str, int | float]] = Field(
         default_factory=dict
     )  # by test, as its audit.config has them
+    audit_deltas: dict[str, float] = Field(default_factory=dict)  # percent that a score of TEST01 may be off
     accuracy_folders: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # files there, without their endings
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
     equal_issue: bool = False

@@ -221,6 +221,8 @@ class Table:
         if tests:
             yield "audits", list(tests), _at(*tests.values())
             yield from self._audit_settings(name, list(tests))
+            if deltas := self._of("accuracy-delta-perc", model):
+                yield "audit_deltas", deltas[0], _at(deltas[1])
         if extra := constants.find("REQUIRED_ACC_BENCHMARK", model, self.round):
             yield "accuracy_folders", extra[0], _at(extra[1])
         yield from self._latencies(model, name)

@@ -21,6 +21,7 @@ from runs.errors import HarnessError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.record.leg import PERFORMANCE
+from runs.round_table import score_patterns
 
 # The texts that an audit has to leave. [checker] compliance_check.dir_exists_check
 AUDIT_TEXTS = {
@@ -130,6 +131,8 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         scores = [folder / "accuracy" / one for one in _FALLBACK]
         fails = next(_refuting(stated), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
+            for apart in _scores_apart(result, *scores):
+                audit.add("audit-verdict", path, f"it says {_FAIL}, and {apart}", _PASS, *scores)
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
             found = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are beside it"
             audit.add("audit-fallback", path, f"{_FAIL}: {found}", _PASS, *scores, warning=True)
@@ -143,6 +146,19 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
             for value in dict.fromkeys(value for name, value in said if name == key):
                 if not _is_close(value, wanted, slack):
                     audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *beside)
+
+
+def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
+    """Scores with which the answers of TEST01 may not differ. [checker] configuration.get_delta_perc"""
+    texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
+    for score in result.entry.targets_of(result.scenario_name):
+        most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
+        one, other = (
+            next((float(match[1]) for line in text.splitlines() if (match := score_patterns()[score].match(line))), 0.0)
+            for text in texts
+        )
+        if not one or not other or abs(1 - one / other) * 100 > most:
+            yield f"{score} is {one:g} and {other:g}, at most {most:g} % apart"
 
 
 def _is_close(value: str, wanted: float, slack: float) -> bool:

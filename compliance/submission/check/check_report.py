@@ -97,12 +97,13 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
 
 
 def _room(by_weight: list[list[Cause]]) -> list[int]:
-    """How many causes of each weight are told with an example: one, and more as long as there are lines, in turns."""
+    """How many causes of each weight are told with an example: one, and more as long as there are lines: in turns of
+    the three gravest weights, then of the others."""
     most = [min(1, len(found)) for found in by_weight]
     free = MOST_HEAD - 2 - sum(2 * bool(found) for found in by_weight) - 2 * sum(most)
-    while free >= 2 and any(count < len(found) for count, found in zip(most, by_weight, strict=True)):
-        for weight, found in enumerate(by_weight):
-            if free >= 2 and most[weight] < len(found):
+    for weights in (range(3), range(3, len(WEIGHTS))):
+        for weight in (weight for _ in range(free) for weight in weights):
+            if free >= 2 and most[weight] < len(by_weight[weight]):
                 most[weight] += 1
                 free -= 2
     return most

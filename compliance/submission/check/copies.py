@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compliance.finding import OURS, decides
 from compliance.submission.check.findings import Findings, is_regular
-from compliance.submission.check.legs import INFERRED, ComparedLeg
+from compliance.submission.check.legs import INFERRED, ComparedLeg, fingerprints
 from compliance.submission.check.scenario import ScenarioOutcome
 from compliance.submission.tree import MOST_FILE_BYTES, Place
 from runs.benchmark import LOADGEN_SCENARIO
@@ -18,7 +18,7 @@ from runs.errors import InputError
 from runs.round_table import model_of
 
 LOG = "mlperf_log_detail.txt"
-_KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_(?:min|mean|max)_latency_ns)", "value": "?([^",]+)')
+_KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_[\w.]+_latency_ns)", "value": "?([^",]+)')
 
 
 _OURS = frozenset(map(model_of, DIRECTORIES))
@@ -130,8 +130,8 @@ def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
 
 
 def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
-    if leg.latencies is not None:
-        yield f"the latencies of {{}}, to the nanosecond: {', '.join(map(str, leg.latencies))}", leg.latencies
+    for latencies in leg.latencies:
+        yield f"the latencies of {{}}, to the nanosecond: {', '.join(map(str, latencies))}", latencies
     if leg.window is not None:
         yield f"began and ended in the same milliseconds as {{}}: {' to '.join(leg.window)}", leg.window
 
@@ -147,12 +147,14 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[tuple[object, ...], tuple[
         if not logs:
             raise InputError(f"{tree} holds no {LOG}", "name the directory that holds closed/ or open/")
         for path in logs:
-            found = {key: value.decode(errors="replace") for key, value in _KNOWN_BY.findall(path.read_bytes())}
-            latencies = [found.get(b"result_%s_latency_ns" % name, "") for name in (b"min", b"mean", b"max")]
-            if all(value.isdecimal() for value in latencies):
-                yield tuple(map(int, latencies)), (path, "", None)
-            if {b"power_begin", b"power_end"} <= found.keys():
-                yield (found[b"power_begin"], found[b"power_end"]), (path, "", None)
+            found = {
+                key.decode(): int(value) if value.isdigit() else value.decode(errors="replace")
+                for key, value in _KNOWN_BY.findall(path.read_bytes())
+            }
+            for latencies in fingerprints(found):
+                yield latencies, (path, "", None)
+            if {"power_begin", "power_end"} <= found.keys():
+                yield (found["power_begin"], found["power_end"]), (path, "", None)
 
 
 def _may_share(first: Place, one: str, other: Place, another: str) -> bool:

@@ -5,10 +5,11 @@ A leg is judged by the round and the tree's own files; what verify finds in it i
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
@@ -51,6 +52,14 @@ LATENCIES = {
     "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
     "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
 }
+# Latencies that no other run has to the nanosecond: one group may be edited in a copy, and the other tells.
+FINGERPRINTS = tuple(
+    tuple(f"result_{name}_latency_ns" for name in names)
+    for names in (
+        ("min", "mean", "max"),
+        [f"{share}_percentile" for share in ("90.00", "95.00", "97.00", "99.00", "99.90")],
+    )
+)
 # What the streams report, and what TEST01 and TEST04 compare of them.
 STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
 SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
@@ -103,6 +112,12 @@ class Result:
         return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
+def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
+    """The latencies of each group that is whole and not of zeros."""
+    groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
+    return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
+
+
 @dataclass
 class ComparedLeg:
     """What other legs are compared with. `name` says which leg of its scenario it is."""
@@ -111,7 +126,7 @@ class ComparedLeg:
     detail: Path
     hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
     window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
-    latencies: tuple[int, int, int] | None = None  # minimum, mean and maximum in ns
+    latencies: list[tuple[int, ...]] = field(default_factory=list)  # in ns, of each of FINGERPRINTS
     identity: dict[str, object] = field(default_factory=dict)
     tokens: float | None = None  # a sample, on average
     scenario: str = ""  # LoadGen's, of the log
@@ -135,9 +150,7 @@ class ComparedLeg:
         begin, end = detail.get("power_begin"), detail.get("power_end")
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)
-        least, mean, most = (detail.get(f"result_{name}_latency_ns") for name in ("min", "mean", "max"))
-        if type(least) is type(mean) is type(most) is int and most > 0:
-            known.latencies = (least, mean, most)
+        known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
         with suppress(HarnessError):  # told of elsewhere
             if detail.has_results and detail.uses_token_latencies:
                 known.tokens = mean_output_tokens(detail, reported_numbers(detail))

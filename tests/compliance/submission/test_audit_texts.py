@@ -78,12 +78,16 @@ def test_a_changed_audit_is_found(
     assert found[1].startswith(said)
 
 
-def test_answers_that_differ_are_told_where_the_scores_of_both_runs_are_there(audited: Tree, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rouge", "rule"), [(38.8, "audit-fallback"), (38.0, "audit-verdict")])
+def test_answers_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
+    audited: Tree, tmp_path: Path, rouge: float, rule: str
+) -> None:
     tree, audit = changed(audited, tmp_path)
     (audit / "verify_accuracy.txt").write_text(ANSWERS.format(3, "FAIL"))
     (audit / "accuracy").mkdir()
-    for name in ("baseline_accuracy.txt", "compliance_accuracy.txt"):
-        (audit / "accuracy" / name).write_text("rouge")
-    (found,) = (one for one in check_tree(tree.root, SHORT).findings if one.rule.startswith("audit-"))
-    assert (found.rule, found.severity) == ("audit-fallback", "warning")
-    assert "3 of 100 answers differ" in found.found
+    for name, score in (("baseline_accuracy.txt", 38.8), ("compliance_accuracy.txt", rouge)):
+        others = "'rouge2': 15.9, 'rougeL': 24.5, 'rougeLsum': 35.8, 'gen_len': 8000000"
+        (audit / "accuracy" / name).write_text(f"{{'rouge1': {score}, {others}}}")
+    found = {one.rule: one.found for one in check_tree(tree.root, SHORT).findings if one.rule.startswith("audit-")}
+    assert "3 of 100 answers differ" in found["audit-fallback"]
+    assert ("audit-verdict" in found) is (rule == "audit-verdict")
