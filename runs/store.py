@@ -1,6 +1,6 @@
-"""The result store: one SQLite table with a row a run; what its columns say of two rows.
+"""The result store: a SQLite table with a row per run, and the comparison of two rows.
 
-Opening a store brings an older one up to date; its rows stay as they are.
+Opening an older store adds the columns that it lacks.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ Role = Literal["identity", "condition", "technique", "number", "record"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column. Conditions have to be equal for two runs' numbers to be compared; techniques are what is compared."""
+    """One column. The numbers of two runs are comparable if all conditions are equal; techniques may differ."""
 
     name: str
     type: Type
@@ -71,7 +71,7 @@ _HELD: dict[Type, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "IN
 
 
 def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
-    """Values that their columns do not hold, as sentences; None is always held."""
+    """Values of another type than their columns', as sentences; None fits every column."""
     for column in COLUMNS:
         value = row.get(column.name)
         if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
@@ -84,21 +84,18 @@ class ResultStore:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self.path = path
-        self._table, self.migrated = self._migrate()  # the quoted name, and the columns that opening added
+        self.migrated = self._migrate()  # the columns that opening added
 
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: Path, *, create: bool = False) -> Iterator["ResultStore"]:
-        """Open a store, bring it up to date, and close it at the end.
-
-        Args:
-            create: make it if it is not there.
+        """Open a store, or with `create` make it, add missing columns, and close it at the end.
 
         Raises:
-            InputError: it is not there, or no such database.
+            InputError: it does not exist, or is no store.
             SetupError: it cannot be written.
         """
-        if path.exists():  # SQLite would take a device for a database, and write a journal beside it
+        if path.exists():  # SQLite would open a device, and write a journal next to it
             open_file(path, "name a result store", max_bytes=2**60, option="--db").close()
         elif not create:
             raise InputError(f"--db {path} does not exist", "name a result store, or make one with `store ingest`")
@@ -114,68 +111,50 @@ class ResultStore:
         except sqlite3.OperationalError as error:
             raise SetupError(f"--db {path}: {error}", "name a file that you may write, not used by another") from error
         except sqlite3.IntegrityError as error:
-            raise InputError(f"--db {path}: {error}", "the older table asks for values that runs lack") from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in a damaged file
+            raise InputError(f"--db {path}: {error}", "the older table requires values that runs lack") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: names in a damaged file
             raise InputError(f"--db {path} is no SQLite database: {error}", "name a result store") from error
         finally:
             connection.close()
 
-    def _migrate(self) -> tuple[str, list[str]]:
-        """Create the table, or add the columns and indices that it lacks; a table that has them all is not written to.
-
-        Existing rows keep every value, and are NULL in new columns.
-        """
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        with self._connection:
-            table = self._table_there()
-            # SQLite compares names without case; a second spelling of a column cannot be added.
-            there = {name.lower() for name in self._columns_of(table)} if table else set()
-            added = [column for column in COLUMNS if column.name.lower() not in there]
-            if table is None:
-                table = f'"{TABLE}"'
-                execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY)")
-            for column in added:
-                execute(f'ALTER TABLE {table} ADD COLUMN "{column.name}" {column.type}')
-            for name, columns in _INDICES.items():
-                execute(f'CREATE INDEX IF NOT EXISTS "idx_{table.strip(chr(34))}_{name}" ON {table} ({columns})')
-        return table, [column.name for column in added]
-
-    def _table_there(self) -> str | None:
-        """The quoted name of the table with the runs: TABLE, or the only one of an older store under another name; None
-        in an empty file.
+    def _migrate(self) -> list[str]:
+        """Create the table, or add the columns and indices that it lacks, which are NULL in existing rows.
 
         Raises:
             InputError: the database is another program's.
         """
-        query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
-        kinds = {str(name): str(kind) for name, kind in self._connection.execute(query)}
-        name = TABLE if TABLE in kinds else min(kinds, default="")
-        if not kinds:
-            return None
-        ours = kinds[name] == "table" and (name == TABLE or (len(kinds) == 1 and '"' not in name))
-        if not ours or (name != TABLE and "run_id" not in self._columns_of(f'"{name}"')):
-            raise InputError(
-                f"the database has {', '.join(sorted(kinds)[:5])} and no table {TABLE}", "name a result store with --db"
-            )
-        return f'"{name}"'
-
-    def _columns_of(self, table: str) -> list[str]:
-        return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        with self._connection:
+            query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+            kinds = {str(name): str(kind) for name, kind in execute(query)}
+            if kinds and kinds.get(TABLE) != "table":
+                names = ", ".join(sorted(kinds)[:5])
+                raise InputError(f"the database has {names} and no table {TABLE}", "name a result store with --db")
+            if not kinds:
+                execute(f"CREATE TABLE {TABLE} (id INTEGER PRIMARY KEY)")
+            # SQLite compares names without case: a second spelling of a column cannot be added.
+            existing = {name.lower() for name in self.columns()}
+            added = [column for column in COLUMNS if column.name.lower() not in existing]
+            for column in added:
+                execute(f'ALTER TABLE {TABLE} ADD COLUMN "{column.name}" {column.type}')
+            for name, columns in _INDICES.items():
+                execute(f"CREATE INDEX IF NOT EXISTS idx_{TABLE}_{name} ON {TABLE} ({columns})")
+        return [column.name for column in added]
 
     def columns(self) -> list[str]:
         """The table's columns in their order; older tables have some that are not in COLUMNS."""
-        return self._columns_of(self._table)
+        return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({TABLE})")]
 
     def ingest(self, rows: list[dict[str, Any]], *, replace: bool = False) -> list[Ingested]:
-        """Store rows, all or none. A run that is there with the same values is left alone.
+        """Store rows, all or none; runs with the same values are unchanged.
 
         Args:
-            rows: each with a `run_id`; what has no column is kept in raw_result_json with the rest.
+            rows: each with a `run_id`; the whole is kept in raw_result_json.
             replace: overwrite a run whose values differ.
 
         Raises:
-            InputError: a run is there with other values, and `replace` was not given; nothing is stored then.
+            InputError: the values of a run differ, without `replace`.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
@@ -184,46 +163,35 @@ class ResultStore:
     def _ingest_one(self, row: dict[str, Any], replace: bool) -> Ingested:
         run_id = row.get("run_id")
         if not isinstance(run_id, str) or not run_id:
-            raise InputError("a row without run_id cannot be stored", "give each row the run_id of its run")
+            raise InputError("a row without run_id cannot be stored", "give each row a run_id")
         values = {name: _plain(row.get(name)) for name in COLUMN_NAMES}
         values["ingested_at"] = datetime.now(UTC).replace(microsecond=0).isoformat()
         values[RAW] = _json(row)
-        there = self._connection.execute(f"SELECT * FROM {self._table} WHERE run_id = ?", (run_id,)).fetchone()
-        if there is None:
+        stored = self._connection.execute(f"SELECT * FROM {TABLE} WHERE run_id = ?", (run_id,)).fetchone()
+        if stored is None:
             names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
-            self._connection.execute(f"INSERT INTO {self._table} ({names}) VALUES ({marks})", list(values.values()))
+            self._connection.execute(f"INSERT INTO {TABLE} ({names}) VALUES ({marks})", list(values.values()))
             return "added"
-        different = [name for name in values if name not in _NOT_COMPARED and there[name] != values[name]]
+        different = [name for name in values if name not in _NOT_COMPARED and stored[name] != values[name]]
         if not different:
             return "unchanged"
         if not replace:
-            shown = ", ".join(f"{name} {there[name]!r} → {values[name]!r}" for name in different[:5])
+            shown = ", ".join(f"{name} {stored[name]!r} → {values[name]!r}" for name in different[:5])
             more = f" and {len(different) - 5} more" if len(different) > 5 else ""
             raise InputError(
                 f"run {run_id} is in {self.path} with other values: {shown}{more}; nothing was stored",
                 "ingest with --replace to overwrite them",
             )
         changes = ", ".join(f'"{name}" = ?' for name in values)
-        self._connection.execute(f"UPDATE {self._table} SET {changes} WHERE run_id = ?", [*values.values(), run_id])
+        self._connection.execute(f"UPDATE {TABLE} SET {changes} WHERE run_id = ?", [*values.values(), run_id])
         return "replaced"
 
     def rows(self, where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """All rows, oldest first.
-
-        Args:
-            where: column → value as text; "null" for NULL.
-
-        Raises:
-            InputError: no such column.
-        """
+        """All rows, oldest first; `where` has values of columns as text, "null" for NULL."""
         return self._selected("*", where or {}, "ORDER BY timestamp, rowid")
 
     def grouped(self, by: list[str], where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """Counts and means for each combination of values; means and the best rate are over valid runs.
-
-        Raises:
-            InputError: a column that cannot be grouped by.
-        """
+        """Counts for each combination of values, and means and the best rate of valid runs."""
         if unknown := [name for name in by if name not in GROUPABLE]:
             raise InputError(f"--group-by {unknown[0]}: no column to group by", f"choose from {', '.join(GROUPABLE)}")
         names = ", ".join(by)
@@ -246,18 +214,14 @@ class ResultStore:
         parts = [
             f'"{name}" IS NULL' if value == "null" else f'CAST("{name}" AS TEXT) = ?' for name, value in where.items()
         ]
-        query = f"SELECT {what} FROM {self._table} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
+        query = f"SELECT {what} FROM {TABLE} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
         return [
             _readable(row) for row in self._connection.execute(query, [one for one in where.values() if one != "null"])
         ]
 
     def find(self, run: str) -> dict[str, Any]:
-        """The row of a run id, or of the start of one.
-
-        Raises:
-            InputError: none, or several.
-        """
-        query = f"SELECT * FROM {self._table} WHERE substr(run_id, 1, length(?1)) = ?1"
+        """The row of a run id, or of the start of one; InputError if none or several match."""
+        query = f"SELECT * FROM {TABLE} WHERE substr(run_id, 1, length(?1)) = ?1"
         found = [_readable(row) for row in self._connection.execute(query, (run,))]
         exact = [row for row in found if row["run_id"] == run]
         if len(exact or found) != 1 or not run:
@@ -267,7 +231,7 @@ class ResultStore:
 
 
 def _readable(row: sqlite3.Row) -> dict[str, Any]:
-    """A row; bytes, which we store none of, as hexadecimal text."""
+    """A row, with bytes of a foreign writer as hexadecimal text."""
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in dict(row).items()}
 
 
@@ -282,18 +246,18 @@ def _json(value: Any) -> str:
 
 # Two rows ----------------------------------------------------------------------------------------------------------
 
-# Options that are techniques, not conditions; they have columns of their own.
+# Options that are techniques and have their own columns.
 _TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}
 _PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
 
 
 def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Two rows side by side: were they made under the same conditions, and what differs.
+    """Compare two rows.
 
     Returns:
-        `same_conditions` (both tell their conditions, and they are equal), `conditions` and `techniques` that differ,
-        `numbers` that either run has, each with `name`, `first`, `second` and `ratio` (second over first, of measured
-        quantities); and `not_recorded`, conditions that one of the two does not tell.
+        `same_conditions` (all are recorded and equal), `conditions` and `techniques` that differ, `numbers` of either
+        run, each with `name`, `first`, `second` and `ratio` (second over first, of measured quantities), and
+        `not_recorded`, conditions that one of the rows lacks.
     """
     conditions, techniques, numbers, not_recorded = [], [], [], []
     for column in COLUMNS:

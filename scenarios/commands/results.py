@@ -1,4 +1,4 @@
-"""The `results` command: what was measured, as a table."""
+"""The `results` command: results of legs as a table."""
 
 import csv
 import io
@@ -78,11 +78,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
 
 
 def row_of(leg: LegStatus) -> Row:
-    """A finished leg's numbers under flat names; None where it has no such number.
-
-    Raises:
-        InputError: its accuracy.json is missing or damaged.
-    """
+    """A finished leg's numbers under flat names, None for those it lacks; InputError if accuracy.json is damaged."""
     if leg.endpoints is not None:
         return _row_of_endpoints(leg, leg.endpoints)
     manifest, result = leg.manifest, leg.result
@@ -117,7 +113,7 @@ def row_of(leg: LegStatus) -> Row:
 
 
 def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
-    """The same as the MLPerf Endpoints client reports them."""
+    """The numbers that the MLPerf Endpoints client reports."""
     summary, config = run.summary, run.config
     assert summary is not None
     row: Row = dict.fromkeys(COLUMNS)
@@ -157,7 +153,7 @@ def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A header and a line a leg, RFC 4180; an empty cell where there is no such number."""
+    """CSV (RFC 4180): a header and a line per leg."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
     writer.writeheader()
@@ -166,7 +162,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_table(rows: Sequence[Row]) -> Table:
-    """What fits a line: outcome, rates, p99 latencies or scores, where."""
+    """The columns that fit a line."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in ("scenario", "outcome", "samples/s", "tokens/s", "p99 TTFT", "p99 TPOT", "ROUGE-1", "directory"):
         right = title not in ("scenario", "outcome", "directory")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,13 @@ EXAMPLES = (
     "whether two runs can be compared: store compare RUN_ID RUN_ID",
 )
 
-# What `query` shows in a terminal; everything is in `--format json`.
+# Columns that `query` shows; `--json` has all.
 SHOWN = (
     "run_id", "timestamp", "scenario", "model", "gpu_type", "mechanism", "mechanism_variant", "status", "valid",
     "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
 )  # fmt: skip
 PLAIN_WIDTH = 240  # where there is no terminal to ask
 SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an id
-
-
-def _format(*choices: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
-        "--format", "output_format", type=click.Choice(choices), default=choices[0], help=f"Default: {choices[0]}."
-    )
 
 
 _db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
@@ -87,8 +80,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
 @_db
 @click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are over valid runs.")
 @_where
-@_format("text", "json")
-def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format: str) -> ExitCode:
+def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
     """Show runs, or counts and means by group."""
     with ResultStore.opened(db) as results:
         if group_by is not None:
@@ -97,12 +89,8 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format:
             found = results.rows(_pairs(where))
     rows = _exported(found)
     answer.put(rows=rows)
-    if output_format == "json":
-        click.echo(_json(rows))
-    else:
-        columns = list(rows[0]) if rows and group_by is not None else list(SHOWN)
-        _print_table(columns, rows)
-        click.echo(counted(len(rows), "run" if group_by is None else "group"))
+    _print_table(list(rows[0]) if rows and group_by is not None else list(SHOWN), rows)
+    click.echo(counted(len(rows), "run" if group_by is None else "group"))
     return ExitCode.OK
 
 
@@ -110,7 +98,7 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format:
 @_db
 @click.option("--output", type=PATH, metavar="FILE", help="Default: the terminal.")
 @_where
-@_format("csv", "json")
+@click.option("--format", "output_format", type=click.Choice(("csv", "json")), default="csv", help="Default: csv.")
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
     with ResultStore.opened(db) as results:
@@ -118,7 +106,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
     rows = _exported(found)
     answer.put(rows=rows)
     if output_format == "json":
-        text = _json(rows) + "\n"
+        text = orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
     else:
         stream = io.StringIO(newline="")
         writer = csv.DictWriter(stream, columns)
@@ -156,17 +144,13 @@ def summary(db: Path) -> ExitCode:
 @_db
 @click.argument("first", metavar="RUN_ID")
 @click.argument("second", metavar="RUN_ID")
-@_format("text", "json")
-def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
+def compare(db: Path, first: str, second: str) -> ExitCode:
     """Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same."""
     with ResultStore.opened(db) as results:
         rows = results.find(first), results.find(second)
     record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], **compare_rows(*rows)}
     answer.put(**record)
-    if output_format == "json":
-        click.echo(_json(record))
-    else:
-        click.echo(_comparison_text(record), nl=False)
+    click.echo(_comparison_text(record), nl=False)
     return ExitCode.OK if record["same_conditions"] else ExitCode.NEGATIVE
 
 
@@ -174,7 +158,7 @@ def _comparison_text(record: dict[str, Any]) -> str:
     same = record["same_conditions"]
     lines = ["same conditions" if same else "NOT the same conditions: the numbers do not compare"]
     lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
-    lines += [f"  condition  {name}: one of the runs does not tell" for name in record["not_recorded"]]
+    lines += [f"  condition  {name}: not recorded in one of the runs" for name in record["not_recorded"]]
     lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
     lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)
@@ -186,12 +170,8 @@ def _difference(one: dict[str, Any]) -> str:
 
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as the gate takes them: their columns, without the record that they were made from."""
+    """Rows as the gate reads them: their columns, without the whole record."""
     return [{name: value for name, value in row.items() if name not in (RAW, "id")} for row in rows]
-
-
-def _json(record: object) -> str:
-    return orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

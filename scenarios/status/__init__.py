@@ -1,1 +1,1 @@
-"""What runs, what ended and how, and what was measured: read from files, never from a terminal's output."""
+"""The state of legs, campaigns, tunes and audits, from their files."""

@@ -15,20 +15,20 @@ from scenarios.tune.journal import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 
-DEEPEST = 7  # directories below the one that was named: a campaign's audit legs lie 5 deep
-LEG_MODULE = "scenarios.leg.start"  # what the process of a leg was started with; its working directory is the leg's
+DEEPEST = 7  # levels of directories that are searched; a campaign's audit legs are 5 deep
+LEG_MODULE = "scenarios.leg.start"  # of a leg's process, whose working directory is the leg's
 
 
 @dataclass(frozen=True)
 class FoundDir:
-    """A directory and what it holds."""
+    """A directory, and its kind."""
 
     kind: Kind
     root: Path
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What a directory holds by the files in it; None for nothing of ours, nor of the MLPerf Endpoints client."""
+    """The kind of a directory by its files; None for others. A run of the MLPerf Endpoints client is a leg."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
         return "campaign"
@@ -42,10 +42,10 @@ def kind_of(folder: Path) -> Kind | None:
 
 
 def find_in(folders: Iterable[Path]) -> list[FoundDir]:
-    """Everything below the directories, a campaign before its legs; what was discarded is left out.
+    """Everything below the directories but discarded legs, a campaign before its legs.
 
     Raises:
-        InputError: a directory is not there or cannot be read.
+        InputError: a directory cannot be read.
     """
     found: dict[Path, FoundDir] = {}
     for folder in folders:
@@ -72,14 +72,14 @@ def _folders(root: Path) -> Iterable[Path]:
 
 
 def find_running() -> list[FoundDir]:
-    """Legs that run on this machine, wherever they lie, and the campaigns, tunes and audits that they belong to."""
+    """Legs that run on this machine, and their campaigns, tunes and audits."""
     found: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if LEG_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
         folder = Path(process.info["cwd"])
         if kind_of(folder) != "leg":
-            continue  # it waits for its directory, and has none yet
+            continue  # it waits for its directory
         for path in (*reversed(folder.parents[:5]), folder):
             if (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
@@ -87,9 +87,9 @@ def find_running() -> list[FoundDir]:
 
 
 def holder_of(lock: Path) -> int | None:
-    """The process of this machine that holds a lock file; None when none does.
+    """The process of this machine that holds a lock file, from the kernel's list; None if none does.
 
-    Read from the kernel's list: trying the lock could make a command fail that starts in that moment.
+    Trying the lock instead could make a starting command fail.
     """
     try:
         facts = lock.stat()

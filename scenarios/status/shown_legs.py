@@ -1,4 +1,4 @@
-"""Which legs and tunes a report shows, and where it is written."""
+"""The legs and tunes of a report, and its file."""
 
 import time
 from collections.abc import Sequence
@@ -18,13 +18,10 @@ PAGE_NAME = "report.html"
 
 
 def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
-    """Make a page about directories.
-
-    Returns:
-        Where it was written: `output`, or report.html in the first directory.
+    """Write a page about directories to `output`, or to report.html in the first directory; returns that path.
 
     Raises:
-        InputError: a directory is missing, or nothing in it is finished.
+        InputError: a directory is missing, or has no finished leg.
         SetupError: the page cannot be written.
     """
     from compliance.endpoints.submission import run_folders
@@ -67,7 +64,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
 
 
 def _legs(places: Sequence[FoundDir]) -> list[LegStatus]:
-    """Finished legs in order of their start. Of a tune those alone that confirm: its probes stand in its picture."""
+    """Finished legs in order of their start. Of a tune only those that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
     found = [leg_status(place.root) for place in places if place.kind == "leg"]
     return sorted(
@@ -81,14 +78,14 @@ def _legs(places: Sequence[FoundDir]) -> list[LegStatus]:
 
 
 def _name(leg: LegStatus, first: Path) -> str:
-    """Its way from the directory that was named; what it is, where that is its own."""
+    """The path from the first directory; in that directory itself, scenario and mode."""
     if leg.root == first:
         return leg.what
     return str(leg.root.relative_to(first)) if leg.root.is_relative_to(first) else leg.root.name
 
 
 def say_page(folder: Path, console: Console) -> None:
-    """Make the page of a campaign or tune that has ended, and say where it is; never a reason to fail."""
+    """Write the page of a campaign or tune that has ended, and print its path, or why there is none."""
     try:
         text = f"report: {write_page([folder])}"
     except HarnessError as error:

@@ -1,4 +1,4 @@
-"""Everything that was found, at one moment, and how it is written: for a terminal, as a page, as JSON."""
+"""The state of all that was found, as text, Markdown and JSON."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from scenarios.status.find import find_in, find_running
 from scenarios.status.state import GroupStatus, LegStatus, State, group_status, leg_status
 
 DEFAULT_FOLDER = Path("output")
-MOST_ENDED = 10  # of those that nobody asked for by name
+MOST_ENDED = 10  # legs that are listed without a DIR argument
 STYLES: dict[State, str] = {
     "running": "green",
     "silent": "bold yellow",
@@ -33,7 +33,7 @@ _OF_PROGRESS = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was seen. `legs` are those that stand for themselves or are of interest within their group."""
+    """The state at one moment."""
 
     time_ns: int
     groups: tuple[GroupStatus, ...]
@@ -42,13 +42,13 @@ class Snapshot:
 
     @property
     def single(self) -> list[LegStatus]:
-        """Legs that are of no group."""
+        """Legs without a group."""
         grouped = {leg.root for group in self.groups for leg in group.legs}
         return [leg for leg in self.legs if leg.root not in grouped]
 
     @property
     def entries(self) -> list[GroupStatus | LegStatus]:
-        """What is listed: a group, then its legs; what lives comes last, next to the prompt."""
+        """The list: a group, then its legs; running ones last, next to the prompt."""
         listed: list[GroupStatus | LegStatus] = []
         for group in sorted(self.groups, key=lambda one: (one.alive, one.last_ns)):
             listed += [group, *_worth_showing(group)]
@@ -61,15 +61,15 @@ class Snapshot:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The worst of what is listed; a leg of a tune is a trial, and may be INVALID."""
+        """The worst in the list, without a tune's probes, which may be INVALID."""
         return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
 def take_snapshot(folders: Sequence[Path]) -> Snapshot:
-    """Look at directories; without any, at what runs on this machine and at ./output.
+    """The state of directories; without any, of all that runs on this machine and of ./output.
 
     Raises:
-        InputError: a directory is not there.
+        InputError: a directory cannot be read.
     """
     if folders:
         places = find_in(folders)
@@ -91,13 +91,13 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
 
 
 def _worth_showing(group: GroupStatus) -> list[LegStatus]:
-    """Of a group's legs: what lives; and of a campaign what went wrong."""
+    """A group's running legs, and the failed ones of a campaign or audit."""
     wrong = ("failed", "killed", "damaged", "interrupted") if group.kind != "tune" else ()
     return [leg for leg in group.legs if leg.alive or leg.state in wrong or (leg.exit_code and wrong)]
 
 
 def lines(snapshot: Snapshot) -> list[Text]:
-    """For a person: a line or three an entry."""
+    """Text: one to three lines per entry."""
     shown: list[Text] = []
     grouped = {leg.root for group in snapshot.groups for leg in group.legs}
     for entry in snapshot.entries:
@@ -117,7 +117,7 @@ def _title(entry: GroupStatus | LegStatus) -> str:
 
 
 def details(entry: GroupStatus | LegStatus) -> list[str]:
-    """What there is to say of an entry beside its state and place."""
+    """The lines of an entry after its first."""
     if isinstance(entry, GroupStatus):
         return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
     if entry.state == "running" and entry.progress is not None and entry.progress.phase == "running":
@@ -128,12 +128,12 @@ def details(entry: GroupStatus | LegStatus) -> list[str]:
 
 
 def shortened(path: Path) -> str:
-    """Below the working directory without it."""
+    """Relative to the working directory, if it is below."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def as_markdown(snapshot: Snapshot) -> str:
-    """A page with a table."""
+    """A Markdown page with a table."""
     rows = [
         f"| {entry.state} | {_cell(_title(entry))} "
         f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
@@ -153,7 +153,7 @@ def _cell(text: str) -> str:
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The record; `runs` holds groups first, then every leg."""
+    """JSON: `runs` has groups first, then every leg."""
     return {
         "schema_version": 1,
         "time_ns": snapshot.time_ns,

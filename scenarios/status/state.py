@@ -1,4 +1,4 @@
-"""The state of one leg, and of what runs many legs (a campaign, a tune, an audit), as their files show it now."""
+"""The state of a leg, and of a group of legs (campaign, tune, audit), from their files."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from scenarios.leg.supervisor import SILENCE_RUNNING_S, SILENCE_STARTING_S
 from scenarios.status.find import FoundDir, Kind, holder_of
 from scenarios.tune.journal import Journal, TuneDir, read_tune
 
-# "silent": its process lives, or cannot be seen from here, and has written no heartbeat for too long.
+# "silent": its process runs, or is on another machine, and has written no heartbeat for too long.
 State = Literal["running", "silent", "finished", "interrupted", "failed", "killed", "damaged"]
 
 OTHER_CLOCK_S = 60.0  # clocks of two machines may differ by seconds
@@ -32,7 +32,7 @@ _FIX = "restore the file"
 class _Status:
     root: Path
     state: State
-    text: str = ""  # what it does, its verdict, or why it ended
+    text: str = ""  # its phase, its verdict, or why it ended
     exit_code: ExitCode = ExitCode.OK
     pid: int | None = None
 
@@ -107,7 +107,7 @@ def leg_status(root: Path) -> LegStatus:
 
 
 def _of_endpoints(root: Path) -> LegStatus:
-    """By the client's own summary: whether its numbers are those of its events is what `verify` says."""
+    """From the client's summary, which `verify` compares with its events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
     what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
@@ -129,12 +129,12 @@ def _finished(run: RunDir, leg: LegStatus, code: ExitCode) -> LegStatus:
 
 
 def _not_closed(leg: LegStatus, manifest: Manifest) -> LegStatus:
-    """A record that was not closed: the leg lives, or nobody was left to close it."""
+    """A record that was not closed: the leg runs, or its processes were killed."""
     progress, here = leg.progress, on_this_machine(manifest)
     if progress is None:
         doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
     elif progress.phase == "done":
-        doing, allowed_s = "judging what was measured", float("inf")  # it has no heartbeat, and may take minutes
+        doing, allowed_s = "judging the result", float("inf")  # without a heartbeat, for minutes perhaps
     else:
         doing = progress.doing
         allowed_s = SILENCE_RUNNING_S if progress.phase == "running" else SILENCE_STARTING_S
@@ -158,17 +158,13 @@ class _Planned(BaseModel):
 
 
 class _Campaign(BaseModel):
-    """What is read of a campaign.json."""
+    """The fields of campaign.json that are read."""
 
     legs: list[_Planned]
 
 
 def group_status(place: FoundDir, legs: Sequence[LegStatus]) -> GroupStatus:
-    """Read a group's directory; a damaged one is a state, not an error.
-
-    Args:
-        legs: those that lie in it, and others.
-    """
+    """Read a group's directory; a damaged one is a state, not an error. `legs` may include those of other groups."""
     own = tuple(leg for leg in legs if leg.root.is_relative_to(place.root))
     try:
         return {"campaign": _campaign, "tune": _tune, "audit": _audit}[place.kind](place.root, own)
@@ -197,7 +193,7 @@ def _campaign(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
 
 
 def _leg_is_done(folder: Path, leg: LegStatus | None) -> bool:
-    """A leg by its own record; an audit, which is a directory of legs, by what it was judged."""
+    """Whether a leg has passed by its record, or an audit, a directory of legs, by its outcome."""
     if leg is not None:
         return leg.state == "finished" and not leg.exit_code
     return any(_passed(path) for path in folder.glob("audit_*.json"))
@@ -237,10 +233,10 @@ def _audit(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
 def _group(
     kind: Kind, root: Path, legs: tuple[LegStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
-    """A group runs while its process holds its lock, or a leg of it lives (which may be on another machine).
+    """A group runs while a process holds its lock, or one of its legs runs, perhaps on another machine.
 
     Args:
-        code: how it ended; None where it did not.
+        code: its exit code; None if it has not ended.
     """
     group = GroupStatus(kind=kind, root=root, state="running", text=text, pid=pid, legs=legs)
     if pid is not None or any(leg.alive for leg in legs):

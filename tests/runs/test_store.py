@@ -23,10 +23,10 @@ LEGACY_ROWS = [
 ]
 
 
-def legacy(path: Path, table: str = TABLE) -> Path:
+def legacy(path: Path) -> Path:
     connection = sqlite3.connect(path)
-    connection.execute(f'CREATE TABLE "{table}" ({LEGACY})')
-    connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * 12)})', LEGACY_ROWS)
+    connection.execute(f"CREATE TABLE {TABLE} ({LEGACY})")
+    connection.executemany(f"INSERT INTO {TABLE} VALUES ({', '.join('?' * 12)})", LEGACY_ROWS)
     connection.commit()
     connection.close()
     return path
@@ -37,9 +37,8 @@ def run(run_id: str, **values: Any) -> dict[str, Any]:
     return {"run_id": run_id, **known, **values}
 
 
-@pytest.mark.parametrize("table", [TABLE, "results"])
-def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: Path, table: str) -> None:
-    path = legacy(tmp_path / "old.sqlite", table)
+def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: Path) -> None:
+    path = legacy(tmp_path / "old.sqlite")
     with ResultStore.opened(path) as store:
         rows = store.rows()
         assert set(store.migrated) == set(COLUMN_NAMES) - {name.split()[0] for name in LEGACY.split(", ")}

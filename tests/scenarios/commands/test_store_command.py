@@ -12,7 +12,7 @@ import pytest
 
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
-from tests.conftest import ROOT
+from tests.conftest import ROOT, run_here
 from tests.support import warm
 from tests.support.editing import say_in_manifest
 from tests.support.official import reachable
@@ -130,7 +130,8 @@ def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path
     call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
     assert "2 runs" in call("store", "query", "--db", db)[1]
     assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
-    groups = json.loads(call("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--format", "json")[1])
+    shown = run_here("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--json").stdout
+    groups = json.loads(shown)["answer"]["rows"]
     assert {one["scenario"]: one["runs"] for one in groups} == {"Offline": 1, "SingleStream": 1}
     code, text = call("store", "query", "--db", db, "--group-by", "colour")
     assert code == 2
@@ -149,9 +150,9 @@ def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
     first, second = (row["run_id"] for row in exported(call, db))
     code, text = call("store", "compare", "--db", db, first, first[:8])
     assert (code, text.splitlines()[0]) == (0, "same conditions")
-    code, text = call("store", "compare", "--db", db, first, second, "--format", "json")
-    assert code == 1
-    assert "scenario" in {one["name"] for one in json.loads(text)["conditions"]}
+    compared = run_here("store", "compare", "--db", db, first, second, "--json")
+    assert compared.code == 1
+    assert "scenario" in {one["name"] for one in json.loads(compared.stdout)["answer"]["conditions"]}
     assert call("store", "compare", "--db", db, first, "nothing")[0] == 2
 
 
