@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import os
-import time
 from pathlib import Path
 
 import psutil
@@ -19,7 +17,7 @@ from scripts.bench.tools.llm_server import llm_server
 from scripts.bench.tools.models import TINY, make_llama, write_rows
 from scripts.bench.tools.null_run import MIN_QUERIES
 from scripts.bench.tools.programs import measure
-from tests.conftest import PATIENCE_S
+from tests.support.legs import until
 
 SMALLEST = sizes.SMALLEST
 
@@ -115,35 +113,9 @@ def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> No
     prompts = [[11] * 50, [12] * 60, [13] * 70]
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
     with llm_server(tmp_path, model, options, environment, prompts) as server:
-        group = os.getpgid(server.process.pid)
+        family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
         whole, single = server.ask("all"), server.ask("one")
-        stopped = stopped_group(group)
-    assert (len(whole), len(single)) == (1, len(prompts))
+        until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in family), "the stop of all its processes")
+    assert (len(whole), len(single), len(family) > 1) == (1, len(prompts), True)
     assert min(*whole, *single) > 0
-    assert len(stopped) > 1
-    deadline = time.monotonic() + PATIENCE_S
-    while any(group_of(process) == group and process.status() != psutil.STATUS_ZOMBIE for process in alive()):
-        assert time.monotonic() < deadline, "the engine outlived its block"
-        time.sleep(0.1)
-
-
-def stopped_group(group: int) -> list[psutil.Process]:
-    """The group's processes, once each of them is stopped: a signal takes its time on a busy machine."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        members = [process for process in alive() if group_of(process) == group]
-        if all(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for process in members):
-            return members
-        assert time.monotonic() < end, "the engine was not stopped"
-        time.sleep(0.1)
-
-
-def alive() -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if group_of(process) is not None]
-
-
-def group_of(process: psutil.Process) -> int | None:
-    try:
-        return os.getpgid(process.pid)
-    except ProcessLookupError:
-        return None
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family), "their end")

@@ -89,10 +89,6 @@ class SteadyStream:
                 self._give_up(error)
         return len(text)
 
-    def writelines(self, lines: list[str]) -> None:
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         if self.error is None:
             try:

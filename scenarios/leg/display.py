@@ -91,7 +91,8 @@ class Display:
     ) -> None:
         self._console, self._name, self._started_s, self._now_s = console, name, started_s, now_s
         self._tail = LogTail(followed) if followed else None
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        terminal = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True) if terminal else None
         self._stage = ""
         self._stage_since = self._last_plain = now_s()
 

@@ -1,11 +1,15 @@
 """LoadGen's settings for one leg, from its compiled-in mlperf.conf and the user.conf in the run directory."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, SetupError
-from runs.loadgen.counts import CountSettings, count_leg
+from runs.loadgen.counts import count_leg, settings_of
+from runs.loadgen.user_conf import lookup, parse_conf, read_conf_text
 from runs.record.manifest import LegPlan
+from runs.rounds import CURRENT_ROUND
 
 
 def build_settings(lg: Any, plan: LegPlan, user_conf: Path) -> Any:
@@ -39,28 +43,14 @@ def build_log_settings(lg: Any, plan: LegPlan, out_dir: Path) -> Any:
     return log
 
 
-def expected_samples(settings: Any, plan: LegPlan) -> int | None:
-    """How many samples LoadGen will issue, by its own rounding; None where that depends on the engine's speed.
-
-    Only for progress: an audit configuration may still change it.
-    """
-    if plan.mode == "accuracy":
-        return plan.sample_count
-    if plan.audit or plan.loadgen_scenario == "SingleStream":
+def expected_samples(plan: LegPlan, user_conf: Path) -> int | None:
+    """How many samples LoadGen will issue; None where that depends on an audit or on the engine's speed."""
+    if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream"):
         return None
-    offline = plan.loadgen_scenario == "Offline"
-    counted = CountSettings(
-        scenario=plan.scenario,
-        set_size=min(plan.sample_count, settings.performance_sample_count_override or plan.sample_count),
-        sample_count=plan.sample_count,
-        target_qps=settings.offline_expected_qps if offline else settings.server_target_qps,
-        target_latency_ms=0.0,
-        min_duration_ms=settings.min_duration_ms,
-        min_query_count=settings.min_query_count,
-        equal_issue=bool(settings.sample_concatenate_permutation),
-        schedule_rng_seed=settings.schedule_rng_seed,
-    )
-    return count_leg(counted, "performance").samples
+    settings = parse_conf(read_conf_text(user_conf, ""), user_conf)
+    value = partial(lookup, settings, plan.loadgen_key, plan.loadgen_scenario)
+    benchmark = BENCHMARKS[plan.loadgen_key]
+    return count_leg(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), plan.mode).samples
 
 
 def check_engaged(detail: Any, plan: LegPlan) -> None:

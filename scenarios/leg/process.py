@@ -249,7 +249,7 @@ class LegProcess:
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
-        progress.expected = expected_samples(settings, plan)
+        progress.expected = expected_samples(plan, self.run_dir.user_conf)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
         # The heartbeat's latencies are p99, and say nothing of a limit at another percentile.
         if plan.loadgen_scenario == "Server" and settings.server_target_latency_percentile == PERCENTILE["Server"]:

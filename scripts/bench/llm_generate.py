@@ -26,9 +26,8 @@ def offline(work: Path, sizes: Sizes) -> BenchPart:
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
     part.notes.append(
-        "same environment: with the harness's options and variables for a CPU engine; plain: with its KV cache size "
-        "and vLLM's own choice of the rest. The LLM is stopped while a leg runs. A leg's rate is LoadGen's samples per "
-        "second; ratios compare neighbours in time."
+        "LLM.generate has the harness's options and variables, and is stopped while a leg runs. A leg's rate is "
+        "LoadGen's samples per second; ratios compare neighbours in time."
     )
     return part
 
@@ -37,26 +36,18 @@ def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int)
     options = _options(work, name, samples)
     prompts = _prompts(options, offline_leg(work / "leg-order", options, samples))
     plan = engine_plan(work, {**options, "scenario": "Offline"})
-    model = Path(plan.model_path)
-    plain_options = {key: value for key, value in plan.engine_options.items() if key != "distributed_executor_backend"}
-    kv_cache = {key: value for key, value in plan.environment.items() if key == "VLLM_CPU_KVCACHE_SPACE"}
     legs: list[float] = []
-    calls: dict[str, list[float]] = {"same environment": [], "plain": []}
-    with (
-        llm_server(work / "same", model, plan.engine_options, plan.environment, prompts) as same,
-        llm_server(work / "plain", model, plain_options, kv_cache, prompts) as plain,
-    ):
+    calls: list[float] = []
+    with llm_server(work / "llm", Path(plan.model_path), plan.engine_options, plan.environment, prompts) as server:
         for repeat in range(repeats):
-            for side, server in (("same environment", same), ("plain", plain)):
-                calls[side].append(len(prompts) / server.ask("all")[0])
+            calls.append(len(prompts) / server.ask("all")[0])
             leg = offline_leg(work / f"leg-{repeat}", options, samples)
             if len(leg.requests) != len(prompts):
                 raise ExecutionError(f"a leg issued {len(leg.requests)} samples, not {len(prompts)}", f"see {work}")
             legs.append(leg.rate)
     ours = part.add(f"{name}: Offline leg, {len(prompts)} samples", "samples/s", legs)
-    for side, runs in calls.items():
-        theirs = part.add(f"{name}: LLM.generate, {side}", "samples/s", runs)
-        part.add_ratio(f"{name}: leg ÷ LLM.generate, {side}", ours, theirs, at_least(0.98))
+    theirs = part.add(f"{name}: LLM.generate", "samples/s", calls)
+    part.add_ratio(f"{name}: leg ÷ LLM.generate", ours, theirs, at_least(0.98))
 
 
 def single_stream(work: Path, sizes: Sizes) -> BenchPart:

@@ -4,6 +4,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -69,12 +70,7 @@ class BenchPart:
         return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}
 
 
-def at_least(limit: float) -> Target:
-    return Target(limit, at_least=True)
-
-
-def at_most(limit: float) -> Target:
-    return Target(limit, at_least=False)
+at_least, at_most = partial(Target, at_least=True), partial(Target, at_least=False)
 
 
 def load_average() -> float:

@@ -1,5 +1,6 @@
 """Settings for LoadGen, and what is expected of it."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,38 +18,14 @@ def plan_of(**values: Any) -> Any:
     return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None).plan
 
 
-def settings(**values: Any) -> SimpleNamespace:
-    """The part of LoadGen's TestSettings that counts samples."""
-    return SimpleNamespace(
-        **{
-            "performance_sample_count_override": 13_368, "sample_concatenate_permutation": True, "min_query_count": 64,
-            "min_duration_ms": 10_000, "offline_expected_qps": 5.0, "server_target_qps": 5.0,
-            "schedule_rng_seed": 16159082839903944936, **values,
-        }
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("values", "count"),
-    [
-        ({}, 64),  # 1.1 × 10 s × 5/s = 55
-        ({"offline_expected_qps": 6.0}, 128),  # 66, rounded up to whole data sets
-        ({"offline_expected_qps": 6.0, "sample_concatenate_permutation": False}, 66),
-        ({"min_query_count": 65, "performance_sample_count_override": 10}, 70),
-        ({"min_query_count": 65, "performance_sample_count_override": 0}, 128),
-    ],
-)
-def test_offline_samples(values: dict[str, Any], count: int) -> None:
-    assert expected_samples(settings(**values), plan_of()) == count
-
-
-def test_other_samples() -> None:
-    assert expected_samples(settings(), plan_of(accuracy=True)) == 64
-    assert expected_samples(settings(), plan_of(scenario="SingleStream")) is None
-    assert expected_samples(settings(), plan_of().model_copy(update={"audit": True})) is None
-    server = expected_samples(settings(), plan_of(scenario="Server"))
-    assert server is not None
-    assert server % 64 == 0
+def test_samples_to_expect(tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
+    assert expected_samples(plan_of(), conf) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole data sets
+    assert expected_samples(plan_of(accuracy=True), conf) == 64
+    assert expected_samples(plan_of(accuracy=True).model_copy(update={"audit": True}), conf) == 64
+    assert expected_samples(plan_of().model_copy(update={"audit": True}), conf) is None
+    assert expected_samples(plan_of(scenario="SingleStream"), conf) is None
 
 
 @pytest.mark.parametrize(
