@@ -56,7 +56,7 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 
 
 class UnknownRuleError(HarnessError):
-    """A finding of a rule that nobody declared: a mistake in this program, and no verdict."""
+    """A finding of a rule that nobody declared: a mistake in this program; there is no verdict."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class Finding:
         return f"{self} [{self.where}]" if self.files else str(self)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, with what the rule says of itself. NumPy's numbers are no JSON by themselves."""
+        """For programs, with the rule's source and fix. NumPy's numbers are no JSON by themselves."""
         rule, plain = self.known, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
@@ -240,7 +240,7 @@ class Finding:
 
 
 def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
-    """A rule that was applied: kept, or broken with its own severity. Without a text it is told in the rule's words."""
+    """A rule that was applied: kept, or broken with its own severity. The default text is the rule's summary."""
     known = find_rule(rule)
     asked(rule)
     severity: Severity = "pass" if passed else known.severity
@@ -276,7 +276,7 @@ class Verdict:
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     not_judged: dict[str, list[str]] = field(default_factory=dict, kw_only=True)  # of what, and why
-    error: HarnessError | None = field(default=None, kw_only=True)  # why nothing can be said
+    error: HarnessError | None = field(default=None, kw_only=True)  # why there is no verdict
 
     def of(self, *severities: Severity) -> list[Finding]:
         """The findings of these severities; of several, one after the other."""
@@ -364,7 +364,7 @@ class LegVerdict(Verdict):
 
     @property
     def broken(self) -> list[Finding]:
-        """Rules that were broken, beside contradictions."""
+        """Rules that were broken, without contradictions."""
         return [check for check in self.checks if check.severity == "error"]
 
     def failed(self, official: bool) -> list[Finding]:

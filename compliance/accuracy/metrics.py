@@ -70,7 +70,7 @@ class Metric:
     forms: tuple[ScoreForm, ...]  # the scores, in the order of accuracy.txt
     # those that are means over the answers, better when higher; the first leads where one must do
     means: tuple[str, ...]
-    length: str  # the score that tells how long the answers are; its unit is `length_unit`
+    length: str  # the score for the length of the answers; its unit is `length_unit`
     length_unit: str
     count: str  # the score that is the number of answers
     # scores (answer, reference) pairs, each in a form of the metric's own; runs in other processes

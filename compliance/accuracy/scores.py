@@ -32,8 +32,10 @@ class DecodedAnswer(NamedTuple):
     text: str  # without special tokens
 
 
-class Scoring:
-    """Answers that are being scored against references, pair by pair.
+def begin_scoring(
+    metric: Metric, answers: Sequence[DecodedAnswer], references: Sequence[str], pool: ScoringPool
+) -> Callable[[Progress | None], Scores]:
+    """Begin to score answers against references, pair by pair.
 
     Worker processes begin at once; the caller may do other work before it asks for the result.
 
@@ -41,33 +43,32 @@ class Scoring:
         references: the data set's summaries, in the order of the answers.
         pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
 
+    Returns:
+        What waits for the scores; it raises an ExecutionError where a worker process died.
+
     Raises:
         InputError: nothing to score, or the two differ in number.
         ExecutionError: a worker process died.
     """
+    if len(answers) != len(references):
+        raise InputError(
+            f"{len(answers)} predictions for {len(references)} references",
+            "score the predictions against the data set that they were made from",
+        )
+    if not answers:
+        raise InputError("no predictions to score", "run with at least one sample")
+    pairs = [(answer.text, reference) for answer, reference in zip(answers, references, strict=True)]
+    chunks = pool.begin(metric.score_pairs, pairs)
 
-    def __init__(
-        self, metric: Metric, answers: Sequence[DecodedAnswer], references: Sequence[str], pool: ScoringPool
-    ) -> None:
-        self._metric, self._answers = metric, answers
-        if len(answers) != len(references):
-            raise InputError(
-                f"{len(answers)} predictions for {len(references)} references",
-                "score the predictions against the data set that they were made from",
-            )
-        if not answers:
-            raise InputError("no predictions to score", "run with at least one sample")
-        pairs = [(answer.text, reference) for answer, reference in zip(answers, references, strict=True)]
-        self._chunks = pool.begin(metric.score_pairs, pairs)
-
-    def result(self, progress: Progress | None = None) -> Scores:
-        """Wait for the scores; an ExecutionError where a worker process died."""
+    def result(progress: Progress | None = None) -> Scores:
         samples: list[Any] = []
-        for scored in self._chunks:
+        for scored in chunks:
             samples.extend(scored)
             if progress:
-                progress(len(samples), len(self._answers))
-        return self._metric.of_run(samples, [len(answer.ids) for answer in self._answers])
+                progress(len(samples), len(answers))
+        return metric.of_run(samples, [len(answer.ids) for answer in answers])
+
+    return result
 
 
 def score_texts(
@@ -77,11 +78,11 @@ def score_texts(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """ROUGE of predictions against references, pair by pair: `Scoring` with processes of its own, by default one for
-    each usable core. Few samples need no process."""
+    """ROUGE of predictions against references, pair by pair, with processes of its own: by default one for each usable
+    core. Few samples need no process."""
     answers = [DecodedAnswer(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
     with ScoringPool(workers) as pool:
-        return Scoring(ROUGE, answers, references, pool).result(progress)
+        return begin_scoring(ROUGE, answers, references, pool)(progress)
 
 
 def score_accuracy_log(
@@ -94,11 +95,12 @@ def score_accuracy_log(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Score LoadGen's accuracy log against the data set: `Scoring` of `decoded_answers`."""
+    """Score LoadGen's accuracy log against the data set."""
     with ScoringPool(workers) as pool:
         pool.start(len(entries))
         answers = decoded_answers(entries, references, decode, expected_count)
-        return Scoring(metric, answers, [references[one.sample_index] for one in answers], pool).result(progress)
+        wanted = [references[answer.sample_index] for answer in answers]
+        return begin_scoring(metric, answers, wanted, pool)(progress)
 
 
 def decoded_answers(

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -77,10 +78,8 @@ class ScoringPool:
             future = self._executor.submit(work, item)
 
         def result() -> Score:
-            try:
+            with _death_reported():
                 return future.result()
-            except BrokenProcessPool as error:
-                raise _died() from error
 
         return result
 
@@ -96,11 +95,8 @@ class ScoringPool:
         self.start(len(items))
         if self._executor is None or len(items) < self._parallel_from:
             return map(score, chunks)
-        try:
-            with signals_later():
-                return _results([self._executor.submit(score, chunk) for chunk in chunks])
-        except BrokenProcessPool as error:
-            raise _died() from error
+        with _death_reported(), signals_later():
+            return _results([self._executor.submit(score, chunk) for chunk in chunks])
 
 
 def _usable_cores() -> int:
@@ -109,18 +105,20 @@ def _usable_cores() -> int:
 
 
 def _results(futures: list[Future[list[Score]]]) -> Iterator[list[Score]]:
-    try:
+    with _death_reported():
         for future in futures:
             yield future.result()
+
+
+@contextmanager
+def _death_reported() -> Iterator[None]:
+    try:
+        yield
     except BrokenProcessPool as error:
-        raise _died() from error
-
-
-def _died() -> ExecutionError:
-    return ExecutionError(
-        "a scoring process died before it was done",
-        "most likely memory ran out: free some, or score with fewer workers",
-    )
+        raise ExecutionError(
+            "a scoring process died before it was done",
+            "most likely memory ran out: free some, or score with fewer workers",
+        ) from error
 
 
 def _start_worker() -> None:

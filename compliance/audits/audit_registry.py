@@ -55,7 +55,7 @@ def legs_in_turn(
 
 
 class AuditRecord(BaseModel):
-    """What `audit_<test>.json` holds; `model_extra` are the test's own details. Somebody's word: legs are judged."""
+    """What `audit_<test>.json` holds; `model_extra` has the test's own details. No evidence: the legs are judged."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -96,7 +96,7 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Files beside an audit's record that are not what the legs' files give."""
+    """Files of an audit that are not what the legs' files give."""
     wanted = {result.text_name: result.text.encode()}
     fix = "give the leg's own files"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
@@ -120,7 +120,7 @@ def logs_in(folder: Path) -> dict[str, DetailLog]:
 
 
 def request_beside(leg: FinishedLeg) -> AuditRequest:
-    """What an audit of a leg's system was asked for, as far as the leg tells."""
+    """The request of an audit of a leg's system, as far as the leg shows it."""
     official = leg.manifest is not None and leg.manifest.official
     model = leg.benchmark.model if official else None  # no other is official
     return AuditRequest(

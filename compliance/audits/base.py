@@ -231,7 +231,7 @@ class AuditResult(Verdict):
     text_name: str
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
-    # files of the legs that belong beside it, by their name there
+    # files of the legs that are copied next to it, by their name there
     copies: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -285,7 +285,7 @@ class AuditTest(ABC):
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
 
     def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the legs that are there were asked for: fields of `AuditRequest` that nobody else tells.
+        """Fields of `AuditRequest` that follow from legs that are there.
 
         Args:
             logs: theirs, by label.

@@ -280,7 +280,7 @@ def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
      "run with prefix caching off"),
 )  # fmt: skip
 def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
-    """What the engine itself says. It can only speak against a run: a cheat would deny everything."""
+    """What the engine itself reports. It can only count against a run: a cheat would deny everything."""
     if leg.manifest is None:
         return
     label, path = leg.spec.label, leg.run.manifest

@@ -169,7 +169,7 @@ def judge_entries(
     longest = f"to {max_tokens}" if max_tokens else "or more"
     first = "a record" if needs_first else "none in Offline, or"
     ends = _listed(stops.tolist())
-    rows = [  # rule, its name here, what is said of answers that all keep it, of those that do not, what is required
+    rows = [  # rule, its name here, the text where all answers keep it, where some do not, what is required
         ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", "are no whole ids",
          f"{dtype.name} ids of at least 0"),
         ("test06-length", "length", span, "have another length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
@@ -224,11 +224,11 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
 
 
 def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Why a text does not say that all three checks passed: what stands there, and what is required."""
+    """Why a text does not show that all three checks passed: what it has, and what is required."""
     for wanted in _KEPT:
         if not set(wanted) & set(lines):
             yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed"
-    # In whatever spelling: they say of a check how it ended.
+    # In any spelling: they give the outcome of a check.
     beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, OfficialTest06.name))
     for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {_COMPLETE}):
         if line.casefold().startswith(beginnings):

@@ -1,4 +1,4 @@
-"""Audits that hold a performance leg against an accuracy leg: its answers, and their lengths.
+"""Audits that compare a performance leg with an accuracy leg: its answers, and their lengths.
 
 output_consistency (the idea of TEST01): are performance answers the ones that the accuracy score was given for?
 output_length (the idea of TEST09): performance answers are as long as those of the accuracy leg, within 10 %.

@@ -1,4 +1,4 @@
-"""The accuracy part of a result: the answers scored again where they are at hand, else the scores that lie beside."""
+"""The accuracy part of a result: its answers are scored again where they are at hand; else accuracy.txt counts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -68,7 +68,7 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
         if sources.scorer is not None and leg.mode == ACCURACY and not is_truncated(leg.run):
             recorded = Path(leg.manifest.plan.dataset_path) if leg.manifest else None
             sources.scorer.expect(expected_samples(leg.detail) or 0, sources.dataset_path or recorded)
-            with suppress(HarnessError, OSError):  # whoever verifies the leg says it
+            with suppress(HarnessError, OSError):  # reported when the leg is verified
                 _scoring(leg, sources)
 
 
@@ -81,7 +81,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources, in_round: Round | N
 
     Raises:
         InputError: a file is damaged, or there is nothing to take scores from.
-        ExecutionError: LoadGen did not finish. SetupError: it left its answers out, which somebody scored.
+        ExecutionError: LoadGen did not finish. SetupError: there are scores, and no log of the answers.
     """
     detail, run = leg.detail, leg.run
     if not detail.finished:

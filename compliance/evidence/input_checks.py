@@ -55,7 +55,7 @@ def _differs(path: Path, digest: str) -> bool:
      "declare it with --api-declaration, and turn off what is not allowed"),
 )  # fmt: skip
 def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
-    """What a leg of ours ran; nothing of other legs, whose logs do not tell it, nor of the model of a server."""
+    """What a leg of ours ran. Logs of other legs do not show it, nor does a server show its model."""
     manifest, official = leg.manifest, leg.benchmark.model
     if manifest is None:
         return

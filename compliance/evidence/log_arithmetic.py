@@ -214,7 +214,7 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
 
 
 def _conditions(detail: DetailLog) -> Iterator[str]:
-    """What LoadGen says that was met, against the numbers that it decides this by."""
+    """LoadGen's conditions against the numbers that decide them."""
     queries = detail.integer("result_query_count")
     samples = queries * detail.integer("generated_samples_per_query")
     enough = queries >= detail.integer("effective_min_query_count")
@@ -231,7 +231,7 @@ def _conditions(detail: DetailLog) -> Iterator[str]:
 
 
 def _late(detail: DetailLog, queries: int, late: int) -> Iterator[str]:
-    """Each percentile says on which side of the limit so many queries were."""
+    """Each percentile shows on which side of the limit that share of the queries was."""
     limit = detail.integer(_TARGET_LATENCY)
     for name, share in PERCENTILE_SHARES.items():
         value, beyond = detail.integer(dict(latency_keys("latency_ns"))[name]), queries * (1 - share)

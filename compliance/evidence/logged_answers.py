@@ -92,7 +92,7 @@ def as_recorded(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Find
 
 
 def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """In a leg of ours, LoadGen was told each answer's own first token before it; in Offline of none."""
+    """In a leg of ours, LoadGen logged each answer's own first token before it; none in Offline."""
     told = leg.detail.scenario != "Offline"
     wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if told else b"")]
     if wrong:

@@ -1,6 +1,6 @@
 """What the benchmark asks of an official result, beyond LoadGen's own verdict: rows of a table.
 
-A row is a rule with its source, what is compared, and how. Where nothing is there to compare, nothing is said.
+A row is a rule with its source, what is compared, and how. Where there is nothing to compare, there is no finding.
 """
 
 import math
@@ -118,7 +118,7 @@ def _early_stopping(scenario: str, percentile: float) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """The log that rows are asked of; that of an accuracy leg has no numbers."""
+    """The log that the rows are applied to; that of an accuracy leg has no numbers."""
 
     detail: DetailLog
     scenario: str
@@ -348,7 +348,7 @@ def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | 
      "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
 )  # fmt: skip
 def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: str) -> Iterator[Finding]:
-    """Tokens/s over samples/s of a performance leg, against what accuracy.txt says of the same samples.
+    """Tokens/s over samples/s of a performance leg, against the tokens of the same samples in accuracy.txt.
 
     Args:
         tokens: output tokens a sample, of the detail log.

@@ -47,15 +47,15 @@ QUICK_SHARE = 0.1
 # One step of a model alone gives the first token (over the whole prompt) or the next one (over one token).
 FIRST_TOKEN_SHARE = 0.5
 
-# Times to the first token that pile up at one value, far from none: told when it suited, not when it was there. In
+# Times to the first token that pile up at one value, far from none: reported when it suited, not when it was there. In
 # published Server results of v6.1 that did so the median and the 90th percentile are 0.01 to 0.1 % apart, and the
 # smallest is 0.86 of the median; in honest ones the 90th percentile is 1.9 to 3.6 of it, and the smallest 0.1 to 0.2.
 HELD_APART = 0.01
 HELD_SPAN = 0.25  # of the median: from the low end, jitter and all
 HELD_LIMIT_SHARE = 0.25  # of the limit; below it nothing is gained by holding back
 
-# Or they are told near one value with any jitter: then the time from first token to last is a line over the number of
-# tokens that begins below none, by as long as tokens that were there waited. Of an honest engine it begins at none,
+# Or they are reported near one value with any jitter: then the time from first token to last, as a line over the number
+# of tokens, begins below zero, by as long as tokens that were there waited. Of an honest engine it begins at zero,
 # whatever its pace; five standard errors and a quarter of the median time to first token are far from that.
 HELD_ERRORS = 5.0
 HELD_LINE = 0.25
@@ -133,7 +133,7 @@ def repeats_cost_as_much(
     if not found.passed:
         explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
         return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
-    # What is said of the median, unless more repetitions than chance allows are quicker than nearly any new sample.
+    # The finding on the median, unless more repetitions than chance allows are quicker than nearly any new sample.
     name, share = max(quick.items(), key=lambda item: item[1])
     if share <= QUICK_SHARE:
         return found
@@ -172,7 +172,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
 def first_tokens_not_held_back(
     ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
 ) -> Finding | None:
-    """Are first tokens told when they are there? Told late, but within the limit, they make TPOT smaller at no cost.
+    """Are first tokens reported at once? Reported late, but within the limit, they make TPOT smaller at no cost.
 
     Args:
         ttft_ns: of a Server run.
@@ -198,8 +198,8 @@ def first_tokens_not_held_back(
 
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
-    """Does an answer of no further tokens take no further time? In a record of a Server run, where the lengths of the
-    answers, and their number, tell."""
+    """Does an answer of no further tokens take no further time? In a record of a Server run with enough answers of
+    different lengths."""
     several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
     tokens = (requests.output_tokens[several] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
@@ -310,8 +310,8 @@ def _first_tokens(leg: FinishedLeg, foreign: float, lag_ns: float) -> Iterator[F
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
     found = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
-    # This harness tells LoadGen at once, so in its legs the engine held back, unless others had the cores and the loop
-    # was late. Of legs that are not its own it is for a reviewer to ask.
+    # This harness reports to LoadGen at once, so in its legs the engine held tokens back, unless others used the cores
+    # and the loop was late. In other legs it is a question for a reviewer.
     late = found is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * found.numbers["p50_ns"]
     yield _to_ask(found) if leg.manifest is None or late else found
     yield _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns))

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from compliance.accuracy.metrics import METRICS, Scores
-from compliance.accuracy.scores import DecodedAnswer, Progress, Scoring, decoded_answers
+from compliance.accuracy.scores import DecodedAnswer, Progress, begin_scoring, decoded_answers
 from compliance.accuracy.scoring_pool import ScoringPool
 from compliance.evidence.plausibility import answers_plausible
 from compliance.finding import Finding
@@ -47,7 +47,7 @@ class Scorer:
         self._references: dict[tuple[Path, int, int, int], References] = {}  # by the file's state
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._begun: dict[_Key, Callable[[Progress | None], Scored]] = {}
+        self._begun: dict[_Key, tuple[list[DecodedAnswer], list[str], Callable[[Progress | None], Scores]]] = {}
         self._scored: dict[_Key, Scored] = {}
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Scorer:
         try:
             facts = dataset_path.stat()
         except OSError:
-            return load_references(dataset_path)  # which says what is wrong
+            return load_references(dataset_path)  # which raises the error
         state = (dataset_path, facts.st_ino, facts.st_mtime_ns, facts.st_size)
         if state not in self._references:
             reading = self._reading.pop(dataset_path, None)
@@ -113,24 +113,15 @@ class Scorer:
             answers = decoded_answers(
                 entries, references.texts, self._tokenizers[fingerprint].batch_decode, expected_count
             )
-            self._begun[key] = self._begin(metric, answers, references, self._tokenizers[fingerprint])
+            wanted = [references.texts[answer.sample_index] for answer in answers]
+            self._begun[key] = answers, wanted, begin_scoring(METRICS[metric], answers, wanted, self._pool)
 
         def finish(progress: Progress | None = None) -> Scored:
             if key not in self._scored:
-                self._scored[key] = self._begun.pop(key)(progress)
+                answers, wanted, scores = self._begun.pop(key)
+                findings = answers_plausible(answers, wanted, self._tokenizers[fingerprint])  # while processes score
+                self._scored[key] = Scored(scores(progress), tuple(findings))
             return self._scored[key]
-
-        return finish
-
-    def _begin(
-        self, metric: str, answers: list[DecodedAnswer], references: References, tokenizer: Tokenizer
-    ) -> Callable[[Progress | None], Scored]:
-        wanted = [references.texts[answer.sample_index] for answer in answers]
-        scoring = Scoring(METRICS[metric], answers, wanted, self._pool)
-
-        def finish(progress: Progress | None) -> Scored:
-            findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
-            return Scored(scoring.result(progress), tuple(findings))
 
         return finish
 

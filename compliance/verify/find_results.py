@@ -35,7 +35,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
 
     Args:
         paths: as given by the user.
-        scenario: what the legs claim to be; else the manifest or the limits in the log tell.
+        scenario: what the legs claim to be; None: from the manifest, else from the limits in the log.
         only: leave out legs of the other mode (PERFORMANCE or ACCURACY).
 
     Raises:
@@ -48,7 +48,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         seen |= {part.resolve() for part in directories}
         try:
             legs = [_known_leg(RunDir(directory), scenario) for directory in directories]
-        except HarnessError as error:  # one damaged leg leaves nothing to say about the result it belongs to
+        except HarnessError as error:  # with one damaged leg there is no verdict on its result
             results.append(ResultLegs(path, directories, error=error))
             continue
         for leg in legs:
@@ -70,7 +70,7 @@ def campaign_results(path: Path) -> list[Path]:
 
 
 def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
-    """A leg, unless it lies in a tree as the result of a benchmark whose rules are not known: no log tells that."""
+    """A leg, unless it lies in a tree as the result of a benchmark whose rules are not known, which no log shows."""
     places = run.root.absolute().parts
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]  # below the system
     others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)

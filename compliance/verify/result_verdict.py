@@ -54,7 +54,7 @@ class Verification(Verdict):
 
     @property
     def no_verdict(self) -> bool:
-        """The logs may be sound; the rules that they are to be held to are not known, or an input is missing."""
+        """The logs may be sound; the rules for them are not known, or an input is missing."""
         return isinstance(self.error, SetupError)
 
     @property
@@ -96,7 +96,7 @@ def verify_result(
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
-        official: hold it to the official rules even where its own record says that it is not official.
+        official: apply the official rules even where its own record says that it is not official.
         sources: what to score the answers with.
         in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
     """
@@ -133,7 +133,7 @@ def verify_result(
 
 
 def _statement(part: LegVerdict) -> Iterator[str]:
-    """Which statement the files of a leg fit, and what lies beside them that no statement has."""
+    """Which statement the files of a leg fit, and the files that are not in the statement."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
         return
@@ -161,7 +161,7 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
      "run the legs again in one configuration"),
 )  # fmt: skip
 def _one_system(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
-    """Do both legs come from one system, model and data set, as far as the files tell?"""
+    """Do both legs come from one system, model and data set, as far as the files show?"""
     recorded = performance.manifest is not None and accuracy.manifest is not None
     one, other = (leg_fingerprint(leg) for leg in (performance, accuracy))
     for name, scope in (PAIR if recorded else LOGGED).items():
@@ -173,7 +173,7 @@ def _one_system(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Fin
 def _tokens_of_both(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
     if not performance.detail.uses_token_latencies:
         return
-    with contextlib.suppress(HarnessError, OSError, UnicodeDecodeError):  # the parts tell
+    with contextlib.suppress(HarnessError, OSError, UnicodeDecodeError):  # reported by the parts
         detail, path = performance.detail, accuracy.run.accuracy_text
         tokens = mean_output_tokens(detail, reported_numbers(detail))
         yield from tokens_as_in_accuracy(tokens, detail.path, path.read_text(), path.name)

@@ -1,7 +1,7 @@
-"""Running the legs of a sign-off anew, where its verdict asks for that: reference and candidate in turn.
+"""Running the legs of a sign-off again, where its verdict asks for that: reference and candidate in turn.
 
-The new legs are asked for exactly as the old ones were, by the record of each, through the same door as a user's. They
-lie beside the old ones, which stay as they are. The sign-off looks at all of them afresh, the last ones, too.
+The new legs have the options in the record of the old ones, and run as a user's legs do. They are written next to the
+old ones, which stay as they are. The sign-off then judges the new legs.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +35,14 @@ def remeasured(
         ref, cand: directories as the user gave them.
         most: rounds at most, 0 to MOST_ROUNDS; 0 runs nothing.
         console: for the legs' progress.
-        say: told what goes on.
+        say: called with lines about the progress.
 
     Returns:
         The last verdict, and how often the legs were run again before it.
 
     Raises:
-        InputError: a leg cannot be run anew: its record does not say what was asked for.
-        HarnessError: a leg did not run to its end; its run directory says why.
+        InputError: a leg cannot be run again: its record does not show how it was run.
+        HarnessError: a leg did not finish; its run directory has the reason.
     """
     if not 0 <= most <= MOST_ROUNDS:
         raise InputError(

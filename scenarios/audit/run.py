@@ -1,6 +1,6 @@
-"""Running an audit: its legs one after another through the door of a user's leg, then its verdict from their files.
+"""Running an audit: its legs one after another, as a user's legs are run, then its verdict from their files.
 
-Nothing here knows a test: what is run and how it is judged comes from `compliance.audits`.
+Nothing here is about one test: what is run and how it is judged comes from `compliance.audits`.
 """
 
 import time
@@ -43,7 +43,7 @@ def run_audit(
     Args:
         legs: what its legs are given, as fields of `RunConfig`.
         console: for progress and outcome.
-        done: told of the file that the outcome went to.
+        done: called with the file of the outcome.
         dry_run: check everything and show the first leg; start and write nothing.
         previous: the digest of the statement that the same campaign wrote before.
 
@@ -165,7 +165,7 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
 
 
 def _refuse_existing(folder: Path) -> None:
-    """What is there may be an audit whose first leg was refused, by its engine for one: that is none."""
+    """An audit whose first leg was refused, by its engine for example, may be run again there."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     begun = [path for path in there if not (RunDir(path).never_began or path.name.endswith(".audit.config"))]
     if begun or (folder.exists() and not there):

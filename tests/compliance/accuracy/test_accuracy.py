@@ -16,7 +16,7 @@ from rouge_score import rouge_scorer
 
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.punkt import sentence_splitter
-from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts
+from compliance.accuracy.scores import DecodedAnswer, begin_scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from tests.support.nltk_data import nltk_sentences
@@ -42,9 +42,9 @@ TEXTS = [
 PAIRS = list(product(TEXTS, TEXTS))
 
 
-def begin(predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> Scoring:
+def begin(predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> Callable[..., Scores]:
     answers = [DecodedAnswer(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
-    return Scoring(ROUGE, answers, references, pool)
+    return begin_scoring(ROUGE, answers, references, pool)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +136,10 @@ def test_processes_change_nothing() -> None:
         assert multiprocessing.active_children() == []
 
     with ScoringPool(2, parallel_from=100) as pool:
-        parallel = begin(predictions, references, pool).result(progress)
+        parallel = begin(predictions, references, pool)(progress)
     assert parallel == score_texts(predictions, references, workers=1, progress=alone)
     with ScoringPool(2, parallel_from=100) as pool:
-        begin(predictions[:99], references[:99], pool).result(alone)
+        begin(predictions[:99], references[:99], pool)(alone)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (len(PAIRS), len(PAIRS))
 
@@ -153,7 +153,7 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
         started = {child.pid for child in multiprocessing.active_children()}
         assert len(started) == 2
         several = [begin(predictions, references, pool) for _ in range(2)]
-        assert several[1].result() == several[0].result() == score_texts(predictions, references, workers=1)
+        assert several[1]() == several[0]() == score_texts(predictions, references, workers=1)
         assert {child.pid for child in multiprocessing.active_children()} == started
     assert multiprocessing.active_children() == []
 
@@ -175,7 +175,7 @@ def test_a_dead_worker_is_told() -> None:
         scoring = begin([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
         kill_workers()
         with pytest.raises(ExecutionError, match="scoring process died"):
-            scoring.result()
+            scoring()
 
 
 def test_a_worker_that_died_before_the_pairs_came_is_told() -> None:
@@ -183,7 +183,7 @@ def test_a_worker_that_died_before_the_pairs_came_is_told() -> None:
         pool.start(3)
         kill_workers()
         with pytest.raises(ExecutionError, match="scoring process died"):
-            begin(["a"] * 3, ["a"] * 3, pool).result()
+            begin(["a"] * 3, ["a"] * 3, pool)()
 
 
 KILLED_WHILE_SCORING = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts
+from compliance.accuracy.scores import DecodedAnswer, begin_scoring, score_texts
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer, local_model
 from compliance.verify.find_results import find_results
@@ -31,11 +31,11 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of samples of every scoring that is really done."""
     done: list[int] = []
 
-    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Scoring:
+    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Any:
         done.append(len(answers))
-        return Scoring(metric, answers, *more)
+        return begin_scoring(metric, answers, *more)
 
-    monkeypatch.setattr("compliance.evidence.scorer.Scoring", counted)
+    monkeypatch.setattr("compliance.evidence.scorer.begin_scoring", counted)
     return done
 
 
