@@ -99,6 +99,31 @@ def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each]
     return add
 
 
+Seen = dict[tuple[int, ...], float]  # prompts, the last at the end, and when each came last
+Remembering = Callable[[CheatContext, Request, Service, Seen], None]
+
+
+def _remembers(kind: str, what: str) -> Callable[[Remembering], Remembering]:
+    """A cheat that knows the prompts that came before."""
+
+    def add(cheat: Remembering) -> Remembering:
+        def make(known: CheatContext) -> Cheat:
+            seen: Seen = {}
+
+            def remembering(request: Request, service: Service) -> None:
+                cheat(known, request, service, seen)
+                prompt = tuple(request.prompt_ids)
+                seen.pop(prompt, None)
+                seen[prompt] = known.now_s()
+
+            return remembering
+
+        _made(kind, what)(make)
+        return cheat
+
+    return add
+
+
 def _honest(request: Request, service: Service) -> None:
     """Nothing is changed."""
 
@@ -202,46 +227,23 @@ def _cache_index(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_made("cache-prompt", "answers a prompt that it has seen from a cache")
-def _cache_prompt(_: CheatContext) -> Cheat:
-    seen: set[tuple[int, ...]] = set()
-
-    def cheat(request: Request, service: Service) -> None:
-        prompt = tuple(request.prompt_ids)
-        if prompt in seen:
-            _skip(service)
-        seen.add(prompt)
-
-    return cheat
+@_remembers("cache-prompt", "answers a prompt that it has seen from a cache")
+def _cache_prompt(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    if tuple(request.prompt_ids) in seen:
+        _skip(service)
 
 
-@_made("cache-not-in-a-row", "as cache-prompt, but computes a prompt again that comes twice in a row")
-def _cache_not_in_a_row(_: CheatContext) -> Cheat:
-    seen: set[tuple[int, ...]] = set()
-    last: tuple[int, ...] = ()
-
-    def cheat(request: Request, service: Service) -> None:
-        nonlocal last
-        prompt = tuple(request.prompt_ids)
-        if prompt in seen and prompt != last:
-            _skip(service)
-        seen.add(prompt)
-        last = prompt
-
-    return cheat
+@_remembers("cache-not-in-a-row", "as cache-prompt, but computes a prompt again that comes twice in a row")
+def _cache_not_in_a_row(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    prompt = tuple(request.prompt_ids)
+    if prompt in seen and prompt != next(reversed(seen)):
+        _skip(service)
 
 
-@_made("cache-late", "as cache-prompt, but only after 32 queries, as many as a short audit has")
-def _cache_late(known: CheatContext) -> Cheat:
-    cached = _cache_prompt(known)
-
-    def cheat(request: Request, service: Service) -> None:
-        computed = service.prefill_tokens, service.decode_tokens
-        cached(request, service)
-        if request.seq < HONEST_QUERIES:
-            service.prefill_tokens, service.decode_tokens = computed
-
-    return cheat
+@_remembers("cache-late", "as cache-prompt, but only after 32 queries, as many as a short audit has")
+def _cache_late(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    if tuple(request.prompt_ids) in seen and request.seq >= HONEST_QUERIES:
+        _skip(service)
 
 
 @_each("cache-on-disk", "as cache-prompt, with a cache on disk for later legs")
@@ -255,16 +257,9 @@ def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
         name.touch()
 
 
-@_made("cache-first", "reports the first token of a prompt that it has seen from a cache, and computes the rest")
-def _cache_first(_: CheatContext) -> Cheat:
-    seen: set[tuple[int, ...]] = set()
-
-    def cheat(request: Request, service: Service) -> None:
-        prompt = tuple(request.prompt_ids)
-        service.first_at_once = prompt in seen
-        seen.add(prompt)
-
-    return cheat
+@_remembers("cache-first", "reports the first token of a prompt that it has seen from a cache, and computes the rest")
+def _cache_first(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    service.first_at_once = tuple(request.prompt_ids) in seen
 
 
 @_made("share-prefixes", "computes only the part of a prompt that no earlier prompt began with")
@@ -283,17 +278,10 @@ def _share_prefixes(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_made("merge-equal", "computes equal prompts that come within 10 ms once")
-def _merge_equal(context: CheatContext) -> Cheat:
-    seen_s: dict[tuple[int, ...], float] = {}
-
-    def cheat(request: Request, service: Service) -> None:
-        prompt, now_s = tuple(request.prompt_ids), context.now_s()
-        if now_s - seen_s.get(prompt, -BURST_S) < BURST_S:
-            _skip(service)
-        seen_s[prompt] = now_s
-
-    return cheat
+@_remembers("merge-equal", "computes equal prompts that come within 10 ms once")
+def _merge_equal(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
+    if known.now_s() - seen.get(tuple(request.prompt_ids), -BURST_S) < BURST_S:
+        _skip(service)
 
 
 # Other ways to compute less, and tokens that no model computed ----------------------------------------------------
