@@ -28,7 +28,7 @@ settings.load_profile("any-machine")
 # Seconds of a test, roughly, and of the files that take longest, on two cores with nothing else to do.
 OF_A_TEST, OF_A_SLOW_TEST = 0.1, 1.5
 OF_A_FILE = {
-    "vllm/test_cluster.py": 220, "vllm/test_cluster_commands.py": 90, "vllm/test_legs.py": 100,
+    "vllm/test_cluster.py": 220, "vllm/test_legs.py": 100,
     "vllm/test_endpoint.py": 110, "vllm/test_faults.py": 75, "vllm/test_accuracy.py": 40,
     "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60, "vllm/test_warm_up.py": 30,
     "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45, "vllm/test_gate.py": 25,

@@ -6,6 +6,7 @@ is the same on every machine, or it is refused. So all files are written here: t
 and not on a library's version.
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -184,31 +185,7 @@ def _is_whole(folder: Path) -> bool:
     return all(file.is_file() and file.stat().st_size == _MODEL_BYTES[name] for name, file in files.items())
 
 
-_SPECIAL_IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-_CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    **_SPECIAL_IDS,
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "head_dim": 64,
-    "hidden_act": "silu",
-    "hidden_size": 576,
-    "initializer_range": 0.041666666666666664,
-    "intermediate_size": 1536,
-    "max_position_embeddings": 8192,
-    "mlp_bias": False,
-    "num_attention_heads": 9,
-    "num_hidden_layers": 30,
-    "num_key_value_heads": 3,
-    "rms_norm_eps": 1e-05,
-    "rope_scaling": None,
-    "rope_theta": 100000.0,
-    "tie_word_embeddings": True,
-    "torch_dtype": "float32",
-    "use_cache": True,
-    "vocab_size": 49152,
-}
+_DATA = Path(__file__).resolve().parent / "data"  # with config.json and generation_config.json
 _TOKENIZER_CONFIG: dict[str, Any] = {  # and the chat template
     "tokenizer_class": "PreTrainedTokenizerFast",
     "add_prefix_space": False,
@@ -243,8 +220,8 @@ def _convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
 
     reader = GGUFReader(gguf_path)
     fields = {name: field.contents() for name, field in reader.fields.items() if name.startswith("tokenizer.")}
-    write_json(folder / "config.json", _CONFIG)
-    write_json(folder / "generation_config.json", _SPECIAL_IDS)
+    for name in ("config.json", "generation_config.json"):
+        (folder / name).write_bytes((_DATA / name).read_bytes())
     chat_template = fields["tokenizer.chat_template"]
     write_json(folder / "tokenizer_config.json", {**_TOKENIZER_CONFIG, "chat_template": chat_template})
     write_json(folder / "tokenizer.json", _tokenizer(fields))
@@ -293,7 +270,8 @@ def _write_weights(tensors: Any, path: Path) -> None:
     from gguf.quants import dequantize
     from safetensors.numpy import save_file
 
-    heads = {"attn_q": _CONFIG["num_attention_heads"], "attn_k": _CONFIG["num_key_value_heads"]}
+    config = json.loads(path.with_name("config.json").read_bytes())
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     weights: dict[str, NDArray[np.float32]] = {}
     for tensor in tensors:
         values = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)

@@ -16,7 +16,8 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # LoadGen is given int32
+Int31 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # a count, or a token id: LoadGen is given int32
+Name = Annotated[str, msgspec.Meta(max_length=1000)]
 _NOTHING = msgspec.Raw()  # default of a part that is kept undecoded
 _ERROR_LENGTH = 300
 
@@ -117,18 +118,18 @@ def _reported(text: bytes) -> BadResponse:
 
 
 class _Choice(msgspec.Struct):
-    token_ids: list[TokenId] | None = None
-    finish_reason: str | None = None
+    token_ids: list[Int31] | None = None
+    finish_reason: Name | None = None
     prompt_token_ids: msgspec.Raw = _NOTHING
 
 
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Int31 | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int | None = None
+    prompt_tokens: Int31
+    completion_tokens: Int31 | None = None
     prompt_tokens_details: _Details | None = None
 
 
@@ -136,8 +137,8 @@ class _CompletionEvent(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     prompt_token_ids: msgspec.Raw = _NOTHING
-    id: str | None = None
-    request_id: str | None = None
+    id: Name | None = None
+    request_id: Name | None = None
     error: msgspec.Raw = _NOTHING
     message: str | None = None  # of an error without an object around it
 
@@ -172,20 +173,20 @@ def _keep_prompt(raw: msgspec.Raw, answer: Completion) -> None:
 
 
 class _FinishReason(msgspec.Struct):
-    type: str
+    type: Name
     message: str | None = None
 
 
 class _MetaInfo(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: Int31
+    completion_tokens: Int31
     finish_reason: _FinishReason | None = None
-    cached_tokens: int | None = None
-    id: str | None = None
+    cached_tokens: Int31 | None = None
+    id: Name | None = None
 
 
 class _SglangEvent(msgspec.Struct):
-    output_ids: list[TokenId] | None = None
+    output_ids: list[Int31] | None = None
     meta_info: _MetaInfo | None = None
     error: msgspec.Raw = _NOTHING
 
@@ -224,15 +225,15 @@ def _read_sglang(payload: bytes, answer: Completion, form: EventForm) -> None:
 
 
 class _Timings(msgspec.Struct):
-    cache_n: int | None = None
+    cache_n: Int31 | None = None
 
 
 class _LlamaEvent(msgspec.Struct):
-    tokens: list[TokenId] | None = None
+    tokens: list[Int31] | None = None
     stop: bool = False
-    stop_type: str | None = None
-    tokens_predicted: int | None = None
-    tokens_evaluated: int | None = None
+    stop_type: Name | None = None
+    tokens_predicted: Int31 | None = None
+    tokens_evaluated: Int31 | None = None
     timings: _Timings | None = None
     truncated: bool = False
     error: msgspec.Raw = _NOTHING

@@ -104,11 +104,11 @@ class Exchange:
             return
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
-            raise BadResponse(f"the response is encoded ({encoding.decode('latin-1')}); the request asks for identity")
+            raise BadResponse(f"the response is encoded ({error_words(encoding)}); the request asks for identity")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         wanted = b"text/event-stream" if self._client.streaming else b"application/json"
         if kind != wanted:
-            raise BadResponse(f"the response is {kind.decode('latin-1') or 'of no type'}, not {wanted.decode()}")
+            raise BadResponse(f"the response is {error_words(kind) or 'of no type'}, not {wanted.decode()}")
 
     def body(self, data: bytes, read_ns: int) -> None:
         self._body_bytes += len(data)

@@ -4,7 +4,6 @@ leg: what it is, what it serves, what it counts."""
 import asyncio
 import contextlib
 import dataclasses
-import math
 import os
 import shlex
 import subprocess
@@ -12,7 +11,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import USER_AGENT
-from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, error_words
+from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name, error_words
 
 ANSWER_TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 4 << 20
@@ -83,13 +82,16 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     return Reply(response.status_code, content)
 
 
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+
+
 class ModelCard(msgspec.Struct):
     """A server's entry for a model. [vLLM, SGLang, TensorRT-LLM: ModelCard; llama.cpp: /v1/models]"""
 
-    id: str
-    owned_by: str | None = None
-    root: str | None = None
-    max_model_len: int | None = None
+    id: Name
+    owned_by: Name | None = None
+    root: Name | None = None
+    max_model_len: Positive | None = None
 
 
 class _ModelList(msgspec.Struct):
@@ -97,9 +99,9 @@ class _ModelList(msgspec.Struct):
 
 
 class _ServerInfo(msgspec.Struct):
-    version: str | None = None
-    build_info: str | None = None  # llama.cpp's version
-    total_slots: int | None = None  # llama.cpp: requests at a time
+    version: Name | None = None
+    build_info: Name | None = None  # llama.cpp's version
+    total_slots: Positive | None = None  # llama.cpp: requests at a time
     disable_radix_cache: bool | None = None  # SGLang's prefix caching
 
 
@@ -236,13 +238,13 @@ async def read_counters(address: ServerAddress, access: Access) -> Counters:
     try:
         for family in text_string_to_metric_families(reply.content.decode("utf-8", "replace")):
             for sample in family.samples:
-                if math.isfinite(sample.value):
-                    sums[sample.name] += sample.value
+                sums[sample.name] += sample.value
                 if sample.name == "vllm:cache_config_info":
                     configuration = {name: sample.labels[name] for name in _CACHE_SETTINGS if name in sample.labels}
     except (ValueError, IndexError):  # TensorRT-LLM has JSON there
         return Counters()
-    hits, generated = (next((sums[n] for n in names if n in sums), None) for names in (_CACHE_HITS, _GENERATED))
+    counts = {name: value for name, value in sums.items() if 0 <= value < 1 << 63}  # not NaN, for example
+    hits, generated = (next((counts[n] for n in names if n in counts), None) for names in (_CACHE_HITS, _GENERATED))
     return Counters(hits, generated, configuration)
 
 

@@ -51,8 +51,6 @@ LEGS = {
     "interactive-with-caching": Spec("Interactive", False, INTERACTIVE, arguments=CACHING),
     "interactive-accuracy": Spec("Interactive", True, SERVER),
 }
-# Of the other data types' answers nothing is known.
-OTHERS = {"fp8-kv": Spec("Offline", False, OFFLINE, 8, (*shipped("fp8-kv"), "--total-sample-count", "8"))}
 PERFORMANCE = [name for name, spec in LEGS.items() if not spec.accuracy]
 ACCURACY = [name for name, spec in LEGS.items() if spec.accuracy]
 WITHOUT_CACHING = [name for name, spec in LEGS.items() if spec.arguments != CACHING]
@@ -81,7 +79,7 @@ class Legs:
         return leg
 
     def _run(self, name: str, folder: Path) -> None:
-        spec, run_dir = {**LEGS, **OTHERS}[name], folder / name
+        spec, run_dir = LEGS[name], folder / name
         mode = ["--accuracy"] if spec.accuracy else []
         arguments = ["--scenario", spec.scenario, *mode, *spec.arguments]
         leg = run_leg(leg_command(self._model, run_dir, spec.conf, arguments), run_dir)

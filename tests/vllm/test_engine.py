@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
@@ -34,16 +35,12 @@ MORE_THAN_A_BLOCK = 300
 class Reply:
     """All that was said about one request, in order, and what the engine's activity was at each word."""
 
-    events: list[tuple[str, Any]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     activity: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     finish_reason: str = ""
     cached_tokens: int = 0
-    error: BaseException | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.events]
 
 
 class Listener:
@@ -66,7 +63,8 @@ class Listener:
 
     def _heard(self, request: Request, name: str, value: Any) -> Reply:
         reply = self.replies[request.seq]
-        reply.events.append((name, value))
+        reply.names.append(name)
+        reply.values.append(value)
         reply.activity.append(self._engine.activity())
         return reply
 
@@ -79,7 +77,7 @@ class Listener:
         self._done[request.seq].set()
 
     def failed(self, request: Request, error: BaseException) -> None:
-        self._heard(request, "failed", error).error = error
+        self._heard(request, "failed", error)
         self._done[request.seq].set()
 
 
@@ -177,7 +175,7 @@ def test_answers_are_those_of_greedy_decoding(replies: list[Reply], answers: lis
     assert identical >= 60
     # Each once, the first token at once.
     assert [reply.names for reply in replies] == [["first token", "complete"]] * 64
-    assert [reply.events[0][1] for reply in replies] == [reply.ids[0] for reply in replies]
+    assert [reply.values[0] for reply in replies] == [reply.ids[0] for reply in replies]
 
 
 def test_answers_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
@@ -214,8 +212,8 @@ def test_a_request_that_the_engine_refuses_fails_alone(
     too_long, unknown_id, good = running.ask([5] * (report.max_model_len + 1), [5, 10**6, 5], dataset.prompts[0])
     for reply in (too_long, unknown_id):
         assert reply.names == ["failed"]
-        assert isinstance(reply.error, ExecutionError)
-        assert "request" in reply.error.message
+        assert isinstance(reply.values[0], ExecutionError)
+        assert "request" in reply.values[0].message
     assert good.names == ["first token", "complete"]
     running.engine.check_alive()
 
@@ -232,30 +230,21 @@ def refusal(model: Path, **options: Any) -> HarnessError:
     return caught.value
 
 
-def test_an_unknown_option_is_refused_with_a_near_match_if_there_is_one(tiny_model: Path) -> None:
-    error = refusal(tiny_model, max_num_seq=8)
-    assert isinstance(error, InputError)
-    assert "max_num_seq" in error.message
-    assert "max_num_seqs" in error.fix
-    assert "qqqqqqqq" in refusal(tiny_model, qqqqqqqq=1).message
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "words"),
     [
+        ("max_num_seq", 8, "did you mean max_num_seqs"),
         ("dtype", "float99", "dtype"),
         ("max_model_len", "2k", "max_model_len"),
         ("max_model_len", 5000, "max_model_len (5000)"),
         ("quantization", "fp99", "fp99"),
-        ("max_num_seqs", 0, "max_num_seqs"),
-        ("max_num_seqs", "many", "max_num_seqs=many"),
     ],
 )
-def test_a_value_that_vllm_refuses_is_bad_input(tiny_model: Path, name: str, value: object, told: str) -> None:
+def test_an_option_that_vllm_refuses_is_bad_input(tiny_model: Path, name: str, value: object, words: str) -> None:
     error = refusal(tiny_model, **{name: value})
     assert isinstance(error, InputError)
-    assert error.message.startswith(f"vLLM refuses {name}={value}: ")
-    assert told in str(error)
+    assert error.message.startswith((f"vLLM refuses {name}={value}: ", f"--engine-arg {name}: vLLM "))
+    assert words in str(error)
 
 
 def test_a_folder_without_a_model_is_bad_input(tmp_path: Path) -> None:
@@ -298,9 +287,7 @@ def test_an_option_that_vllm_changes_stops_the_start(tiny_model: Path, stand_ins
     error = refusal(tiny_model, async_scheduling=True)  # not available on CPUs: vLLM logs it and goes on without
     assert stand_ins, "vLLM accepted the option"
     assert isinstance(error, SetupError)
-    assert "async_scheduling" in error.message
-    assert "asked True" in error.message
-    assert "False" in error.message
+    assert re.search("async_scheduling: asked True, .* runs with False", error.message)
 
 
 @pytest.mark.parametrize("stream_first_token", [True, False])

@@ -106,6 +106,11 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no usage": (_without(3), "counts no tokens"),
     "fewer counted": (_in_usage("completion_tokens", 7), "8 ids came, and the server counts 7"),
     "more counted": (_in_usage("completion_tokens", 9), "8 ids came, and the server counts 9"),
+    "a count below zero": (_in_usage("prompt_tokens_details", {"cached_tokens": -1}), "not of dialect vllm"),
+    "a count beyond all measure": (
+        _in_usage("prompt_tokens_details", {"cached_tokens": 1 << 70}),
+        "not of dialect vllm",
+    ),
     "another prompt counted": (_in_usage("prompt_tokens", 1000), "the server counts 1000"),
     "an event twice": (_twice(0), "9 ids came"),
     "the end twice": (_twice(2), "ids came after the finish reason"),
@@ -113,6 +118,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "behind the end": (lambda steps: [*steps, steps[0]], "goes on after its end"),
     "no finish reason": (_reason(None), "without a finish reason"),
     "given up": (_reason("abort"), "finish reason 'abort'"),
+    "a finish reason beyond all measure": (_reason("x" * 100_000), "not of dialect vllm"),
     "compressed": (_compressed, "gzip"),
     "a header without an end": (_bare(b"HTTP/1.1 200 OK\r\nx: ", *[b"x" * 8192] * 64), "head of more than 64 KiB"),
     "a trailer without an end": (

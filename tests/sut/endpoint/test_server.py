@@ -1,6 +1,7 @@
 """Questions to a server before and after a leg: whatever comes back is bounded, and told without Python's names."""
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -62,7 +63,7 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     [
         (b"vllm:generation_tokens_total 12\n", 12.0),
         (b"vllm:generation_tokens_total NaN\n", None),
-        (b"vllm:generation_tokens_total +Inf\n", None),
+        (b"vllm:generation_tokens_total 1e300\n", None),
         (b'vllm:x_{a="b", ="d"}"1.0 1\n', None),
         (b'[{"iteration": 1}]', None),
         (b"\xff\xfe", None),
@@ -71,6 +72,16 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | None) -> None:
     answer = OK + b"content-length: %d\r\n\r\n" % len(page) + page
     assert asyncio.run(_asked(answer, server.read_counters)).generated == generated
+
+
+@pytest.mark.parametrize(
+    "card", [{"id": "x" * 5_000}, {"id": "m", "max_model_len": -1}, {"id": 3}, {"id": "m", "owned_by": "x" * 5_000}]
+)
+def test_a_list_of_models_that_cannot_be_is_none(card: dict[str, Any]) -> None:
+    page = json.dumps({"data": [card]}).encode()
+    answer = OK + b"content-length: %d\r\n\r\n" % len(page) + page
+    with pytest.raises(SetupError, match="lists no models"):
+        asyncio.run(_asked(answer, lambda address, access: server.read_card(address, access, None)))
 
 
 @pytest.mark.parametrize("host", ["xn--", "h\x00st", "\u2024\u2024"])
