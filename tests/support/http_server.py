@@ -87,7 +87,6 @@ class HttpServer:
     port: int = 0  # 0: any
     tls: ssl.SSLContext | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
-    heads: list[bytes] = field(default_factory=list)
     url: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -118,7 +117,6 @@ class HttpServer:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                self.heads.append(head)
                 method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
                 lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if b"content-length" in line]
                 length = int(lengths[0]) if lengths else 0

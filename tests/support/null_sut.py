@@ -36,7 +36,6 @@ class Spec:
     trace: bool = False
     first_token_s: float = 0.001
     latency_s: float = 0.003
-    busy_threads: int = 0  # threads that do nothing but hold the interpreter
     tokens: tuple[int, int] = (2, 128)  # fewest and most output tokens, by sample index
     token_latencies: bool = True  # the benchmark of the key has them
 
@@ -137,12 +136,7 @@ def run(spec: Spec) -> None:
     log_settings.log_output = output
     log_settings.enable_trace = spec.trace
 
-    def keep_busy() -> None:
-        while not closed:
-            sum(range(1000))
-
-    for work in (complete, *[keep_busy] * spec.busy_threads):
-        threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=complete, daemon=True).start()
     sut = lg.ConstructSUT(issue, lambda: None)
     performance_count = spec.performance_count or spec.total_count
     qsl = lg.ConstructQSL(spec.total_count, performance_count, lambda _: None, lambda _: None)

@@ -1,7 +1,8 @@
-"""The engine's side towards vLLM, with a stand-in for AsyncLLM: what is asked of it, what becomes of its outputs."""
+"""Both engines towards vLLM, with stand-ins for AsyncLLM and LLMEngine: what is asked, what becomes of outputs."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,80 +11,171 @@ import pytest
 from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
 from sut.engine import Request
-from sut.vllm.engine import VllmEngine
+from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
 
+PROMPT = [5, 6, 7]
+PIECES = [[], [1], [2, 3]]
+ANSWERED = [("first", 1), ("done", ([1, 2, 3], "length", 0))]
+
 
 class StandIn:
-    """Answers as AsyncLLM does with output kind DELTA: new ids in each output."""
+    """Answers as vLLM does with output kind DELTA: each request with the same pieces, new ids in each.
 
-    def __init__(self, pieces: list[list[int]], error: Exception | None = None) -> None:
-        self.pieces = pieces
-        self.error = error
-        self.calls: list[tuple[Any, int]] = []
+    Args:
+        error: raised at the end of an answer, or in step `error_at`.
+    """
+
+    def __init__(self, pieces: list[list[int]] = PIECES, *, error: Exception | None = None, error_at: int = 0) -> None:
+        self._pieces, self._error, self._error_at = pieces, error, error_at
+        self._open: dict[str, deque[list[int]]] = {}
+        self.asked: list[tuple[Any, int]] = []  # prompt, priority
         self.metrics: Any = None
+        self.steps = 0
 
-    async def generate(self, prompt: Any, parameters: Any, request_id: str, *, priority: int) -> AsyncIterator[Any]:
-        self.calls.append((prompt, priority))
-        for number, ids in enumerate(self.pieces, start=1):
-            finished = number == len(self.pieces)
-            answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
-            yield SimpleNamespace(outputs=[answer], finished=finished, num_cached_tokens=None, metrics=self.metrics)
-        if self.error:
-            raise self.error
+    def _output(self, name: str, ids: list[int], *, finished: bool) -> Any:
+        answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
+        facts = {"request_id": name, "num_cached_tokens": None, "metrics": self.metrics}
+        return SimpleNamespace(outputs=[answer], finished=finished, **facts)
+
+    async def generate(self, prompt: Any, parameters: Any, name: str, *, priority: int) -> AsyncIterator[Any]:
+        """AsyncLLM's."""
+        self.asked.append((prompt, priority))
+        for number, ids in enumerate(self._pieces, start=1):
+            yield self._output(name, ids, finished=number == len(self._pieces))
+        if self._error:
+            raise self._error
+
+    def add_request(self, name: str, prompt: Any, parameters: Any, *, priority: int) -> None:
+        """LLMEngine's."""
+        if len(prompt["ids"]) > 10:
+            raise ValueError("prompt too long")
+        self.asked.append((prompt, priority))
+        self._open[name] = deque(self._pieces)
+
+    def step(self) -> list[Any]:
+        """LLMEngine's."""
+        self.steps += 1
+        if self._error is not None and self.steps == self._error_at:
+            raise self._error
+        outputs = []
+        for name, pieces in list(self._open.items()):
+            outputs.append(self._output(name, pieces.popleft(), finished=not pieces))
+            if not pieces:
+                del self._open[name]
+        return outputs
 
 
-def answered(llm: StandIn, *, stream: bool = True, priority: int = 0) -> FakeSink:
-    told = FakeSink()
-    engine = VllmEngine("no model", {}, SAMPLING, stream_first_token=stream)
+class Asking(FakeSink):
+    """A sink that does something when an answer is there."""
+
+    def __init__(self, when_answered: Callable[[], None]) -> None:
+        super().__init__()
+        self._when_answered = when_answered
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        super().complete(request, token_ids, finish_reason, cached_tokens)
+        self._when_answered()
+
+
+def around(llm: StandIn, kind: type[VllmEngine], *, stream: bool = True) -> VllmEngine:
+    engine = kind("no model", {}, SAMPLING, stream_first_token=stream)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
-    request = Request(told, [5, 6, 7])
-    request.priority = priority
-
-    async def run() -> None:
-        engine.submit(request)
-        await asyncio.gather(*engine._tasks)
-
-    asyncio.run(run())
-    return told
+    return engine
 
 
+def asked(engine: VllmEngine, *requests: Request) -> None:
+    """Submit requests and run the loop until nothing is left to do on it."""
+
+    async def work() -> None:
+        for request in requests:
+            engine.submit(request)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    asyncio.run(work())
+
+
+KINDS = pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
+
+
+@KINDS
 @pytest.mark.parametrize("priority", [0, STEPPED_BACK])
-def test_a_query_is_asked_for_with_its_ids_and_priority(priority: int) -> None:
-    llm = StandIn([[1], [2, 3]])
-    answered(llm, priority=priority)
-    assert llm.calls == [({"ids": [5, 6, 7]}, priority)]
+def test_a_query_has_its_ids_and_priority_one_first_token_and_a_whole_answer(
+    kind: type[VllmEngine], priority: int
+) -> None:
+    llm, sink = StandIn(), FakeSink()
+    request = Request(sink, PROMPT)
+    request.priority = priority
+    asked(around(llm, kind), request)
+    assert llm.asked == [({"ids": PROMPT}, priority)]
+    assert sink.events == ANSWERED
 
 
-def test_the_first_token_is_told_once_and_the_answer_is_whole() -> None:
-    told = answered(StandIn([[], [1], [2, 3]]))
-    assert told.events == [("first", 1), ("done", ([1, 2, 3], "length", 0))]
-
-
-def test_offline_tells_no_first_token() -> None:
-    told = answered(StandIn([[1, 2, 3]]), stream=False)
-    assert told.events == [("done", ([1, 2, 3], "length", 0))]
+@KINDS
+def test_offline_has_no_first_token(kind: type[VllmEngine]) -> None:
+    sink = FakeSink()
+    asked(around(StandIn([[1, 2, 3]]), kind, stream=False), Request(sink, PROMPT))
+    assert sink.events == ANSWERED[1:]
 
 
 def test_a_failure_reaches_the_sink() -> None:
-    told = answered(StandIn([[1]], ValueError("prompt too long")))
-    error = dict(told.events)["failed"]
+    sink = FakeSink()
+    asked(around(StandIn([[1]], error=ValueError("prompt too long")), VllmEngine), Request(sink, PROMPT))
+    error = dict(sink.events)["failed"]
     assert isinstance(error, ExecutionError)
     assert "ValueError: prompt too long" in error.message
 
 
 def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
-    llm, engine = StandIn([[1], [2]]), VllmEngine("no model", {}, SAMPLING, stream_first_token=True)
+    llm = StandIn()
     llm.metrics = SimpleNamespace(queued_ts=1.0, scheduled_ts=1.5, first_token_ts=2.0, last_token_ts=4.0)
-    engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
-
-    async def run(*numbers: int) -> list[dict[str, Any]]:
-        for number in numbers:
-            engine.submit(Request(FakeSink(), [5], seq=number))
-        await asyncio.gather(*engine._tasks)
-        return (await engine.observed()).engines
-
-    assert asyncio.run(run(-1)) == []
+    engine = around(llm, VllmEngine)
+    asked(engine, Request(FakeSink(), [5], seq=-1))
+    assert asyncio.run(engine.observed()).engines == []
+    asked(engine, *(Request(FakeSink(), [5], seq=number) for number in (0, 1)))
     times = {"queries": 2, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 4.0}
-    assert asyncio.run(run(0, 1)) == [{"query_times": times}]
+    assert asyncio.run(engine.observed()).engines == [{"query_times": times}]
+
+
+# On the leg's own event loop ------------------------------------------------------------------------------------------
+
+
+def test_requests_that_are_there_together_are_stepped_together() -> None:
+    llm, sinks = StandIn(), [FakeSink(), FakeSink()]
+    engine = around(llm, OneProcessVllmEngine)
+    asked(engine, *(Request(sink, PROMPT) for sink in sinks))
+    assert [sink.events for sink in sinks] == [ANSWERED, ANSWERED]
+    assert engine.activity() == llm.steps == len(PIECES), "a step for each output, and none for an idle engine"
+
+
+def test_an_answer_may_bring_the_next_query() -> None:
+    llm, second = StandIn(), FakeSink()
+    engine = around(llm, OneProcessVllmEngine)
+    first = Asking(lambda: engine.submit(Request(second, PROMPT)))
+    asked(engine, Request(first, PROMPT))
+    assert first.events == second.events == ANSWERED
+    assert llm.steps == 2 * len(PIECES)
+
+
+def test_a_request_that_vllm_refuses_fails_alone() -> None:
+    engine, refused, good = around(StandIn(), OneProcessVllmEngine), FakeSink(), FakeSink()
+    asked(engine, Request(refused, PROMPT * 10), Request(good, PROMPT))
+    ((word, error),) = refused.events
+    assert word == "failed"
+    assert "ValueError: prompt too long" in str(error)
+    assert good.events == ANSWERED
+    engine.check_alive()
+
+
+def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> None:
+    llm, sinks = StandIn([[1], [2, 3]], error=RuntimeError("out of memory"), error_at=2), [FakeSink(), FakeSink()]
+    engine = around(llm, OneProcessVllmEngine)
+    asked(engine, *(Request(sink, PROMPT) for sink in sinks))
+    for sink in sinks:
+        assert [word for word, _ in sink.events] == ["first", "failed"]
+        assert "out of memory" in str(sink.events[1][1])
+    assert llm.steps == 2, "a dead engine is left alone"
+    with pytest.raises(ExecutionError, match="died"):
+        engine.check_alive()
