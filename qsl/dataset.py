@@ -71,7 +71,7 @@ class SampleLibrary:
                         "check performance_sample_count_override and the audit configuration",
                     )
         except BaseException as error:
-            with contextlib.suppress(BaseException):  # who is told must not break LoadGen either
+            with contextlib.suppress(BaseException):  # a failing callback must not break LoadGen either
                 self.on_error(error)
 
     def unload(self, indices: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
 
     Args:
         what: for messages.
-        fetch: does it; told whether to look at this machine's cache only.
+        fetch: does it; its argument is whether to look in this machine's cache only.
 
     Raises:
         SetupError: the hub cannot be reached, and the cache has not all of it.
@@ -40,7 +40,7 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says first."""
+    """The first line of another library's error."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -51,7 +51,7 @@ def need_hub(what: str) -> None:
         what: is wanted from it, for the message.
 
     Raises:
-        SetupError: it does not answer, or HF_HUB_OFFLINE says that it must not be asked.
+        SetupError: it does not answer, or HF_HUB_OFFLINE is set.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise SetupError(f"{what} would have to come from the hub, and HF_HUB_OFFLINE is set", FIX)
@@ -61,7 +61,7 @@ def need_hub(what: str) -> None:
         with urllib.request.urlopen(request, timeout=ANSWER_S):
             return
     except urllib.error.HTTPError:
-        return  # whatever it says, it answers
+        return  # it answers, with whatever status
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise SetupError(

@@ -1,4 +1,4 @@
-"""What a model folder says about itself, without loading the model: its limits, its files, its special token ids."""
+"""What the files of a model folder show, without loading the model: its limits, its files, its special token ids."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -116,7 +116,7 @@ def encode_rows(
 
     Args:
         tokenizer: one that lacks `FIRST_ANSWER_ID` is not Llama 2's, and prompts end with the question.
-        progress: told the number of rows done so far, a batch at a time.
+        progress: called with the number of rows done so far, after each batch.
     """
     texts = list(map(render, rows.system_prompts, rows.questions))
     last = [FIRST_ANSWER_ID] if tokenizer.vocab_size > FIRST_ANSWER_ID else []

@@ -162,7 +162,7 @@ def _by_transformers(model_path: str, local: bool) -> Tokenizer:
 
 
 def _plain_tokenizer(folder: Path) -> Tokenizer | None:
-    """A Llama's tokenizer.json, without transformers, where its configuration names the generic class and tells of
+    """A Llama's tokenizer.json, without transformers, where its configuration names the generic class and has
     nothing that tokenizer.json lacks, as of Llama 3.1 and the embedded model; None for any other.
     """
     config, model = _json_object(folder / "tokenizer_config.json"), _json_object(folder / "config.json")

@@ -132,8 +132,7 @@ _BY_ALGORITHM: dict[str, _Numbers] = {
 
 
 def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Numbers | None]:
-    """The method by which the configuration says that the model is quantised, "" for none, and its numbers where it
-    says so."""
+    """The method of quantisation in the configuration, "" for none, and its numbers where they are there."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(

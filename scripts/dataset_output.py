@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from qsl.cnn_dailymail.prepare import Prepared, write_rows
 from runs.errors import InputError
 
-Steps = Callable[[int], None]  # told how many rows are done
+Steps = Callable[[int], None]  # called with the number of rows that are done
 INTERRUPTED = "interrupted: nothing was written"
 
 

@@ -235,7 +235,7 @@ def encode_rows(
     """Rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
 
     Args:
-        progress: told the number of rows done so far, a batch at a time.
+        progress: called with the number of rows done so far, after each batch.
     """
     return encoded(articles, map(render, articles), highlights, tokenizer, progress=progress)
 

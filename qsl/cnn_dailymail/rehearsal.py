@@ -73,7 +73,7 @@ def make_rows(
 
     Args:
         tokenizer: decides how many words make a prompt of the wanted length.
-        progress: told the number of rows done so far.
+        progress: called with the number of rows done so far.
     """
     chain = _Chain()
     draw = random.Random(f"rehearsal {seed}")
@@ -100,8 +100,8 @@ def make_rows(
 
 
 def _text(sentences: list[list[str]]) -> str:
-    said = [" ".join([words[0].capitalize(), *words[1:]]) + "." for words in sentences]
-    paragraphs = [said[start : start + SENTENCES_A_PARAGRAPH] for start in range(0, len(said), SENTENCES_A_PARAGRAPH)]
+    texts = [" ".join([words[0].capitalize(), *words[1:]]) + "." for words in sentences]
+    paragraphs = [texts[at : at + SENTENCES_A_PARAGRAPH] for at in range(0, len(texts), SENTENCES_A_PARAGRAPH)]
     return "\n".join(" ".join(paragraph) for paragraph in paragraphs)
 
 

@@ -1,10 +1,8 @@
 """A deterministic engine without a model, for logic and faults; the path from and to LoadGen is the real one.
 
-Its answer to a prompt is a stretch of the prompt itself behind the words that all prompts share (the lead of the
-article), of a length that depends on the prompt. What it computes costs time: a constant and a time per prompt token
-until the first output token, then a time per output token. A number of slots says how many requests are computed at a
-time; the others wait in order. With a time per prompt token and few slots, saving computation makes it faster, as with
-a real engine.
+Its answer to a prompt is a part of the prompt itself after the words that all prompts share (the lead of the article),
+of a length that depends on the prompt. It takes a constant time and a time per prompt token to the first output token,
+then a time per output token. As many requests are computed at a time as there are slots; the others wait in order.
 """
 
 import asyncio

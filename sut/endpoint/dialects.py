@@ -78,7 +78,7 @@ class Dialect:
     )  # the server's names of sampling parameters; "": it has none
     own_parameters: Mapping[str, Any] = field(default_factory=dict)  # sent with the sampling parameters
     nested: bool = False  # sampling parameters have a field of their own
-    own_fields: Mapping[str, Any] = field(default_factory=dict)  # sent beside them
+    own_fields: Mapping[str, Any] = field(default_factory=dict)  # sent outside them
     openai_fields: bool = False  # `model` and `stream_options` are sent
     two_chunks: bool = False  # has a stream interval, so an answer comes in two chunks
     min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop ids, not only the model's EOS

@@ -165,7 +165,7 @@ class EndpointEngine(Engine):
         # Most servers reuse prompts across queries by default.
         reasons = []
         if learned.prefix_caching:
-            reasons.append(f"server {url} says that prefix caching is on")
+            reasons.append(f"server {url} reports that prefix caching is on")
         elif reused or record.cached_tokens:
             reasons.append(f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
         if self.network_sut and self._is_here:

@@ -97,7 +97,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return [ReplicaPlace(variables={CLIENT: f"{index}/{clients}"}) for index in range(clients)]
 
     def wants_replicas(self, asked: EndpointOptions, leg: LegFacts) -> str:
-        return "a client process beside the leg's for each server: nothing of HTTP is on LoadGen's loop"
+        return "a client process for each server, so that HTTP takes no time of LoadGen's loop"
 
     def plan(self, asked: EndpointOptions, leg: LegFacts) -> EnginePlan:
         from sut.endpoint.probes import PROBE_TOKENS  # as below: only a leg with a server needs the client

@@ -157,8 +157,8 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
     info = _decoded(await ask(address, access, path), _ServerInfo) or _ServerInfo()
     counters = await read_counters(address, access)
     caching: bool | None = None
-    if (said := counters.cache_configuration.get("enable_prefix_caching")) is not None:
-        caching = said == "True"
+    if (enabled := counters.cache_configuration.get("enable_prefix_caching")) is not None:
+        caching = enabled == "True"
     elif info.disable_radix_cache is not None:
         caching = not info.disable_radix_cache
     return ServerFacts(
@@ -184,9 +184,9 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     reply = await ask(address, access, "/v1/models")
     own_address = "give the server's own address, http://HOST:PORT, without the path of an interface"
     if reply.status != 200:
-        said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
+        reason = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
-            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'empty body'}",
+            f"server {address.url}, GET /v1/models: status {reply.status}: {reason or 'empty body'}",
             "give a key with --api-key-env" if reply.status in (401, 403) else own_address,
         )
     listed = _decoded(reply, _ModelList)

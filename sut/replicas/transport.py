@@ -1,7 +1,7 @@
 """How a leg and its replicas exchange messages, on an event loop: ZeroMQ.
 
-CurveZMQ encrypts and authenticates: the keys are made for the leg and reach a replica by a pipe, so whoever connects
-without them is refused by the library before a byte of ours is read.
+CurveZMQ encrypts and authenticates: the keys are made for the leg and reach a replica by a pipe, so the
+library refuses a connection without them before it passes on a byte.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What vLLM, OpenMP and the C library are told to compute on the CPU: by variables, and how much in one step.
+"""How vLLM, OpenMP and the C library compute on the CPU: variables, and how much in one step.
 
-vLLM's own limits for a CPU do not look at the model: 2,048 tokens a step take a small model 20 ms and a larger one
-seconds, for which everybody in the engine waits.
+vLLM's own limits for a CPU do not depend on the model: 2,048 tokens a step take a small model 20 ms and a larger one
+seconds, for which every query in the engine waits.
 """
 
 import os
@@ -14,7 +14,7 @@ from sut.vllm.parallel import parallel_size
 
 KV_CACHE_GIB_ON_CPU = 4
 BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
-CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" for no process beside the one that schedules
+CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" for no other process than the one that schedules
 # glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
 # activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
 KEEP_FREED_MEMORY = {
@@ -38,7 +38,7 @@ MULTIPLY_ADDS_PER_S = 40e9  # of a core, in float32 with AVX2: a model of 9.5 M 
 
 
 def computes_in_core(options: dict[str, Any], cores: int) -> bool:
-    """Whether a CPU engine computes in the process that schedules, instead of in a worker beside it.
+    """Whether a CPU engine computes in the process that schedules, instead of in a worker process.
 
     With a worker, vLLM's scheduling process waits for each step in a loop that never sleeps, on a core that the model
     needs. Several parts of one model need a worker each. So do copies whose threads are to be bound to cores of their

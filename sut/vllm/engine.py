@@ -44,7 +44,7 @@ class VllmEngine(Engine):
             which is all that Offline needs.
     """
 
-    one_process: ClassVar[bool] = False  # computes on the event loop, with no process beside it
+    one_process: ClassVar[bool] = False  # computes on the event loop, in no other process
 
     def __init__(
         self, model_path: str, options: dict[str, Any], sampling: SamplingPolicy, *, stream_first_token: bool
@@ -194,8 +194,8 @@ class VllmEngine(Engine):
 
 
 class OneProcessVllmEngine(VllmEngine):
-    """One LLMEngine, with nothing beside it: the scheduler and the model run on the event loop of the leg's process,
-    which hears nothing else during a step.
+    """One LLMEngine in this process alone: the scheduler and the model run on the leg's event loop, which does nothing
+    else during a step.
 
     For SingleStream on a CPU. With one query at a time there is nothing to overlap, and the message that AsyncLLM's
     core sends for every token is received on a core that the model's threads are waiting for. Needs

@@ -69,7 +69,7 @@ class VllmKind(EngineKind[VllmOptions]):
 
     Args:
         machine: what it will compute on.
-        likely: the same as far as it can be told at once.
+        likely: the same as far as it is known at once.
     """
 
     name = "vllm"

@@ -1,4 +1,4 @@
-"""What vLLM computes on, on this machine: the word of its own platform object.
+"""What vLLM computes on, on this machine, by its own platform object.
 
 A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin].
 Any other build is asked by `python -m sut.vllm.machine`, a process of its own, as the import takes seconds and much
@@ -28,11 +28,11 @@ CPU = "cpu"
 class Machine:
     """What an engine of vLLM has to itself."""
 
-    platform: str  # vLLM's word: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
+    platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
     devices: int  # accelerators; 0 on the CPU
     cores: list[int]  # ids of those that may be used
     device_name: str = ""  # of the first device
-    device_bytes: int = 0  # memory of the smallest device; 0 where it is not told
+    device_bytes: int = 0  # memory of the smallest device; 0 where it is not reported
     visible_variable: str = ""  # chooses among the devices
     bfloat16: bool = True  # whether they compute in it
     engines: int = 1  # that share its memory
@@ -76,30 +76,30 @@ def ask_vllm() -> Machine:
             timeout=ASK_TIMEOUT_S,
             check=True,
         )
-        told = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or "").strip().splitlines() or [f"exit {error.returncode}"]
+        lines = (error.stderr or "").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
-            f"vLLM cannot be asked what it computes on: {said[-1]}",
+            f"vLLM does not report what it computes on: {lines[-1]}",
             "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise SetupError(f"vLLM does not report what it computes on: {error}", "see `main.py doctor`") from error
-    sizes, names = told["memory_bytes"], told["names"]
+    sizes, names = answer["memory_bytes"], answer["names"]
     return Machine(
-        told["platform"],
-        told["devices"],
+        answer["platform"],
+        answer["devices"],
         usable_cores(),
         device_name=next(filter(None, names), ""),
         device_bytes=min(sizes) if sizes and all(sizes) else 0,
-        visible_variable=told["visible_variable"],
-        bfloat16=told["bfloat16"],
-        unused=tuple(map(described, accelerators())) if told["platform"] == CPU else (),
+        visible_variable=answer["visible_variable"],
+        bfloat16=answer["bfloat16"],
+        unused=tuple(map(described, accelerators())) if answer["platform"] == CPU else (),
     )
 
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, int]:
-    """Core → its NUMA node; empty where the kernel does not tell."""
+    """Core → its NUMA node; empty where the kernel does not report them."""
     nodes: dict[int, int] = {}
     for folder in root.glob("node[0-9]*"):
         for part in (folder / "cpulist").read_text().strip().split(","):
@@ -172,14 +172,14 @@ def _device_ids(machine: Machine) -> list[str]:
     return ids if len(ids) == machine.devices else [str(number) for number in range(machine.devices)]
 
 
-def _told() -> dict[str, Any]:
-    """The platform's word for itself, its devices, and the variable that chooses among them."""
+def _platform_facts() -> dict[str, Any]:
+    """The platform's name, its devices, and the variable that chooses among them."""
     from vllm.platforms import current_platform as platform
 
     def ask(method: str, *arguments: Any) -> Any:
         try:
             return getattr(platform, method)(*arguments)
-        except Exception:  # what this platform cannot tell; those of plug-ins raise anything
+        except Exception:  # what this platform does not know; those of plug-ins raise anything
             return None
 
     name = platform._enum.name.lower()
@@ -201,4 +201,4 @@ def _torch_count() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_told()))
+    print(json.dumps(_platform_facts()))

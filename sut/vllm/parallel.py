@@ -67,7 +67,7 @@ def choose_layout(
 
     Args:
         devices: at least 1; a device may stand for several, the stages of a pipeline.
-        device_bytes: memory of the smallest; 0 = not told.
+        device_bytes: memory of the smallest; 0 = not reported.
         need: of one copy.
         one_at_a_time: there is never more than one query (SingleStream).
         copies, parts: as asked for.
@@ -87,7 +87,7 @@ def choose_layout(
         why = "one query at a time, which all of them compute"
     elif not device_bytes:
         copies, parts = devices, 1
-        why = "their memory is not told, so a copy is expected to fit on one"
+        why = "their memory is not reported, so a copy is expected to fit on one"
     else:
         parts = next((size for size in _powers(most) if need.fits(size, device_bytes)), most)
         copies = devices // parts

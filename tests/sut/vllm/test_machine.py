@@ -79,7 +79,7 @@ def test_a_platform_without_devices(name: str, asked: AddPlatform) -> None:
 
 
 def test_a_vllm_that_cannot_be_imported(asked: AddPlatform) -> None:
-    with pytest.raises(SetupError, match=r"vLLM cannot be asked what it computes on: ImportError: libcudart\.so"):
+    with pytest.raises(SetupError, match=r"vLLM does not report what it computes on: ImportError: libcudart\.so"):
         asked("CUDA", more="raise ImportError('libcudart.so.12: cannot open')\n")
 
 
