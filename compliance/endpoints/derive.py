@@ -13,7 +13,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from qsl.tokenizers import Tokenizer
 from runs.endpoints.events import IDS, MESSAGES, NO_TIME, NOTHING, TEXT, Events
-from runs.endpoints.folder import Histogram, Series
 from runs.loadgen.early_stopping import latecomers_allowed
 
 Values = NDArray[np.int64] | NDArray[np.float64]
+Metrics = dict[str, Any]  # as in final_snapshot.json, by name: a counter's value, or the statistics of a series
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
 BUCKETS = 30
@@ -35,9 +35,21 @@ TTFT, TPOT, LATENCY, INPUT, OUTPUT, CHUNKS = "ttft_ns", "tpot_ns", "sample_laten
 FIELDS = {
     "ttft": TTFT, "tpot": TPOT, "latency": LATENCY, "input_sequence_lengths": INPUT, "output_sequence_lengths": OUTPUT,
 }  # fmt: skip
+EMPTY = {"count": 0, "early_stopping_percentiles": None}  # a series of nothing
+SERIES = (*FIELDS.values(), CHUNKS)
 EARLY_STOPPING = (TTFT, TPOT, LATENCY)  # series that it estimates percentiles of, from the median upwards
-REASONS = ("stop", "length", "tool_calls", "content_filter", "function_call")
+REASON, REASONS = "tracked_finish_reason_", ("stop", "length", "tool_calls", "content_filter", "function_call", "other")
+ISSUED, COMPLETED, FAILED = (f"tracked_samples_{what}" for what in ("issued", "completed", "failed"))
+DURATION, WINDOW = "tracked_duration_ns", "legacy_loadgen_window_duration_ns"
+COUNTERS = (*(REASON + reason for reason in REASONS), ISSUED, COMPLETED, FAILED, DURATION, WINDOW)
+ROUNDING = 1e-9  # far above what doubles lose, and far below what anybody could gain by it
 BATCH = 2_000  # texts that are tokenised in one call
+
+
+class Near(float):
+    """A number that rounding moves by more than ROUNDING: `within` is the share."""
+
+    within: float = ROUNDING
 
 
 @dataclass(frozen=True)
@@ -57,34 +69,13 @@ class Derived:
     counters: dict[str, int] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)  # of each series; one that is not there is not known
 
-    @property
-    def completed(self) -> int:
-        return self.counters["tracked_samples_completed"]
-
-    @property
-    def failed(self) -> int:
-        return self.counters["tracked_samples_failed"]
-
-    @property
-    def duration_ns(self) -> int:
-        return self.counters["tracked_duration_ns"]
-
-    @property
-    def window_ns(self) -> int:
-        return self.counters["legacy_loadgen_window_duration_ns"]
-
-    def rates(self, windowed: bool, tokens: float | None) -> tuple[float | None, float | None]:
-        """QPS and TPS over the window or over the duration; None where there is no time or no token."""
-        span_ns = self.window_ns if windowed else self.duration_ns
-        if span_ns <= 0:
-            return None, None
-        span_s = span_ns / 1e9
-        return (self.completed - windowed) / span_s, None if tokens is None else tokens / span_s
-
-    @property
-    def answered_per_second(self) -> float | None:
-        """Answers, without what failed, per second of the duration."""
-        return (self.completed - self.failed) / (self.duration_ns / 1e9) if self.duration_ns > 0 else None
+    def metrics(self, *, early_stopping: bool) -> Metrics:
+        """As the client's snapshot has them."""
+        series = {
+            name: statistics(values, early_stopping=early_stopping and name in EARLY_STOPPING)
+            for name, values in self.values.items()
+        }
+        return {**self.counters, **series}
 
 
 def derive(events: Events, *, streaming: bool | None, tokens: Tokens | None = None) -> Derived:
@@ -97,7 +88,7 @@ def derive(events: Events, *, streaming: bool | None, tokens: Tokens | None = No
         streaming = bool(np.any(events.first_ns != NO_TIME))
     found = Derived(events, streaming)
     tracked, done = events.tracked, events.completed & events.tracked
-    found.counters = {**_counts(events, done), **_times(events, done)}
+    found.counters = _counts(events, done) | _times(events, done)
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
     found.values[LATENCY] = (complete - issued)[done]
     if streaming:
@@ -115,16 +106,15 @@ def derive(events: Events, *, streaming: bool | None, tokens: Tokens | None = No
 
 
 def _counts(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
-    told = Counter(events.reasons[place] for place in events.reason[done].tolist() if place >= 0)
-    counters = {f"tracked_finish_reason_{name}": told.pop(name, 0) for name in REASONS}
-    return counters | {
-        "tracked_finish_reason_other": sum(told.values()),
+    names = [reason if reason in REASONS else "other" for reason in events.reasons]
+    ended = Counter(names[place] for place in events.reason[done].tolist() if place >= 0)
+    return {REASON + reason: ended[reason] for reason in REASONS} | {
         "total_samples_issued": events.counts.get("sample.issued", 0),
         "total_samples_completed": events.counts.get("sample.complete", 0),
         "total_samples_failed": events.errors,
-        "tracked_samples_issued": int(events.tracked.sum()),
-        "tracked_samples_completed": int(done.sum()),
-        "tracked_samples_failed": int((events.failed & events.tracked).sum()),
+        ISSUED: int(events.tracked.sum()),
+        COMPLETED: int(done.sum()),
+        FAILED: int((events.failed & events.tracked).sum()),
     }
 
 
@@ -140,8 +130,8 @@ def _times(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
         last = int(np.flatnonzero(issued == issued.max())[0])
         window_ns = max(int(complete[last] - events.issued_ns[events.tracked].min()), 0)
     return {
-        "tracked_duration_ns": duration_ns,
-        "legacy_loadgen_window_duration_ns": window_ns,
+        DURATION: duration_ns,
+        WINDOW: window_ns,
         "total_duration_ns": max(events.last_ns - events.started_ns, 0) if events.started_ns != NO_TIME else 0,
     }
 
@@ -164,73 +154,108 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Tokens | None:
     return found
 
 
-def percentile(ordered: Values, share: float) -> float:
-    """The value that the client reports: an observed one, no mean of two."""
-    return float(np.percentile(ordered, share, method="lower"))
-
-
-def series(values: Values, *, early_stopping: bool) -> tuple[Series, float]:
-    """Statistics as the client makes them, and the sum of squares that they rest on."""
+def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
+    """A series as the client's snapshot has it. Percentiles are observed values, no means of two."""
     ordered: Values = values.copy()
     ordered.sort()
-    count, whole = len(ordered), ordered.dtype == np.int64
-    estimates = dict(_estimates(ordered)) if early_stopping else None
-    if not count:
-        return Series(early_stopping_percentiles=estimates), 0
     listed = ordered.tolist()
-    total = sum(listed) if whole else math.fsum(listed)
-    squares = float(sum(value * value for value in listed))
-    spread = (squares - total * total / count) / (count - 1) if count > 1 else 0.0
-    by_name: dict[str, float | int | None] = {str(share): percentile(ordered, share) for share in PERCENTILES}
-    edges = bucket_edges(listed[0], listed[-1], BUCKETS)
-    found = Series(
-        total=total,
-        min=listed[0],
-        max=listed[-1],
-        median=by_name["50.0"],
-        avg=total / count,
-        std_dev=math.sqrt(max(spread, 0.0)),
-        percentiles=by_name,
-        early_stopping_percentiles=estimates,
-        histogram=Histogram(buckets=list(pairwise(edges)), counts=bucket_counts(ordered, edges)),
-    )
-    return found, squares
-
-
-def _estimates(ordered: Values) -> Iterator[tuple[str, float | None]]:
-    """Upper bounds of the percentiles with 99 % confidence, as LoadGen's early stopping has them."""
-    count = len(ordered)
-    for share in PERCENTILES:
-        if share >= 50.0:
-            late = latecomers_allowed(count, share / 100)
-            yield str(share), float(ordered[count - late]) if late >= 1 else None
-
-
-def bucket_edges(low: float, high: float, buckets: int) -> list[float]:
-    """Edges in equal steps of the logarithm, from the smallest to the largest value."""
-    low = max(float(low), 1.0)
-    first, last = math.log(low), math.log(max(float(high), low * 10))
-    return [math.exp(first + number * ((last - first) / buckets)) for number in range(buckets + 1)]
-
-
-def bucket_counts(ordered: Values, edges: list[float]) -> list[int]:
-    """How many values lie in each bucket; what lies outside counts in the first or the last."""
-    return [int(count) for count in np.histogram(np.clip(ordered, edges[0], edges[-1]), bins=edges)[0]]
-
-
-def numbers(found: Derived) -> Mapping[str, Any]:
-    """For programs: everything that was derived."""
-    record: dict[str, Any] = dict(found.counters)
-    for name, values in found.values.items():
-        statistics, _ = series(values, early_stopping=name in EARLY_STOPPING)
-        record[name] = statistics.model_dump(exclude={"histogram"})
-    tokens = int(found.values[OUTPUT].sum()) if OUTPUT in found.values else None
-    qps, tps = found.rates(False, tokens)
-    window_qps, window_tps = found.rates(True, tokens)
-    return record | {
-        "qps": qps,
-        "tps": tps,
-        "window_qps": window_qps,
-        "window_tps": window_tps,
-        "answered_qps": found.answered_per_second,
+    found: dict[str, Any] = EMPTY | {"count": len(listed)}
+    if early_stopping:
+        found["early_stopping_percentiles"] = {
+            str(share): listed[-late] if (late := latecomers_allowed(len(listed), share / 100)) >= 1 else None
+            for share in PERCENTILES
+            if share >= 50.0
+        }
+    if not listed:
+        return found
+    # Equal steps of the logarithm, from the smallest to the largest value; what lies outside counts in the outermost.
+    low = max(float(listed[0]), 1.0)
+    first, last = math.log(low), math.log(max(float(listed[-1]), low * 10))
+    edges = [math.exp(first + number * ((last - first) / BUCKETS)) for number in range(BUCKETS + 1)]
+    counts = np.histogram(np.clip(ordered, edges[0], edges[-1]), bins=edges)[0].tolist()
+    return found | {
+        "total": sum(listed) if ordered.dtype == np.int64 else math.fsum(listed),
+        "min": listed[0],
+        "max": listed[-1],
+        "sum_sq": float(sum(value * value for value in listed)),
+        "percentiles": {str(share): np.percentile(ordered, share, method="lower").item() for share in PERCENTILES},
+        "histogram": list(zip(pairwise(edges), counts, strict=True)),
     }
+
+
+def summarised(stat: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of a series as result_summary.json has them."""
+    names = ("total", "min", "max", "percentiles", "early_stopping_percentiles")
+    count, total, squares = stat["count"], stat.get("total"), stat.get("sum_sq")
+    if not count or total is None or squares is None:
+        empty = dict.fromkeys(("total", "min", "max", "median", "avg", "std_dev"))
+        return {**empty, "early_stopping_percentiles": stat["early_stopping_percentiles"]}
+    spread = max((squares - total * total / count) / (count - 1), 0.0) if count > 1 else 0.0
+    deviation = Near(math.sqrt(spread))
+    if spread:  # the difference of two large sums, each of them rounded
+        deviation.within = ROUNDING + ROUNDING * squares / ((count - 1) * spread)
+    return {name: stat[name] for name in names} | {
+        "median": stat["percentiles"].get("50.0"),
+        "avg": total / count,
+        "std_dev": deviation,
+        "histogram": {
+            "buckets": [bucket for bucket, _ in stat["histogram"]],
+            "counts": [number for _, number in stat["histogram"]],
+        },
+    }
+
+
+def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
+    """result_summary.json, as it follows from the metrics; without what is not among them.
+
+    Args:
+        windowed: take QPS and TPS over the window, where there is one.
+    """
+    windowed = over_window(metrics, windowed)
+    tokens = metrics.get(OUTPUT)
+    qps, tps = rates(metrics, None if tokens is None else tokens.get("total"), windowed)
+    return {
+        "n_samples_issued": metrics[ISSUED],
+        "n_samples_completed": metrics[COMPLETED],
+        "n_samples_failed": metrics[FAILED],
+        "duration_ns": metrics[DURATION] or None,
+        WINDOW: metrics[WINDOW] if windowed else None,
+        "finish_reason_counts": {reason: metrics[REASON + reason] for reason in REASONS},
+        "qps": qps,
+        **({} if tokens is None else {"tps": tps}),
+        **{name: summarised(metrics[metric]) for name, metric in FIELDS.items() if metric in metrics},
+    }
+
+
+def over_window(metrics: Metrics, asked: bool) -> bool:
+    """Whether the client takes rates over the window of LoadGen's Server."""
+    return asked and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
+
+
+def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float | None, float | None]:
+    """QPS and TPS over the window or over the duration; None where there is no time or no token."""
+    span_s = metrics[WINDOW if windowed else DURATION] / 1e9
+    if span_s <= 0:
+        return None, None
+    return (metrics[COMPLETED] - windowed) / span_s, None if tokens is None else tokens / span_s
+
+
+def answered_per_second(metrics: Metrics) -> float | None:
+    """Answers, without what failed, per second of the duration."""
+    span_s = metrics[DURATION] / 1e9
+    return (metrics[COMPLETED] - metrics[FAILED]) / span_s if span_s > 0 else None
+
+
+def numbers(metrics: Metrics) -> dict[str, Any]:
+    """For programs: everything that was derived."""
+    series = {name: summarised(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
+    for stat in series.values():
+        stat.pop("histogram", None)
+        stat["std_dev"] = stat["std_dev"] and float(stat["std_dev"])
+    tokens = metrics[OUTPUT].get("total") if OUTPUT in metrics else None
+    qps, tps = rates(metrics, tokens, False)
+    window_qps, window_tps = rates(metrics, tokens, True)
+    return metrics | series | {
+        "qps": qps, "tps": tps, "window_qps": window_qps, "window_tps": window_tps,
+        "answered_qps": answered_per_second(metrics),
+    }  # fmt: skip

@@ -10,17 +10,29 @@ import numpy as np
 
 from compliance.endpoints.compare import (
     Difference,
-    compare_configuration,
     compare_report,
-    compare_reports,
-    compare_snapshot,
     compare_summary,
+    differences,
+    reported_metrics,
 )
-from compliance.endpoints.derive import INPUT, OUTPUT, TPOT, Derived, Tokens, count_tokens, derive
+from compliance.endpoints.derive import (
+    COMPLETED,
+    FAILED,
+    INPUT,
+    OUTPUT,
+    ROUNDING,
+    TPOT,
+    Derived,
+    Metrics,
+    answered_per_second,
+    count_tokens,
+    derive,
+)
+from compliance.endpoints.load import Load, read_load
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from qsl.tokenizers import load_tokenizer
-from runs.endpoints.events import NO_TIME, NOTHING, Events
-from runs.endpoints.folder import EVENTS, PERFORMANCE, REPORT, SAMPLES, SNAPSHOT, SUMMARY, EndpointsRun, Stat
+from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
+from runs.endpoints.folder import EVENTS, PERFORMANCE, REPORT, SAMPLES, SNAPSHOT, SUMMARY, EndpointsRun
 from runs.wording import counted, printable
 
 COMPLETE = "complete"
@@ -29,7 +41,6 @@ MOST_TOLD = 8  # differences of one file that are findings of their own
 TOKENS_OFF_PCT = 1.0
 # Short answers do come at once: with an honest server of a few answers at a time, one or two of 60.
 FEW_LATE = 0.05
-TITLES = {OUTPUT: "output lengths", INPUT: "input lengths", TPOT: "TPOT"}
 UNCHANGED = "take the client's own files, unchanged"
 KEEP = "keep the whole folder as the client wrote it"
 
@@ -40,30 +51,40 @@ class Case:
 
     run: EndpointsRun
     model_path: str | None = None  # whose tokenizer counts tokens
-    dataset_path: Path | None = None
-    round_name: str | None = None
+    dataset_path: Path | None = None  # for scores
     not_judged: dict[str, list[str]] = field(default_factory=dict)
 
     @cached_property
-    def tokens(self) -> Tokens | None:
-        """Tokens counted again; None without a tokenizer or events, or where a chat template would be needed."""
-        if self.model_path is None or self.run.events is None:
-            return None
-        return count_tokens(self.run.events, load_tokenizer(self.model_path))
-
-    @cached_property
-    def derived(self) -> Derived | None:
-        """None without events."""
-        config, events = self.run.config, self.run.events
-        return None if events is None else derive(events, streaming=config.streaming if config else None)
+    def load(self) -> Load | None:
+        return read_load(self.run)
 
     @cached_property
     def recounted(self) -> Derived | None:
-        """The same with tokens, where they were counted again."""
-        config, events = self.run.config, self.run.events
-        if self.tokens is None or events is None:
+        """With tokens counted again; None without a tokenizer or events, or where a chat template would be needed."""
+        if self.model_path is None or self.run.events is None:
             return None
-        return derive(events, streaming=config.streaming if config else None, tokens=self.tokens)
+        tokens = count_tokens(self.run.events, load_tokenizer(self.model_path))
+        return None if tokens is None else derive(self.run.events, streaming=self._streaming, tokens=tokens)
+
+    @cached_property
+    def derived(self) -> Derived | None:
+        """With tokens where the tokenizer counts what the client counted; None without events."""
+        summary, tokens = self.run.summary, self.recounted
+        reported = None if summary is None else summary.output_sequence_lengths.total
+        if tokens is not None and reported == int(tokens.values[OUTPUT].sum()):
+            return tokens
+        return None if self.run.events is None else derive(self.run.events, streaming=self._streaming)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What is derived, as the client's snapshot has it; empty without events."""
+        config = self.run.config
+        early = config is None or config.settings.early_stopping.enabled
+        return {} if self.derived is None else self.derived.metrics(early_stopping=early)
+
+    @property
+    def _streaming(self) -> bool | None:
+        return self.run.config.streaming if self.run.config else None
 
     @property
     def is_complete(self) -> bool:
@@ -172,18 +193,13 @@ def reported_numbers(case: Case) -> Iterator[Finding]:
     if not case.is_complete:
         case.leave("reported numbers", "the client did not end by itself: its statistics are estimates of a part")
         return
-    found = case.recounted if _same_tokens(case) else case.derived
-    against = run.path(EVENTS)
-    if summary is not None:
-        parts = [compare_configuration(run, summary)]
-        parts += [] if found is None else [compare_summary(run, summary, found)]
-        parts += [] if snapshot is None else [compare_reports(summary, snapshot)]
-        yield from _compared("endpoints-summary", (one for part in parts for one in part), run.path(SUMMARY), against)
-    if snapshot is not None:
-        if found is not None:
-            differing = compare_snapshot(run, snapshot, found)
-            yield from _compared("endpoints-snapshot", differing, run.path(SNAPSHOT), against)
-        yield from _token_series(case, {stat.name: stat for stat in snapshot.metrics if stat.type == "series"})
+    against, told = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
+    if summary is not None and (told or case.metrics):
+        differing = compare_summary(run, summary, case.metrics)
+        yield from _compared("endpoints-summary", differing, run.path(SUMMARY), against)
+    if snapshot is not None and case.metrics:
+        yield from _compared("endpoints-snapshot", differences(told, case.metrics), run.path(SNAPSHOT), against)
+        yield from _token_series(case, told)
     if run.report is not None and summary is not None:
         differing = compare_report(run.report, summary)
         yield from _compared("endpoints-report", differing, run.path(REPORT), run.path(SUMMARY))
@@ -199,53 +215,53 @@ def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Ite
         yield applied(rule, "", True, "every number agrees", "", *files)
 
 
-def _token_series(case: Case, stats: dict[str, Stat]) -> Iterator[Finding]:
+def _token_series(case: Case, told: Metrics) -> Iterator[Finding]:
     """What can be said of token counts without their tokenizer: how many there are, and that they fit themselves."""
     events, path = case.run.events, case.run.path(SNAPSHOT)
-    if events is None:
-        return
+    assert events is not None
     done = events.tracked & events.completed & (events.answer_kind != NOTHING)
-    streamed = events.tracked & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
+    streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
     asked = events.tracked & (events.prompt_kind != NOTHING)
-    known = case.recounted if _same_tokens(case) else case.derived
-    for name, those, size in (
-        (OUTPUT, done, events.answer_bytes),
-        (INPUT, asked, events.prompt_size),
-        (TPOT, streamed & done, None),
+    for name, title, texts in (
+        (OUTPUT, "output lengths", done),
+        (INPUT, "input lengths", asked),
+        (TPOT, "TPOT", streamed),
     ):
-        if (stat := stats.get(name)) is None or (known is not None and name in known.values):
+        if name not in told or name in case.metrics:
             continue
-        if not stat.count and those.any():
-            case.leave(TITLES[name], "the client counted none: it found no tokenizer for the model")
+        count, total, most = told[name]["count"], told[name]["total"], int(texts.sum())
+        if not count and most:
+            case.leave(title, "the client counted none: it found no tokenizer for the model")
             continue
-        again = "prompts are not tokenised again" if name == INPUT else "the tokenizer of --model-path counts others"
-        case.leave(
-            TITLES[name], again if case.model_path or name == INPUT else "give --model-path to count tokens again"
-        )
-        most = int(those.sum())
-        if stat.count > most or (name != TPOT and stat.count != most):
-            yield fail("endpoints-snapshot", f"{name}.count: {stat.count} reported, {most} texts", path, events.path)
-        of_bytes = None if size is None or any(events.answer_kind[done] > 1) else int(size[those].sum())
-        if of_bytes is not None and stat.total is not None and name == OUTPUT and stat.total > of_bytes:
-            text = f"{name}.total: {stat.total} tokens in {of_bytes} bytes"
+        if name == INPUT:
+            case.leave(title, "prompts are not tokenised again")
+        else:
+            other = "the tokenizer of --model-path counts others"
+            case.leave(title, other if case.model_path else "give --model-path to count tokens again")
+        if count > most or (name != TPOT and count != most):
+            yield fail("endpoints-snapshot", f"{name}.count: {count} reported, {most} texts", path, events.path)
+        of_text = name == OUTPUT and not (events.answer_kind[done] > TEXT).any()
+        if of_text and total is not None and total > (of_bytes := int(events.answer_bytes[done].sum())):
+            text = f"{name}.total: {total} tokens in {of_bytes} bytes"
             yield fail("endpoints-snapshot", text, path, events.path)
-        if text := _unfit(stat):
+        if text := _unfit(told[name]):
             yield fail("endpoints-snapshot", f"{name}: {text}", path)
 
 
-def _unfit(stat: Stat) -> str:
+def _unfit(stat: dict[str, Any]) -> str:
     """What in a series cannot be true by itself."""
-    grid = [stat.percentiles[share] for share in sorted(stat.percentiles, key=float)]
-    ordered = [value for value in (stat.min, *grid, stat.max) if value is not None]
-    if ordered != sorted(ordered):
-        return "percentiles out of order"
-    if stat.histogram and sum(count for _, count in stat.histogram) != stat.count:
-        return "the histogram has another number of values"
-    if stat.total is None or stat.min is None or stat.max is None:
-        return ""
-    if not stat.min * stat.count <= stat.total * (1 + 1e-9) and stat.min > 0:
-        return "a total below its least"
-    return "a total above its most" if stat.total > stat.max * stat.count * (1 + 1e-9) and stat.max > 0 else ""
+    count, total, least, most = (stat[name] for name in ("count", "total", "min", "max"))
+    grid = [stat["percentiles"][share] for share in sorted(stat["percentiles"], key=float)]
+    ordered = [value for value in (least, *grid, most) if value is not None]
+    problems = {
+        "percentiles out of order": ordered != sorted(ordered),
+        "the histogram has another number of values": stat["histogram"]
+        and sum(number for _, number in stat["histogram"]) != count,
+    }
+    if None not in (total, least, most):
+        problems["a total below its least"] = least > 0 and least * count > total * (1 + ROUNDING)
+        problems["a total above its most"] = most > 0 and total > most * count * (1 + ROUNDING)
+    return next((text for text, holds in problems.items() if holds), "")
 
 
 @decides(
@@ -256,18 +272,18 @@ def _unfit(stat: Stat) -> str:
 )  # fmt: skip
 def failures(case: Case) -> Iterator[Finding]:
     """What the client's own numbers hide."""
-    found, summary = case.derived, case.run.summary
+    found, summary, metrics = case.derived, case.run.summary, case.metrics
     if found is None:
         return
-    events = found.events
-    if found.failed:
+    events, failed, completed = found.events, metrics[FAILED], metrics[COMPLETED]
+    if failed:
         rate = f"QPS {summary.qps:.4g}" if summary is not None and summary.qps is not None else "QPS"
-        alone = found.answered_per_second
+        alone = answered_per_second(metrics)
         text = (
-            f"{found.failed:,} of {found.completed:,} completed samples failed; the client counts them as completed, "
+            f"{failed:,} of {completed:,} completed samples failed; the client counts them as completed, "
             f"in its {rate}; answers alone: {alone or 0:.4g}/s"
         )
-        yield warn("endpoints-failed", text, events.path, failed=found.failed, answered_per_second=alone)
+        yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
         yield applied("endpoints-failed", "", True, "none", "none", events.path)
     if found.streaming:
@@ -275,20 +291,10 @@ def failures(case: Case) -> Iterator[Finding]:
         if late.any():
             late_ones = counted(int(late.sum()), "sample")
             text = f"the first token of {late_ones} came with the whole answer: its TPOT is 0 or less"
-            make = warn if late.sum() > FEW_LATE * found.completed else note
+            make = warn if late.sum() > FEW_LATE * completed else note
             yield make("endpoints-first-token", text, events.path, samples=int(late.sum()))
         else:
             yield applied("endpoints-first-token", "", True, "in every sample", "", events.path)
-
-
-def _same_tokens(case: Case) -> bool:
-    """Whether the tokenizer counts what the client counted."""
-    summary, tokens = case.run.summary, case.recounted
-    return summary is not None and tokens is not None and summary.output_sequence_lengths.total == _total(tokens)
-
-
-def _total(found: Derived) -> int:
-    return int(found.values[OUTPUT].sum())
 
 
 @decides(
@@ -308,7 +314,7 @@ def honest_tokens(case: Case) -> Iterator[Finding]:
     if case.model_path is not None and case.recounted is None:
         case.leave("tokens", "answers with reasoning or tool calls are counted through a chat template")
     if case.recounted is not None:
-        ours = _total(case.recounted)
+        ours = int(case.recounted.values[OUTPUT].sum())
         off = 100 * (total / ours - 1) if ours else 0.0
         said = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
         make = fail if abs(off) > TOKENS_OFF_PCT else warn

@@ -6,18 +6,16 @@ not judged, and so is what a point does not show by itself (which points a curve
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from compliance.accuracy.scores import score_texts
-from compliance.endpoints.load import Load, read_load
+from compliance.endpoints.folder_rules import Case
 from compliance.finding import RERUN, Finding, applied, decides, note
 from qsl.dataset_file import parse_rows, read_bytes
-from runs.endpoints.folder import PERFORMANCE, EndpointsRun
+from runs.endpoints.folder import CONFIG, PERFORMANCE, EndpointsRun
 from runs.errors import InputError
 from runs.reading import read_object
 from runs.round_table import TABLES
@@ -43,43 +41,12 @@ def round_rules(name: str = NEWEST) -> dict[str, Any]:
     return table
 
 
-@dataclass
-class Point:
-    """A run folder, held to a round."""
-
-    run: EndpointsRun
-    load: Load
-    rules: dict[str, Any]
-    not_judged: list[str] = field(default_factory=list)
-
-    @property
-    def model(self) -> tuple[str, dict[str, Any]] | None:
-        """The benchmark's name and what is asked of it, by the last part of the model's name."""
-        said = self.load.config.model_params.name.rstrip("/").rpartition("/")[2].lower()
-        return next(((name, one) for name, one in self.rules["models"].items() if said in one["names"]), None)
-
-    @property
-    def concurrency(self) -> int | None:
-        """None: an Offline point."""
-        pattern = self.load.config.settings.load_pattern
-        return pattern.target_concurrency if pattern.type == "concurrency" else None
-
-    def leave(self, what: str) -> None:
-        self.not_judged.append(what)
-
-
-def judge_point(
-    run: EndpointsRun, round_name: str = NEWEST, dataset_path: Path | None = None
-) -> tuple[list[Finding], list[str]]:
-    """Every rule of a round on one folder; and what was not judged."""
-    load = read_load(run)
-    if load is None:
-        return [], ["every rule: the folder has no measured phase"]
-    point = Point(run, load, round_rules(round_name))
-    findings = [*_asked(point), *_measured(point), *_accuracy(point)]
-    if dataset_path is not None:
-        findings += rescored(run, dataset_path)
-    return findings, point.not_judged
+def model_rules(case: Case) -> tuple[str, dict[str, Any]]:
+    """The benchmark's name and what is asked of it, by the last part of the model's name; nothing of other models."""
+    config = case.run.config
+    name = "" if config is None else config.model_params.name.rstrip("/").rpartition("/")[2].lower()
+    models = round_rules()["models"]
+    return next(((benchmark, rules) for benchmark, rules in models.items() if name in rules["names"]), ("", {}))
 
 
 @decides(
@@ -96,45 +63,41 @@ def judge_point(
     ("endpoints-rule-warm-up", "error", f"{_ENDPOINTS} §6.3.1", "warm-up takes no sample of the performance data",
      "set warmup.salt: the client warms up with the performance data"),
 )  # fmt: skip
-def _asked(point: Point) -> Iterator[Finding]:
+def asked(case: Case) -> Iterator[Finding]:
     """What config.yaml asks for."""
-    config, path = point.load.config, point.run.path("config.yaml")
-    name, known = config.model_params.name, point.model
-    yield applied("endpoints-rule-model", "", known is not None, name, ", ".join(point.rules["models"]), path)
-    pattern, runtime = config.settings.load_pattern.type, config.settings.runtime
-    agentic = known is not None and known[1].get("agentic", False)
-    right = pattern in (("agentic_inference",) if agentic else ("concurrency", "max_throughput"))
-    wanted = "agentic_inference" if agentic else "concurrency, or max_throughput for the Offline point"
-    yield applied("endpoints-rule-pattern", "load_pattern", right, pattern, wanted, path)
-    asked = {} if known is None else known[1]
-    if "dataset" in asked:
-        named = [one.get("name") for one in point.run.raw_config.get("datasets", []) if isinstance(one, dict)]
-        rows = point.load.size[0]
-        right = asked["dataset"] in named and rows == asked["rows"]
-        said = f"{', '.join(map(str, named))}, {rows} rows"
-        yield applied("endpoints-rule-dataset", "", right, said, f"{asked['dataset']}, {asked['rows']:,} rows", path)
-    else:
-        point.leave("data set: the published rules name none for this model")
-    if "sampling" in asked:
-        raw = point.run.raw_config.get("model_params") or {}
-        found = {key: raw.get(key) for key in asked["sampling"]}
-        yield applied(
-            "endpoints-rule-sampling", "", found == asked["sampling"], f"{found}", f"{asked['sampling']}", path
-        )
-    else:
-        point.leave("sampling and output limits: the published rules name none for this model")
-    seeds = {key: getattr(runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
-    sets = point.rules["seed_sets"]
-    yield applied(
-        "endpoints-rule-seeds", "", seeds in sets.values(), f"{seeds}", " or ".join(f"set {one}" for one in sets), path
-    )
-    if point.concurrency is not None:
-        yield applied(
-            "endpoints-rule-streaming", "", config.streaming is True, str(config.model_params.streaming), "on", path
-        )
+    load = case.load
+    if load is None:
+        case.leave("rules of a round", "the folder has no measured phase")
+        return
+    config, path, table = load.config, case.run.path(CONFIG), round_rules()
+    benchmark, rules = model_rules(case)
+    pattern = config.settings.load_pattern.type
+    patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
+    seeds = {key: getattr(config.settings.runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
     warm_up = config.settings.warmup
-    salted = not warm_up.enabled or warm_up.salt
-    yield applied("endpoints-rule-warm-up", "", salted, "salted or none" if salted else "not salted", "a salt", path)
+    rows: list[tuple[str, bool, object, object]] = [
+        ("model", bool(benchmark), config.model_params.name, ", ".join(table["models"])),
+        ("pattern", pattern in patterns, pattern, " or ".join(patterns)),
+        ("seeds", seeds in table["seed_sets"].values(), seeds, " or ".join(f"set {one}" for one in table["seed_sets"])),
+        ("warm-up", warm_up.salt or not warm_up.enabled, f"salt {warm_up.salt}", "a salt, or no warm-up"),
+    ]
+    if pattern == "concurrency":
+        rows.append(("streaming", config.streaming is True, config.model_params.streaming, "on"))
+    if "dataset" in rules:
+        names = [str(one.get("name")) for one in case.run.datasets()]
+        size, wanted = load.size[0], f"{rules['dataset']}, {rules['rows']} rows"
+        right = rules["dataset"] in names and size == rules["rows"]
+        rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
+    else:
+        case.leave("data set", "the published rules name none for this model")
+    if "sampling" in rules:
+        given = case.run.raw_config.get("model_params")
+        sampling = {key: given.get(key) for key in rules["sampling"]} if isinstance(given, dict) else {}
+        rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
+    else:
+        case.leave("sampling and output limits", "the published rules name none for this model")
+    for rule, right, found, required in rows:
+        yield applied(f"endpoints-rule-{rule}", "", right, str(found), str(required), path)
 
 
 @decides(
@@ -146,29 +109,31 @@ def _asked(point: Point) -> Iterator[Finding]:
      "issue more passes"),
     ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "the P90 of TPOT is above 0", "stream, with a tokenizer"),
 )  # fmt: skip
-def _measured(point: Point) -> Iterator[Finding]:
+def measured(case: Case) -> Iterator[Finding]:
     """What was measured."""
-    load, place = point.load, point.load.place
-    failed = int(load.events.failed[load.rows].sum())
-    yield applied("endpoints-rule-failures", "samples that failed", not failed, f"{failed}", "0", place)
-    rows, sent = load.size[0], len(load.rows)
-    if rows is None:
-        point.leave("samples: the data set's size is not known")
+    load = case.load
+    if load is None:
+        return
+    table, pattern = round_rules(), load.config.settings.load_pattern
+    failed, size, sent = int(load.events.failed[load.rows].sum()), load.size[0], len(load.rows)
+    rows: list[tuple[str, bool, str, str]] = [("failures", not failed, f"{failed}", "0")]
+    if size is None:
+        case.leave("number of samples", "the data set's size is not known")
     else:
-        said = f"{sent} of {rows} rows"
-        yield applied("endpoints-rule-samples", "", sent % rows == 0, said, f"a multiple of {rows}", place)
-    duration_s = (load.end_ns - load.start_ns) / 1e9
-    low = (point.concurrency or 0) <= point.rules["points"]["ultra_low"] and point.concurrency is not None
-    least = point.rules["min_duration_s"]["ultra_low" if low else "above"]
-    if point.concurrency is None:
-        point.leave("duration: the published rules name none for the Offline point")
-    else:
-        yield applied("endpoints-rule-duration", "", duration_s >= least, f"{duration_s:.1f} s", f"{least} s", place)
-        summary = point.run.summary
+        rows.append(("samples", sent % size == 0, f"{sent} of {size} rows", f"a multiple of {size}"))
+    if pattern.type == "concurrency":
+        low = (pattern.target_concurrency or 0) <= table["points"]["ultra_low"]
+        duration_s = (load.end_ns - load.start_ns) / 1e9
+        least_s = table["min_duration_s"]["ultra_low" if low else "above"]
+        rows.append(("duration", duration_s >= least_s, f"{duration_s:.1f} s", f"{least_s} s"))
+        summary = case.run.summary
         p90 = None if summary is None else summary.tpot.percentiles.get("90.0")
-        said = "none" if p90 is None else f"{p90 / 1e6:.3f} ms"
-        yield applied("endpoints-rule-tpot", "", p90 is not None and p90 > 0, said, "above 0", place)
-    point.leave("steady state and power: the client writes neither")
+        rows.append(("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0"))
+    else:
+        case.leave("duration", "the published rules name none for the Offline point")
+    case.leave("steady state and power", "the client writes neither")
+    for rule, right, found, required in rows:
+        yield applied(f"endpoints-rule-{rule}", "", right, found, required, load.place)
 
 
 @decides(
@@ -178,26 +143,25 @@ def _measured(point: Point) -> Iterator[Finding]:
     ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "four points and the Offline one have one",
      "add the benchmark's data set with type accuracy"),
 )  # fmt: skip
-def _accuracy(point: Point) -> Iterator[Finding]:
-    entries = accuracy_entries(point.run)
-    path = point.run.path(ACCURACY)
+def accuracy(case: Case) -> Iterator[Finding]:
+    """What accuracy_results.json claims."""
+    entries, path = accuracy_entries(case.run), case.run.path(ACCURACY)
     if not entries:
         yield note("endpoints-rule-accuracy-there", f"there is no {ACCURACY}", path)
         return
-    asked = {} if point.model is None else point.model[1]
-    if "targets" not in asked:
-        point.leave("accuracy: the published rules name no target for this model")
+    _, rules = model_rules(case)
+    if "targets" not in rules:
+        case.leave("accuracy", "the published rules name no target for this model")
         return
     for name, entry in entries.items():
-        count = entry.get("num_samples", entry.get("unit_samples"))
-        enough = isinstance(count, int) and count >= asked["accuracy_samples"]
-        text = f"{name}: samples scored"
-        yield applied("endpoints-rule-accuracy", text, enough, f"{count}", f"{asked['accuracy_samples']}", path)
+        count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
+        enough = isinstance(count, int) and count >= least
+        yield applied("endpoints-rule-accuracy", f"{name}: samples scored", enough, f"{count}", f"{least}", path)
         scores = scores_of(entry)
-        for score, (low, high) in asked["targets"].items():
-            found = scores.get(score, scores.get("score") if len(asked["targets"]) == 1 else None)
+        for score, (low, high) in rules["targets"].items():
+            found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
             if found is None:
-                point.leave(f"accuracy: {name} has no {score}")
+                case.leave("accuracy", f"{name} has no {score}")
                 continue
             right = found >= low and (high is None or found <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
@@ -226,31 +190,33 @@ def scores_of(entry: dict[str, Any]) -> dict[str, float]:
     "contradiction",
     ("endpoints-accuracy", "error", _ENDPOINTS, "the scores follow from the answers", _FIX),
 )  # fmt: skip
-def rescored(run: EndpointsRun, dataset_path: Path) -> Iterator[Finding]:
+def rescored(case: Case) -> Iterator[Finding]:
     """ROUGE of the logged answers against the data set's references, as the client's own scorer computes it.
 
     Raises:
         InputError: the data set has no such rows.
     """
-    events, indices = run.events, run.indices or {}
-    for one in run.raw_config.get("datasets", []):
-        how = one.get("accuracy_config") if isinstance(one, dict) else None
+    run, events, dataset_path = case.run, case.run.events, case.dataset_path
+    for one in run.datasets():
+        how = one.get("accuracy_config")
         if not isinstance(how, dict) or how.get("eval_method") != "rouge" or events is None:
             continue
         name, column = str(one.get("name")), str(how.get("ground_truth") or "ground_truth")
-        rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
-        place = {events.rows[uuid]: index for uuid, index in indices.get(name, {}).items() if uuid in events.rows}
+        indices = (run.indices or {}).get(name, {})
+        place = {events.rows[uuid]: index for uuid, index in indices.items() if uuid in events.rows}
         if not place:
             continue
+        if dataset_path is None:
+            case.leave("scores", "give --dataset-path to score the answers again")
+            continue
+        rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):
-            raise InputError(
-                f"{dataset_path} has {len(rows)} rows, and the run asked for row {max(place.values())}", _FIX
-            )
+            text = f"{dataset_path} has {len(rows)} rows, and the run asked for row {max(place.values())}"
+            raise InputError(text, "give the data set of the run")
         pairs = [(answer.text, str(rows[place[row]].get(column))) for row, answer in events.answers() if row in place]
         scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
         for score, reported in scores_of(accuracy_entries(run).get(name, {})).items():
             if score in scores:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
-                text = f"{name}: {score} of {len(pairs)} answers"
-                path = run.path(ACCURACY)
+                text, path = f"{name}: {score} of {len(pairs)} answers", run.path(ACCURACY)
                 yield applied("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)

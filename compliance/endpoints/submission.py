@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from compliance.endpoints.rules import ACCURACY, NEWEST, judge_point, round_rules
+from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.endpoints.folder import (
@@ -27,9 +27,8 @@ from runs.endpoints.folder import (
     SUMMARY,
     EndpointsRun,
     is_run_folder,
-    read_folder,
 )
-from runs.errors import ExecutionError, HarnessError, InputError
+from runs.errors import ExecutionError, InputError
 from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"
@@ -74,7 +73,8 @@ class FoldersChecked(Verdict):
     root: Path
     round: str
     folders: list[Path]
-    verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify`, by folder
+    runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
+    verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder
     official: Relayed | None = None
 
     @property
@@ -147,29 +147,22 @@ def _points(root: Path) -> Iterator[Path]:
 
 
 def check_folders(
-    root: Path, dataset_path: Path | None = None, round_name: str = NEWEST, *, model_path: str | None = None
+    folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
 ) -> FoldersChecked:
-    """Everything that can be said of run folders before they are submitted; of each what `verify` says of it."""
-    checked = FoldersChecked(root, round_name, run_folders(root))
-    runs = []
+    """Everything that can be said of run folders before they are submitted: of each what `verify` says of it."""
+    checked = FoldersChecked(folders[0], NEWEST, [found for folder in folders for found in run_folders(folder)])
     for folder in checked.folders:
-        verdict = judge_folder(folder, model_path=model_path)
+        verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
         checked.verdicts[str(folder)] = verdict.outcome
         checked.findings += verdict.findings
         checked.not_judged[str(folder)] = [
             f"{what}: {why}" for what, whys in verdict.not_judged.items() for why in whys
         ]
         checked.error = checked.error or verdict.error
-        try:
-            run = read_folder(folder)
-            findings, not_judged = judge_point(run, round_name, dataset_path)
-        except HarnessError as error:
-            checked.error = checked.error or error
-            continue
-        runs.append(run)
-        checked.findings += [*findings, *_lacking(run)]
-        checked.not_judged[str(folder)] += not_judged
-    checked.findings += _curve(root, runs, round_rules(round_name)["points"]) if runs else ()
+        if verdict.run is not None:
+            checked.runs.append(verdict.run)
+            checked.findings += _lacking(verdict.run)
+    checked.findings += _curve(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
     return checked
 
 
@@ -190,6 +183,8 @@ def _lacking(run: EndpointsRun) -> Iterator[Finding]:
     ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
     ("endpoints-offline", "warning", "[endpoints] §5.7", "a curve has one Offline point",
      "run one with max_throughput, or elect the point of the highest concurrency"),
+    ("endpoints-one-system", "error", "[endpoints] §5.1", "a curve has one model, sampling, data set and seeds",
+     "give the run folders of one curve"),
 )  # fmt: skip
 def _curve(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
@@ -202,11 +197,26 @@ def _curve(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> 
     said = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
     yield applied("endpoints-points", "", right, said, f"{least} to {limits['most']} points", root)
     yield applied("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
         there = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
         yield applied("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
     yield applied("endpoints-tree", "", False, "not in run folders", ", ".join(TREE_FILES), root)
+
+
+def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
+    """What the configurations of several folders differ in; streaming, load and server addresses may."""
+    asked = []
+    for run in runs:
+        model, settings = run.raw_config.get("model_params"), run.config.settings if run.config else None
+        seeds = settings and (settings.runtime.scheduler_random_seed, settings.runtime.dataloader_random_seed)
+        facts = model if isinstance(model, dict) else {}
+        facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
+        asked.append({name: value for name, value in facts.items() if name != "streaming"})
+    differ = sorted({name for one in asked for name in {**one, **asked[0]} if one.get(name) != asked[0].get(name)})
+    found = ", ".join(differ) or "nothing"
+    yield applied("endpoints-one-system", "what the configurations differ in", not differ, found, "nothing", root)
 
 
 def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:

@@ -10,11 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compliance.endpoints.audit import AuditFolder, has_audit, judge_audit
-from compliance.endpoints.compare import windowed
-from compliance.endpoints.derive import LATENCY, OUTPUT, TPOT, TTFT, Derived, numbers
+from compliance.endpoints.compare import is_windowed
+from compliance.endpoints.derive import (
+    COMPLETED,
+    DURATION,
+    FAILED,
+    ISSUED,
+    LATENCY,
+    OUTPUT,
+    TPOT,
+    TTFT,
+    WINDOW,
+    numbers,
+    over_window,
+    rates,
+)
 from compliance.endpoints.folder_rules import (
     KEEP,
     Case,
@@ -24,7 +35,8 @@ from compliance.endpoints.folder_rules import (
     reported_numbers,
     whole,
 )
-from compliance.endpoints.load import judge_load, read_load
+from compliance.endpoints.load import judge_load
+from compliance.endpoints.rules import accuracy, asked, measured, rescored
 from compliance.finding import Finding, Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import (
@@ -49,8 +61,10 @@ class FolderVerdict(Verdict):
 
     directory: str
     official_asked: bool = False
+    run: EndpointsRun | None = field(default=None, repr=False)  # None: it could not be read
     numbers: dict[str, Any] = field(default_factory=dict)  # derived again
     lines: list[str] = field(default_factory=list)  # the same for people
+    measured: dict[str, float] = field(default_factory=dict)  # as legs have them: samples_per_second, ttft_p99_ms
 
     def counts(self, finding: Finding) -> bool:
         """Whether a finding bears on the verdict."""
@@ -91,19 +105,23 @@ class FolderVerdict(Verdict):
         }
 
 
-def judge_folder(path: Path, *, official: bool = False, **judged_with: Any) -> FolderVerdict:
+def judge_folder(
+    path: Path, *, official: bool = False, model_path: str | None = None, dataset_path: Path | None = None
+) -> FolderVerdict:
     """Judge a run folder; what is damaged ends in the verdict, not in an exception.
 
     Args:
-        official: hold it to the rules of a submission too.
-        judged_with: `model_path`, `dataset_path`, `round_name` of Case.
+        official: the rules of a submission count too.
+        model_path: whose tokenizer counts tokens.
+        dataset_path: for scores.
     """
     verdict = FolderVerdict(str(path), official)
     try:
-        case = Case(read_folder(path), **judged_with)
+        verdict.run = read_folder(path)
     except HarnessError as error:
         verdict.error = error
         return verdict
+    case = Case(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
         case.leave("a measured run", "the folder holds an audit alone")
     for decide in (_audit,) if case.run.only_audit else JUDGES:
@@ -114,9 +132,10 @@ def judge_folder(path: Path, *, official: bool = False, **judged_with: Any) -> F
             case.leave(error.path.name if error.path else "numbers", error.message)
     verdict.not_judged = case.not_judged
     with suppress(HarnessError):
-        if (found := case.recounted or case.derived) is not None:
-            verdict.numbers = dict(numbers(found))
-            verdict.lines = list(_lines(case, found))
+        if case.metrics:
+            verdict.numbers = numbers(case.metrics)
+            verdict.lines = list(_lines(case))
+            verdict.measured = dict(_measured(case))
     if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
         name = sorted(lacking)[0]
         verdict.error = SetupError(f"{path / name} is missing: there is nothing to hold the numbers against", KEEP)
@@ -133,11 +152,10 @@ def folder_hashes(path: Path) -> dict[str, str]:
 
 
 def _load(case: Case) -> Iterator[Finding]:
-    load = read_load(case.run)
-    if load is None:
+    if case.load is None:
         case.leave("load", "the folder has no measured phase that could be replayed")
     else:
-        yield from judge_load(load)
+        yield from judge_load(case.load)
 
 
 def _audit(case: Case) -> Iterator[Finding]:
@@ -153,41 +171,42 @@ def _audit(case: Case) -> Iterator[Finding]:
 
 # All rules on a folder, in the order in which they are told.
 JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
-    whole,
-    order_of_events,
-    reported_numbers,
-    failures,
-    honest_tokens,
-    _load,
-    _audit,
+    *(whole, order_of_events, reported_numbers, failures, honest_tokens),
+    *(_load, _audit),
+    *(rescored, asked, measured, accuracy),
 )
 
 
-# Text ---------------------------------------------------------------------------------------------------------------
+def _measured(case: Case) -> Iterator[tuple[str, float]]:
+    tokens = case.metrics[OUTPUT].get("total") if OUTPUT in case.metrics else None
+    both = rates(case.metrics, tokens, over_window(case.metrics, is_windowed(case.run)))
+    for name, rate in zip(("samples_per_second", "tokens_per_second"), both, strict=True):
+        if rate is not None:
+            yield name, rate
+    for name, metric in (("ttft", TTFT), ("tpot", TPOT), ("latency", LATENCY)):
+        if grid := case.metrics.get(metric, {}).get("percentiles"):
+            yield from ((f"{name}_p{share}_ms", grid[f"{share}.0"] / 1e6) for share in (50, 90, 99))
 
 
-def _lines(case: Case, found: Derived) -> Iterator[str]:
-    run, by_window = case.run, windowed(case.run, found)
-    asked = run.config.settings.load_pattern.asked if run.config else ""
+def _lines(case: Case) -> Iterator[str]:
+    """The numbers for people."""
+    run, metrics, by_window = case.run, case.metrics, over_window(case.metrics, is_windowed(case.run))
+    pattern = run.config.settings.load_pattern.asked if run.config else ""
     model = run.config.model_params.name if run.config else ""
-    streaming = "streaming" if found.streaming else "not streaming"
-    yield f"{asked or 'load unknown'}, {streaming}, model {model or 'unknown'}"
-    issued = found.counters["tracked_samples_issued"]
-    yield f"samples: {issued:,} issued, {found.completed:,} completed, of which {found.failed:,} failed"
+    streaming = "streaming" if case.derived is not None and case.derived.streaming else "not streaming"
+    yield f"{pattern or 'load unknown'}, {streaming}, model {model or 'unknown'}"
+    yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"
     reported = run.summary.output_sequence_lengths.total if run.summary is not None else None
-    tokens = int(found.values[OUTPUT].sum()) if OUTPUT in found.values else reported
+    tokens = metrics[OUTPUT].get("total") if OUTPUT in metrics else reported
     for name, over in (("duration", False), ("window of LoadGen's Server", True)):
-        qps, tps = found.rates(over, tokens)
-        span_s = (found.window_ns if over else found.duration_ns) / 1e9
-        told = ", reported" if over == by_window else ""
+        qps, tps = rates(metrics, tokens, over)
+        span_s = metrics[WINDOW if over else DURATION] / 1e9
+        mark = ", reported" if over == by_window else ""
         rate = "none" if qps is None else f"{qps:.6g}/s"
-        yield f"{name} {span_s:.2f} s{told}: QPS {rate}" + (f", TPS {tps:.6g}" if tps is not None else "")
+        yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps is not None else "")
     for label, metric in (("TTFT", TTFT), ("TPOT", TPOT), ("latency", LATENCY)):
-        values = found.values.get(metric)
-        if values is not None and len(values):
-            shares = (np.percentile(values, (50, 90, 99), method="lower") / 1e6).tolist()
-            shown = ", ".join(f"p{share} {milliseconds(ms)}" for share, ms in zip((50, 90, 99), shares, strict=True))
-            yield f"{label}: {shown} ms"
+        if grid := metrics.get(metric, {}).get("percentiles"):
+            yield f"{label}: " + ", ".join(f"p{p} {milliseconds(grid[f'{p}.0'] / 1e6)}" for p in (50, 90, 99)) + " ms"
 
 
 def as_text(verdict: FolderVerdict) -> str:

@@ -15,12 +15,14 @@ from typing import Any
 import orjson
 
 from compliance.audits.audit_registry import judged_again, request_beside
+from compliance.endpoints.verdict import folder_hashes, judge_folder
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, VALIDATION, Declaration, declare, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
+from runs.endpoints.folder import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.result import result_of
@@ -29,7 +31,7 @@ from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, l
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
-from runs.store import COLUMNS
+from runs.store import COLUMN_NAMES, COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 _AUDITS = "audits"
@@ -75,14 +77,48 @@ class JudgedRow:
 def rows_of_runs(
     paths: list[Path], declaration: Declaration, registries: Registries, sources: ScoreSources | None = None
 ) -> list[JudgedRow]:
-    """A row for each result in `paths`: run directories or results' directories as `verify` takes them, or campaigns.
+    """A row for each result in `paths`: run directories or results' directories as `verify` takes them, campaigns, or
+    run folders of the MLPerf Endpoints client.
 
     What `declaration` leaves open, each run's own record declares.
 
     Raises:
         InputError: there is no run in a path.
     """
-    return [_row(result, declaration, registries, sources or ScoreSources()) for result in find_results(paths)]
+    sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
+    legs = [path for path in paths if path not in folders]
+    rows = [_row(result, declaration, registries, sources) for result in (find_results(legs) if legs else [])]
+    return rows + [_row_of_folder(path, declaration, registries, sources) for path in folders]
+
+
+def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
+    """Of its server nothing is known but what is declared."""
+    verdict = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+    run, hashes = verdict.run, folder_hashes(path)
+    if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
+        raise verdict.error or InputError(f"{path} has no measured run", f"keep its {CONFIG} and {EVENTS}")
+    pattern, params = run.config.settings.load_pattern, run.config.model_params
+    asked, measured = run.raw_config.get("model_params") or {}, verdict.measured
+    failed = verdict.error is not None or bool(verdict.contradictions)
+    given = _conditions(None, None) | {
+        "run_id": str(uuid.uuid5(_RUN_IDS, first)),
+        "run_directory": str(path.resolve()),
+        "status": "failed" if failed else "success",
+        "valid": None if failed else int(verdict.outcome != "FAIL"),
+        "error_message": "; ".join(verdict.reasons) or None,
+        "certification": None,
+        "scenario": pattern.asked,
+        "model": Path(params.name).name,
+        "sampling": _sorted_json({name: asked.get(name) for name in ("temperature", "top_p", "max_new_tokens")}),
+        "official": False,
+        "target_qps": pattern.target_qps,
+        "samples": verdict.numbers.get("tracked_samples_completed"),
+        "numbers_from": EVENTS,
+        "throughput_tok_s": measured.get("tokens_per_second"),
+        **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
+    }
+    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not say what the engine ran with",))
+    return _declared(given, engine, QualityEvidence(None), declaration, registries)
 
 
 def _row(result: ResultLegs, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
@@ -99,24 +135,38 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
             contradictions = engine.contradictions + other.contradictions
             engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     quality = quality_evidence(result, verdict)
-    declaration = declaration.over(manifest.mechanism if manifest is not None else {})
-    values = declaration.values
-    validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
-    validation["issues"] += declaration.issues
     # The same for the same run wherever it lies: LoadGen's detail log has its times; else the manifest.
     identity = run.detail if run.detail.is_file() else run.manifest
     if not identity.is_file():
         raise InputError(f"{run.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
-    row: dict[str, Any] = {
+    given = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
         **_status(result, verdict, manifest),
         **_conditions(manifest, main),
-        **engine.columns,
         **_numbers(main),
+        _AUDITS: _audits(result.home, main),
+    }
+    return _declared(
+        given, engine, quality, declaration.over(manifest.mechanism if manifest is not None else {}), registries
+    )
+
+
+def _declared(
+    given: dict[str, Any],
+    engine: EngineFacts,
+    quality: QualityEvidence,
+    declaration: Declaration,
+    registries: Registries,
+) -> JudgedRow:
+    values = declaration.values
+    validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
+    validation["issues"] += declaration.issues
+    row: dict[str, Any] = {
+        **given,
+        **engine.columns,
         **{name: (quality.scores or {}).get(name) for name in _SCORES},
         "accuracy_passed": None if quality.passed is None else int(quality.passed),
-        _AUDITS: _audits(result.home, main),
         **values,
         "quality_delta_summary": values["quality_delta_summary"] or quality.delta,
         SUPPORT_STATUS: declaration.support_status,

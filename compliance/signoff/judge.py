@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from compliance.endpoints.submission import one_system as one_curve
+from compliance.endpoints.verdict import folder_hashes, judge_folder
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
@@ -30,6 +32,7 @@ from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import between_legs, leg_proofs
 from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
+from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 
@@ -123,9 +126,18 @@ def sign_off(
             if not path.is_dir():
                 problem = "is no directory" if path.exists() else "does not exist"
                 raise InputError(f"{option} {path} {problem}", "name a directory")
+    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
+    if folders and (scope != "harness" or len(folders) < len(ref) or trust not in (None, Trust())):
+        raise InputError(
+            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
+            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
+        )
     try:
         with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
-            _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
+            if folders:
+                _judge_folders(verdict, folders, claim, scored_with)
+            else:
+                _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
@@ -184,6 +196,24 @@ def _judge(
         found += _compare(verdict, reference, candidate, claim, sources)
     if tree is not None:
         found += tree_logs(tree, judged)
+
+
+def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
+    """Run folders of the MLPerf Endpoints client: each as by `verify`, and all of them together."""
+    runs = []
+    for path in folders:
+        found = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+        verdict.findings += [one for one in found.findings if found.counts(one)]
+        verdict.log_sha256[str(path)] = folder_hashes(path)
+        runs += [found.run] if found.run is not None else []
+        if found.error is not None:
+            rule = "P-1/missing_raw" if found.error.missing else "P-1/damaged_raw"
+            verdict.findings.append(fail(rule, found.error.message, path))
+        if len(folders) == 1:
+            verdict.metrics["ref"] = found.measured
+    verdict.findings += one_curve(folders[0], runs)
+    verdict.findings += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
+    verdict.findings += not_looked_at(claim, verdict.scope, compared=False)
 
 
 @checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))

@@ -37,7 +37,7 @@ PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.
 NO_INDEX = -1
 _FIX = "take the unchanged file of the client's run folder"
 
-Number = int | Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=-(2**127), le=2**127)] | Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Read(BaseModel):
@@ -219,6 +219,12 @@ class EndpointsRun:
     def raw_config(self) -> dict[str, Any]:
         """All of config.yaml."""
         return _config_file(self.path(CONFIG)) if self.has(CONFIG) else {}
+
+    def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
+        """Those of config.yaml; with `measured` without those for accuracy alone."""
+        listed = self.raw_config.get("datasets")
+        found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        return [one for one in found if not measured or one.get("type") != "accuracy"]
 
     @cached_property
     def config(self) -> Config | None:

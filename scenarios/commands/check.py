@@ -11,7 +11,7 @@ from compliance.submission.check.check_report import print_report
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
-from runs.errors import ExitCode, InputError
+from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from runs.rounds import ROUNDS
 from runs.wording import moment
@@ -126,8 +126,10 @@ def _check_endpoints(
 ) -> ExitCode:
     program, console = find_checker(official, tree), Console()
     with console.status("checking"):
-        checked = check_folders(tree, dataset_path, model_path=model_path)
+        checked = check_folders([tree], dataset_path, model_path=model_path)
         checked.official = None if program is None else run_checker(program, tree)
+    if not checked.folders and program is None:
+        checked.error = SetupError(f"{tree} has no run folder", "give --official endpoints-submission-cli")
     for line in checked.lines():
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     record = checked.record(strict=strict)

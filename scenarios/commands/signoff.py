@@ -110,7 +110,8 @@ def signoff(
 
     Every number is derived again; reported and claimed values serve only to find contradictions. Missing or null
     evidence is a FAIL. Nothing is written to the given directories. --ref and --cand take one or more run directories,
-    directories with performance/run_1 and accuracy in them, or campaigns.
+    directories with performance/run_1 and accuracy in them, or campaigns. The scope harness also takes run folders
+    of the MLPerf Endpoints client.
 
     \b
     baseline  repeats of one system have close results, the same conditions and sound answers

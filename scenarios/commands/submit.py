@@ -1,5 +1,6 @@
 """`main.py submit`: from the command line to a submission tree."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
@@ -8,11 +9,14 @@ from typing import Any
 import click
 from rich.console import Console
 
+from compliance.endpoints.submission import check_folders, is_for_endpoints
+from compliance.finding import Finding
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import SubmitRequest
+from compliance.submission.build_points import LACKING, build_points, refusals
 from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
-from runs.errors import ExitCode
+from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import answer
@@ -72,9 +76,14 @@ def submit(
     sign off (`main.py signoff`, scope bundle). If anything is refused, `submit` prints all reasons and writes no tree.
     Runs are only read, and nothing is overwritten.
 
+    RESULT can also be run folders of the MLPerf Endpoints client, the points of one curve, or a directory of them: each
+    is judged as by `check`, and the files of a submission that follow from it are written (docs/endpoints-folders.md).
+
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
     missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.
     """
+    if any(map(is_for_endpoints, results)):
+        return _submit_folders(results, dataset_path, model_path, json, **asked)
     console = Console()
     request = SubmitRequest(
         results=list(results),
@@ -94,14 +103,48 @@ def submit(
     record = outcome.record()
     answer.put(**record)
     write_record("--json", json, record)
-    for text in _refused(outcome) if outcome.findings else _built(outcome):
+    for text in _refusals(outcome.findings) if outcome.findings else _built(outcome):
         say(console, text)
     return outcome.exit_code()
 
 
-def _refused(outcome: SubmitOutcome) -> list[str]:
-    lines = [f"REFUSED: {counted(len(outcome.findings), 'reason')}, no tree was built"]
-    for (_, fix), group in groupby(outcome.findings, key=lambda refusal: (refusal.text, refusal.fix)):
+def _submit_folders(
+    folders: tuple[Path, ...],
+    dataset_path: Path | None,
+    model_path: str | None,
+    json: Path | None,
+    *,
+    output: Path,
+    system_name: str,
+    rehearsal: bool,
+    **others: Any,
+) -> ExitCode:
+    if given := next((name for name in ("source", "documentation") if others[name] is not None), None):
+        raise InputError(f"--{given} has no use with run folders of MLPerf Endpoints", "leave it out")
+    console = Console()
+    with console.status("verifying"):
+        checked = check_folders(folders, dataset_path, model_path=model_path)
+    if checked.error is not None:
+        raise checked.error
+    refused = refusals(checked, rehearsal=rehearsal)
+    files = [] if refused else build_points(checked, output, system_name, rehearsal=rehearsal)
+    record = checked.record() | {"verdict": "REFUSED" if refused else "BUILT", "files": [str(path) for path in files]}
+    answer.put(**record)
+    write_record("--json", json, record)
+    for text in _refusals(refused) if refused else [f"built {output}: {counted(len(files), 'file')}"]:
+        say(console, text)
+    if not refused:
+        for found in checked.of("warning", "note"):
+            if found.kind == "submit" and found.rule != "endpoints-file":
+                say(console, f"  {found}")
+        say(console, f"  no run folder tells the points' system_desc.json, nor in point.yaml: {', '.join(LACKING)}")
+        say(console, f"next: add what is lacking, then python main.py check {quote(str(output))}")
+    return ExitCode.NEGATIVE if refused else ExitCode.OK
+
+
+def _refusals(findings: Sequence[Finding]) -> list[str]:
+    lines = [f"REFUSED: {counted(len(findings), 'reason')}, no tree was built"]
+    for (_, fix), group in groupby(findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.known.fix)):
         lines += [f"  {refusal}" for refusal in group]
         lines.append(f"    fix: {fix}")
     return lines

@@ -8,7 +8,7 @@ from typing import Literal
 
 import psutil
 
-from runs.endpoints.folder import is_run_folder
+from runs.endpoints.folder import VERDICT, EndpointsRun, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
 from scenarios.tune.journal import TuneDir
@@ -34,8 +34,10 @@ def kind_of(folder: Path) -> Kind | None:
         return "campaign"
     if tune.lock.is_file() or tune.record.is_file():
         return "tune"
-    if RunDir(folder).manifest.is_file() or is_run_folder(folder):
+    if RunDir(folder).manifest.is_file() or (is_run_folder(folder) and not EndpointsRun(folder).only_audit):
         return "leg"
+    if (folder / VERDICT).is_file():
+        return "audit"
     if folder.parent.name == "audit" and any(folder.glob("audit_*.json")) | any(folder.glob("*/manifest.json")):
         return "audit"
     return None

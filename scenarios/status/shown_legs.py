@@ -71,7 +71,9 @@ def _legs(places: Sequence[FoundDir]) -> list[LegStatus]:
         (
             leg
             for leg in found
-            if leg.state == "finished" and (leg.root.parent not in tunes or leg.root.name.startswith("confirm-"))
+            if leg.state == "finished"
+            and leg.manifest is not None
+            and (leg.root.parent not in tunes or leg.root.name.startswith("confirm-"))
         ),
         key=lambda leg: leg.started_ns or 0,
     )

@@ -15,6 +15,8 @@ from compliance.endpoints.submission import run_folders
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding
 from runs.endpoints.folder import EndpointsRun
+from runs.errors import ExitCode
+from scenarios.status.snapshot import take_snapshot
 from tests.support.endpoints_client import CASES, client_program, make, unpack
 
 MS = 1_000_000
@@ -282,6 +284,8 @@ def test_an_audit_that_ran_alone_is_judged(recorded: Path, tmp_path: Path) -> No
     assert "a measured run" in verdict.not_judged
     (told,) = [finding for finding in verdict.findings if finding.rule == "endpoints-audit-verdict"]
     assert told.numbers["ours"] is True
+    (shown,) = take_snapshot([folder]).entries
+    assert (shown.kind, shown.exit_code) == ("audit", ExitCode.NEGATIVE)  # by the client's verdict
     _verdict(audit_qps=90.0, passed=True)(folder)
     assert "endpoints-audit-numbers" in _worst(judge_folder(folder).findings)
 

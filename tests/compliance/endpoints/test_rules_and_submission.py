@@ -10,10 +10,13 @@ import pytest
 import yaml
 
 from compliance.accuracy.scores import score_texts
-from compliance.endpoints.rules import ACCURACY, judge_point, rescored, round_rules
+from compliance.endpoints.folder_rules import Case
+from compliance.endpoints.rules import ACCURACY, rescored, round_rules
 from compliance.endpoints.submission import check_folders, is_for_endpoints, regions, run_checker, run_folders
-from runs.endpoints.folder import EndpointsRun
-from runs.errors import ExecutionError, InputError
+from compliance.endpoints.verdict import judge_folder
+from main import main as run_command
+from runs.endpoints.folder import SUMMARY, EndpointsRun
+from runs.errors import ExecutionError, ExitCode, InputError
 from tests.support.endpoints_client import unpack, write_data
 
 SEEDS = round_rules()["seed_sets"]["A"]
@@ -67,17 +70,17 @@ def test_a_folder_is_held_to_the_round(change: str, recorded: Path, tmp_path: Pa
     shutil.copytree(recorded / "concurrency", tmp_path / "run")
     _edit(tmp_path / "run", _as_asked)
     _edit(tmp_path / "run", edit)
-    findings, not_judged = judge_point(EndpointsRun(tmp_path / "run"))
-    told = {one.rule for one in findings if one.severity in ("error", "warning")}
+    verdict = judge_folder(tmp_path / "run", official=True)
+    told = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
     unknown = {"endpoints-rule-dataset"} if change == "another model" else set()  # nothing is said of its data set
     of_points = {"endpoints-rule-duration"} if change == "poisson" else set()
     assert told == (ALWAYS | rules) - unknown - of_points
-    assert any("steady state" in one for one in not_judged)
-    assert any(one.startswith("data set") for one in not_judged) == (change == "another model")
+    assert "steady state and power" in verdict.not_judged
+    assert ("data set" in verdict.not_judged) == (change == "another model")
 
 
 def test_failures_and_parts_of_a_pass_are_told(recorded: Path) -> None:
-    told = {one.rule for one in judge_point(EndpointsRun(recorded / "server-died"))[0] if one.severity == "error"}
+    told = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
     assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= told
 
 
@@ -108,7 +111,7 @@ def test_rouge_is_scored_again(changed: str | None, recorded: Path, tmp_path: Pa
     (folder / "accuracy").mkdir(exist_ok=True)
     content = {"accuracy_scores": [{"dataset_name": "scored", "dataset_type": "accuracy", "score": told}]}
     (folder / ACCURACY).write_text(json.dumps(content))
-    findings = list(rescored(EndpointsRun(folder), data))
+    findings = list(rescored(Case(EndpointsRun(folder), dataset_path=data)))
     assert len(findings) == len(scores)
     assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
 
@@ -119,7 +122,7 @@ def test_a_data_set_of_too_few_rows_is_refused(recorded: Path, tmp_path: Path) -
     data.write_text('{"highlights": "one"}\n{"highlights": "two"}\n')
     _edit(folder, lambda config: config["datasets"][1]["accuracy_config"].update(eval_method="rouge"))
     with pytest.raises(InputError, match="2 rows"):
-        list(rescored(EndpointsRun(folder), data))
+        list(rescored(Case(EndpointsRun(folder), dataset_path=data)))
 
 
 def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path) -> None:
@@ -130,7 +133,7 @@ def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path
 
 
 def test_what_folders_lack_is_listed(recorded: Path) -> None:
-    checked = check_folders(recorded)
+    checked = check_folders([recorded])
     told = {one.rule for one in checked.of("error", "warning", "note")}
     assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= told
     assert any("point.yaml" in line for line in checked.lines())
@@ -157,7 +160,7 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
         {"severity": "error", "rule": "src-dir", "message": "Missing src/ directory", "passed": False},
     ]
     program = _checker(tmp_path, json.dumps({"results": results}), 1)
-    checked = check_folders(recorded / "concurrency")
+    checked = check_folders([recorded / "concurrency"])
     checked.official = run_checker(program, recorded)
     assert (checked.official.outcome, checked.official.exit_code) == ("errors", 1)
     assert checked.outcome == "FAIL"
@@ -169,3 +172,51 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
 def test_a_checker_that_says_nothing_is_told(said: str, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="nothing that can be read"):
         run_checker(_checker(tmp_path, said, 2), tmp_path)
+
+
+def test_submit_writes_what_folders_tell(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree, folders = tmp_path / "tree", [str(recorded / name) for name in ("concurrency", "offline")]
+    command = ["submit", *folders, "--organisation", "ORG", "--system-name", "BOX", "--output", str(tree)]
+    assert run_command(command) == ExitCode.NEGATIVE
+    assert "endpoints-rule-model" in capsys.readouterr().out
+    assert not tree.exists()
+    assert run_command([*command, "--rehearsal"]) == ExitCode.OK
+    assert "division" in capsys.readouterr().out
+    place = tree / "results" / "BOX" / "model"
+    point = yaml.safe_load((place / "r8" / "point.yaml").read_text())
+    assert (point["concurrency"], point["max_supported_concurrency"]) == (8, 8)
+    assert point["runtime_settings"]["runtime"] == {"scheduler_rng_seed": 42, "sample_index_rng_seed": 42}
+    assert yaml.safe_load((place / "r24" / "point.yaml").read_text())["offline"] == "dedicated"
+    summary = place / "r8" / "result_summary.json"
+    assert summary.read_bytes() == (recorded / "concurrency" / SUMMARY).read_bytes()
+    assert (tree / "REHEARSAL.txt").is_file()
+
+
+def test_submit_refuses_a_folder_that_contradicts_itself(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded / "concurrency", tmp_path / "run")
+    path = tmp_path / "run" / SUMMARY
+    path.write_text(path.read_text().replace('"n_samples_failed": 0', '"n_samples_failed": 1'))
+    command = ["submit", str(tmp_path / "run"), "--organisation", "ORG", "--system-name", "BOX", "--rehearsal"]
+    assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
+
+
+def test_folders_are_signed_off_together(recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded / "concurrency", tmp_path / "run")
+    _edit(tmp_path / "run", lambda config: config["model_params"].update(temperature=1.0))
+    command = ["signoff", "--scope", "harness", "--ref", str(recorded / "poisson")]
+    assert run_command([*command, str(recorded / "concurrency")]) == ExitCode.OK
+    assert run_command([*command, str(tmp_path / "run")]) == ExitCode.NEGATIVE
+    assert run_command(["signoff", "--scope", "baseline", *command[3:]]) == ExitCode.BAD_INPUT
+
+
+def test_the_store_takes_folders(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ["--db", str(tmp_path / "results.sqlite")]
+    assert run_command(["store", "ingest", *store, str(recorded / "poisson"), str(recorded / "offline")]) == ExitCode.OK
+    assert run_command(["store", "ingest", *store, str(recorded / "poisson")]) == ExitCode.OK
+    assert "unchanged" in capsys.readouterr().out
+    assert run_command(["store", "query", *store, "--json"]) == ExitCode.OK
+    rows = {row["scenario"]: row for row in json.loads(capsys.readouterr().out)["answer"]["rows"]}
+    summary = json.loads((recorded / "poisson" / SUMMARY).read_text())
+    assert rows["poisson at 30/s"]["samples_per_second"] == summary["qps"]
+    assert rows["poisson at 30/s"]["valid"] == 1
+    assert rows["max throughput"]["ttft_p99_ms"] is None

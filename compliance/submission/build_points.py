@@ -1,0 +1,122 @@
+"""The part of a submission to MLPerf Endpoints that follows from run folders: a directory for each point of the curve.
+
+config.yaml, result_summary.json and accuracy_results.json are the client's own. point.yaml has what the folders tell
+(rules §8.3); what only the submitter knows (division, links, precision, the system, power) is listed as lacking.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compliance.endpoints.folder_rules import Case
+from compliance.endpoints.rules import ACCURACY, model_rules, round_rules
+from compliance.endpoints.submission import POINT_FILES, FoldersChecked
+from compliance.finding import Finding
+from compliance.submission.build import refuse_taken
+from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from runs.endpoints.events import NO_TIME
+from runs.errors import InputError
+from runs.files import write_atomic
+from runs.reading import read_record
+
+POINT = "point.yaml"
+_FIX = "take the unchanged file of the client's run folder"
+# Fields of point.yaml that no run folder tells.
+LACKING = (
+    "division", "model_precision", "link_to_model", "dataset_link", "shared_src", "shared_docs", "target_cohort",
+)  # fmt: skip
+
+
+def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
+    """Why no tree is built: every broken rule; in a rehearsal those of the round do not count."""
+    return [one for one in checked.of("error") if not (rehearsal and one.kind == "official")]
+
+
+def build_points(checked: FoldersChecked, output: Path, system_name: str, *, rehearsal: bool) -> list[Path]:
+    """Write a directory for each run folder; returns the files.
+
+    Raises:
+        InputError: two folders are one point, or a folder's file cannot be read. SetupError: the output is taken.
+    """
+    refuse_taken(output)
+    cases = [Case(run) for run in checked.runs if not run.only_audit]
+    points = [point_of(case) for case in cases]
+    highest = max((point["concurrency"] for point in points if "offline" not in point), default=None)
+    files: dict[Path, bytes | str] = {}
+    for case, point in zip(cases, points, strict=True):
+        if highest is not None:
+            point["max_supported_concurrency"] = highest
+        folder = output / "results" / system_name / point["model_name"] / f"r{point['concurrency']}"
+        if folder / POINT in files:
+            raise InputError(f"{case.run.root} is a second point of {folder}", "name one run folder a point")
+        for name, source in POINT_FILES.items():
+            if case.run.has(source):
+                files[folder / name] = read_record(case.run.path(source), _FIX)
+        files[folder / POINT] = yaml.safe_dump(point, sort_keys=False)
+    if rehearsal:
+        files[output / REHEARSAL_FILE] = REHEARSAL_MARK + "\n"
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    return list(files)
+
+
+def point_of(case: Case) -> dict[str, Any]:
+    """point.yaml, as far as the folder tells it.
+
+    Raises:
+        InputError: the folder has no measured phase, or its load is no point's.
+    """
+    load = case.load
+    if load is None:
+        raise InputError(f"{case.run.root} has no measured phase", "leave the folder out")
+    config, settings = load.config, load.config.settings
+    offline, size = settings.load_pattern.type == "max_throughput", load.size[0]
+    concurrency = (size or len(load.rows)) if offline else settings.load_pattern.target_concurrency
+    if not concurrency:
+        raise InputError(f"{case.run.root}: {settings.load_pattern.asked} is no point of a curve", "leave it out")
+    dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
+    runtime = settings.runtime
+    client = case.run.raw_config["settings"].get("client") if "settings" in case.run.raw_config else None
+    point: dict[str, Any] = {
+        "concurrency": concurrency,
+        "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
+        "dataset": dataset,
+        "dataset_name": dataset,
+        "dataset_type": "Accuracy + Performance" if case.run.has(ACCURACY) else "Performance",
+        "runtime_settings": {
+            "load_pattern": settings.load_pattern.type,
+            "min_duration_ms": int(runtime.min_duration_ms or 0),
+            "stream_all_chunks": bool(isinstance(client, dict) and client.get("stream_all_chunks")),
+            "runtime": {
+                "scheduler_rng_seed": load.schedule_seed,
+                "sample_index_rng_seed": load.order_seed,
+            },
+            "warmup": {"salt": settings.warmup.salt},
+        },
+        "warmup": dict(_warm_up(case)),
+    }
+    if offline:
+        point["offline"] = "dedicated"
+    seeds = {"scheduler_random_seed": load.schedule_seed, "dataloader_random_seed": load.order_seed}
+    sets: dict[str, Any] = round_rules()["seed_sets"]
+    for name in (name for name, one in sets.items() if one == seeds):
+        point["seed_set"] = name
+    return point
+
+
+def _warm_up(case: Case) -> Iterator[tuple[str, object]]:
+    load = case.load
+    assert load is not None
+    events = load.events
+    before = events.issued_ns < load.start_ns
+    issued = int(before.sum())
+    first_ns = int(events.issued_ns[before].min()) if issued else load.start_ns
+    yield "duration_s", (load.start_ns - first_ns) / 1e9
+    yield "requests_issued", issued
+    yield "requests_completed", int((before & (events.complete_ns != NO_TIME) & ~events.failed).sum())
+    yield "data_source", "the performance data set" + (", salted" if load.config.settings.warmup.salt else "")
+    yield "concurrency", (load.config.settings.load_pattern.target_concurrency or issued) if issued else 0
