@@ -1,4 +1,4 @@
-"""A server of the tests that computes for a while, and what a campaign against it is configured with."""
+"""A server of the tests that computes for a while, and a campaign against it."""
 
 import hashlib
 import json
@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from runs.errors import ExitCode
+from tests.conftest import PATIENCE_S, ROOT
 from tests.support import server_dialects as speak
-from tests.support.http_server import Reply, Step, json_reply
+from tests.support import warm
+from tests.support.http_server import HttpServer, Reply, Step, json_reply, serving
 from tests.support.small_tokenizer import make_tokenizer
 
 COMPUTING_S = 0.3  # before the first id, so that a rate is the server's and not the machine's
 TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
+CONFIG = {
+    "benchmark": "llama3.1-8b", "division": "network", "engine": "endpoint", "api_connections": 256,
+    "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
+}  # fmt: skip
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
@@ -75,3 +82,22 @@ def make_model(folder: Path) -> Path:
     (model / "config.json").write_text(json.dumps(config))
     (model / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "eos_token_id": 1}))
     return model
+
+
+def run_campaign(root: Path) -> None:
+    """A campaign of the network division into `root/campaign`, with a server that does not count what it takes from a
+    cache."""
+    root.mkdir()
+    (root / "user.conf").write_text(USER_CONF)
+    (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
+    with serving(HttpServer("/v1/completions", Computing(tokens_s=1.0, counts=False), "vllm")) as server:
+        asked = CONFIG | {
+            "api_server": server.url, "api_declaration": str(root / "declared.yaml"),
+            "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),
+            "output_log_dir": str(root / "campaign"),
+        }  # fmt: skip
+        (root / "campaign.yaml").write_text(json.dumps(asked))
+        code, stdout, stderr = warm.run(["campaign", "--config", root / "campaign.yaml"], root, PATIENCE_S)
+    if code not in (ExitCode.OK, ExitCode.NEGATIVE):
+        raise SystemExit(f"the campaign over HTTP ended with {code}\n{stdout}{stderr}")
+    (root / "campaign" / "report.html").unlink()

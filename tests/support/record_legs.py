@@ -1,7 +1,7 @@
 """Makes the recorded legs anew: `make record-legs`, about a minute on two idle cores (recorded.py reads them).
 
-Real legs, one after the other, each in a process of its own: those of the dummy engine and their audits, and runs of
-the real LoadGen around a system that sleeps.
+Real legs, one after the other, each in a process of its own: those of the dummy engine and their audits, runs of the
+real LoadGen around a system that sleeps, and a campaign against a server of the tests.
 """
 
 import io
@@ -14,13 +14,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExitCode
-from tests.conftest import PATIENCE_S
-from tests.support import warm
+from tests.conftest import PATIENCE_S, ROOT
+from tests.support import http_campaign, warm
 from tests.support.loadgen_runs import ALL
 from tests.support.null_sut import Spec, start
-from tests.support.recorded import ARCHIVE, DATASET, HOME, MADE_OF, NULL, RESULTS, ours
+from tests.support.recorded import ARCHIVE, HOME, MADE_OF, NULL, OVER_HTTP, RESULTS, datasets, ours
 from tests.support.trees import SHORT_RUNS
 
 # Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
@@ -66,6 +65,7 @@ def made_of() -> dict[str, Any]:
                 "user.conf": USER_CONF,
                 "commands": list(commands()),
                 "null": {name: asdict(spec) for name, spec in null_runs().items()},
+                OVER_HTTP: [http_campaign.CONFIG, http_campaign.USER_CONF],
             }
         )
     )
@@ -81,14 +81,16 @@ def make(root: Path) -> None:
             raise SystemExit(f"{name}: {options} ended with {code}\n{stdout}{stderr}")
     for name, spec in null_runs().items():
         start(replace(spec, outdir=str(root / name))).root.with_name(f"{Path(name).name}.spec.json").unlink()
+    http_campaign.run_campaign(root / OVER_HTTP)
     (root / MADE_OF).write_text(json.dumps(made_of(), indent=1))
 
 
 def relocate(root: Path) -> None:
     """Take out what is of this machine and of this checkout, and what else the machine did meanwhile."""
+    places = {HOME: str(root), **datasets(root), "/recorded-checkout": str(ROOT)}
     for path in ours(root):
         text = path.read_text()
-        for place, placeholder in ((str(root), HOME), (str(bundled_dataset("bytes")), DATASET)):
+        for placeholder, place in places.items():
             text = text.replace(place, placeholder)
         if path.name == "manifest.json":
             manifest = json.loads(text)

@@ -15,7 +15,7 @@ from tests.support.once import kept
 
 ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
 # In the archive, for paths of the machine that the legs are read on.
-HOME, DATASET = "/recorded-legs", "/recorded-dataset.json"
+HOME = "/recorded-legs"
 MADE_OF = "made-of.json"
 # Where the legs of a result are; Offline and Server are results of one campaign.
 RESULTS = {
@@ -25,6 +25,7 @@ RESULTS = {
     "Interactive": "results/Interactive",
 }
 NULL = "null"  # runs around a system that sleeps
+OVER_HTTP = "over-http"  # a campaign against a server
 
 
 def recorded() -> Path:
@@ -35,7 +36,7 @@ def recorded() -> Path:
 def _unpack(folder: Path) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
-    places = {HOME: str(folder), DATASET: str(bundled_dataset("bytes"))}
+    places = {HOME: str(folder), **datasets(folder)}
     for path in ours(folder):
         text = path.read_text()
         for placeholder, place in places.items():
@@ -43,6 +44,14 @@ def _unpack(folder: Path) -> None:
         path.write_text(text)
     for seal in folder.rglob("seal.json"):
         reseal(RunDir(seal.parent))
+
+
+def datasets(folder: Path) -> dict[str, str]:
+    """The bundled articles, tokenised for the legs of the dummy engine and for those over HTTP."""
+    return {
+        "/recorded-dataset.json": str(bundled_dataset("bytes")),
+        "/recorded-dataset-over-http.json": str(bundled_dataset(str(folder / OVER_HTTP / "model"))),
+    }
 
 
 def ours(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A campaign against a server, from its configuration to a checked tree, in the closed and the network division."""
+"""A campaign against a server becomes a checked tree, in the network, the closed and the open division."""
 
 import json
 import shutil
@@ -22,17 +22,14 @@ from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.submission.tree import Division
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result
-from runs.errors import ExitCode, InputError
+from runs.errors import InputError
 from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
-from tests.conftest import PATIENCE_S, ROOT
-from tests.support import warm
 from tests.support.editing import reseal
-from tests.support.http_campaign import USER_CONF, Computing, make_model
-from tests.support.http_server import HttpServer, serving
 from tests.support.published import CHECKOUT, needs_checkout
+from tests.support.recorded import OVER_HTTP, recorded
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
 
 pytestmark = pytest.mark.slow
@@ -48,36 +45,14 @@ NETWORK = {
 }
 Build = Callable[..., SubmitOutcome]
 Json = dict[str, Any]
-KEY = "sk-a-key-of-the-tests"
-SPACED_S = 1.0  # between the first ids and the others: two reads, on a busy machine too
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
-    """Of the network division, with a server that does not say what it takes from a cache; made once."""
-    root = tmp_path_factory.mktemp("over-http")
-    (root / "user.conf").write_text(USER_CONF)
-    (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
-    with serving(HttpServer("/v1/completions", Computing(tokens_s=SPACED_S, counts=False), "vllm", key=KEY)) as server:
-        asked = {
-            "benchmark": BENCHMARK, "division": "network", "engine": "endpoint", "api_server": server.url,
-            "api_key_env": "SERVER_KEY", "api_connections": 256, "api_declaration": str(root / "declared.yaml"),
-            "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),
-            "output_log_dir": str(root / "campaign"),
-            "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
-        }  # fmt: skip
-        (root / "campaign.yaml").write_text(json.dumps(asked))
-        words = ["campaign", "--config", root / "campaign.yaml"]
-        code, stdout, stderr = warm.run(words, root, PATIENCE_S, {"SERVER_KEY": KEY})
-    assert code in (ExitCode.OK, ExitCode.NEGATIVE), stdout + stderr
-    (root / "output.txt").write_text(stdout + stderr)
-    return CampaignDir(root / "campaign")
 
 
 @pytest.fixture
-def campaign(made: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
-    lower_limits(made, monkeypatch)
-    return copy_of(made, tmp_path / "campaign")
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
+    """Of the network division, with a server that does not count what it takes from a cache."""
+    recorded_campaign = CampaignDir(recorded() / OVER_HTTP / "campaign")
+    lower_limits(recorded_campaign, monkeypatch)
+    return copy_of(recorded_campaign, tmp_path / "campaign")
 
 
 @pytest.fixture
@@ -134,16 +109,6 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     assert "tree-documentation" in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
 
 
-def test_the_key_is_in_nothing_that_a_campaign_or_its_tree_holds(
-    build: Build, made: CampaignDir, tmp_path: Path
-) -> None:
-    build()
-    files = [path for folder in (made.root.parent, tmp_path) for path in folder.rglob("*") if path.is_file()]
-    assert any(path.name == "output.txt" for path in files)
-    assert any(path.name == "mlperf_log_detail.txt" and tmp_path / "tree" in path.parents for path in files)
-    assert not [path for path in files if KEY.encode() in path.read_bytes()]
-
-
 @needs_checkout
 def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:
     build()
@@ -163,6 +128,8 @@ def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path
 def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was not reached over a network"):
         build("closed")
+    refused = build("closed", given=read_system_file({"system": GIVEN}))
+    assert "the system calls itself 'Network SUT" in _reasons(refused)
     with pytest.raises(InputError, match="--documentation"):
         build(documentation=None)
     with pytest.raises(InputError, match="nic_sut"):
@@ -242,12 +209,6 @@ def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: Campaig
     _change(leg, lambda one: _told(one, cache_configuration={"cache_dtype": "fp8"}))
     (said,) = misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest)))
     assert "kv_quantization was in force" in said
-
-
-def test_closed_refuses_a_network_sut(build: Build) -> None:
-    assert "the system calls itself 'Network SUT" in _reasons(
-        build("closed", given=read_system_file({"system": GIVEN}))
-    )
 
 
 def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
