@@ -22,16 +22,17 @@ def run_at(run: RunDir, start: datetime) -> None:
     shift_requests(run, by_ns)
     for name in ("start_time_ns", "end_time_ns"):
         set_manifest(run, name, before[name] + by_ns)
-    for key in ("power_begin", "power_end"):
-        _move(run, key, by_ns / 1e9)
+    for key, form in (("power_begin", _STAMP), ("power_end", _STAMP), ("test_datetime", "%Y-%m-%dT%H:%M:%SZ")):
+        _move(run, key, by_ns / 1e9, form)
     close(run)
 
 
-def _move(run: RunDir, key: str, by_s: float) -> None:
-    """Another time of day in LoadGen's log."""
+def _move(run: RunDir, key: str, by_s: float, form: str) -> None:
+    """Another time in LoadGen's log."""
     records = (orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines())
     stamp = next(one["value"] for one in records if one["key"] == key)
-    set_detail(run, key, (datetime.strptime(stamp, _STAMP) + timedelta(seconds=by_s)).strftime(_STAMP)[:-3])
+    text = (datetime.strptime(stamp, form) + timedelta(seconds=by_s)).strftime(form)
+    set_detail(run, key, text[:-3] if form == _STAMP else text)
 
 
 def _both_at(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
@@ -85,7 +86,7 @@ def _step(run: RunDir, by_ms: float) -> None:
     each_record(run, edit)
     if waits:
         return
-    _move(run, "power_end", by_ms / 1e3)
+    _move(run, "power_end", by_ms / 1e3, _STAMP)
     set_manifest(run, "end_time_ns", manifest_of(run)["end_time_ns"] + by_ns)
 
 

@@ -20,18 +20,14 @@ from compliance.submission.check.layout import check_layout, check_names, check_
 from compliance.submission.check.lines import located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
-from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
+from compliance.submission.tree import DIVISIONS, Place, Tree
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
 from runs.rounds import Round
-from runs.wording import counted
 from runs.workers import end_workers, leave_signals, signals_later
 
 PARALLEL_FROM = 24  # scenarios; to start processes takes longer than to check a few
 PLACES_AT_A_TIME = 8
-# Directories of each kind, some times as many as the whole of round v5.1 has: 36 submitters, 125 systems and 1,449
-# scenarios, which take two cores 25 s.
-MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
 
 
 @dataclass(frozen=True)
@@ -164,7 +160,7 @@ def check_tree(
         against: other trees, whose runs no run of this one may be.
 
     Raises:
-        InputError: there is no such tree, nothing in it, or more than a round has.
+        InputError: there is no such tree, or nothing in it.
     """
     if not root.is_dir():
         problem = "is no directory" if root.exists() else "does not exist"
@@ -186,7 +182,7 @@ def _check_tree(
             f"{root} holds no submission: none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
             "name the directory that holds closed/ or open/",
         )
-    found = _places(tree)
+    found = list(tree.places())
     check_names(contents, findings)
     check_layout(tree, contents, findings)
     check_rehearsal(tree, contents, findings)
@@ -199,24 +195,6 @@ def _check_tree(
     asked = {outcome.place: outcome.asked | noted for outcome in outcomes}
     numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
     return Checked(tree, found, findings=in_order(every), asked=asked, numbers=numbers)
-
-
-def _places(tree: Tree) -> list[Place]:
-    """All scenarios.
-
-    Raises:
-        InputError: there are more than a round has, or more systems or submitters; names which.
-    """
-    homes = list(tree.organisations())
-    systems = [system for home in homes for system in subfolders(tree.results(*home))]
-    places = list(tree.places())
-    for kind, found in (("submitter", homes), ("system", systems), ("scenario", places)):
-        if len(found) > MOST[kind]:
-            raise InputError(
-                f"{tree.root} has {counted(len(found), kind)}, at most {MOST[kind]:,} are checked at once",
-                "check parts of it: a directory of your own with closed/ or open/ and some of the submitters in it",
-            )
-    return places
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:

@@ -17,10 +17,7 @@ from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
-# Findings of one rule in one directory, and in the whole tree; of more their number is told. All results of round v5.1
-# have 738 of one rule.
-MOST_ALIKE = 100
-MOST_OF_A_RULE = 10_000
+MOST_OF_A_RULE = 10_000  # findings; of more their number is told. Round v5.1 has 668 of one rule.
 
 
 class Findings:
@@ -30,7 +27,6 @@ class Findings:
         self.root = root
         self._kept: list[Finding] = []
         self._of_a_rule: Counter[tuple[str, Severity]] = Counter()
-        self._alike: Counter[tuple[str, Severity, Path]] = Counter()
 
     def add(
         self,
@@ -51,13 +47,10 @@ class Findings:
             line: in the first file.
             numbers: for programs.
         """
-        told = severity or find_rule(rule_id).severity
-        self._of_a_rule[rule_id, told] += 1
-        if self._of_a_rule[rule_id, told] > MOST_OF_A_RULE:
-            return
-        self._alike[rule_id, told, path.parent] += 1
-        if self._alike[rule_id, told, path.parent] <= MOST_ALIKE:
-            one = self._finding(rule_id, told, path, found, expected, fix)
+        worth = severity or find_rule(rule_id).severity
+        self._of_a_rule[rule_id, worth] += 1
+        if self._of_a_rule[rule_id, worth] <= MOST_OF_A_RULE:
+            one = self._finding(rule_id, worth, path, found, expected, fix)
             files = one.files + tuple(Path(self.name(it)) for it in beside)
             self._kept.append(replace(one, files=files, line=line, numbers=numbers or {}))
 
@@ -71,14 +64,10 @@ class Findings:
 
     @property
     def items(self) -> list[Finding]:
-        """What was noted; of each kind at most so many, and how many more there are."""
-        return [
-            *self._kept,
-            *(self._finding(*key, f"{count - MOST_ALIKE:,} more in this directory")
-              for key, count in self._alike.items() if count > MOST_ALIKE),
-            *(self._finding(*key, self.root, f"{count - MOST_OF_A_RULE:,} more in this tree")
-              for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE),
-        ]  # fmt: skip
+        """What was noted; of each rule at most so many, and how many more there are."""
+        more = {key: count - MOST_OF_A_RULE for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE}
+        counts = [self._finding(*key, self.root, f"{count:,} more in this tree") for key, count in more.items()]
+        return self._kept + counts
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""

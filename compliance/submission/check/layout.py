@@ -1,13 +1,14 @@
 """What lies in a tree: names, kinds and sizes of everything, and marks of a rehearsal."""
 
 import os
+import re
 import stat
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from compliance.audits.audit_registry import AUDITS
-from compliance.finding import OURS, decides
+from compliance.finding import OURS, Severity, decides
 from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
 from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
@@ -22,16 +23,18 @@ MOST_ENTRIES = 250_000  # files and directories; a whole round's repository has 
 _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
 # Other audits of the field may lie beside the one that is asked for.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
-_BESIDE_MEASUREMENTS = {"mlperf.conf", "calibration_process.adoc"}  # [submission] layout
-# Directories and files in a scenario's legs, and in an audit.
-_IN_LEG: dict[tuple[str, ...], tuple[set[str], set[str]]] = {
-    (): ({"accuracy", "performance"}, {"verify_accuracy.txt", "verify_performance.txt"}),
-    ("performance",): ({"run_1", "power", "ranging"}, set()),
-    ("performance", "run_1"): (set(), {*LOADGEN_LOGS, "spl.txt"}),
-    ("accuracy",): (set(), {*LOADGEN_LOGS, "accuracy.txt"}),
-}
-_IN_AUDIT = {"verify_output_len.txt", "baseline_accuracy.txt", "compliance_accuracy.txt"}
-_IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"} | _BESIDE_MEASUREMENTS
+_SCENARIOS = (*SCENARIOS, "MultiStream")
+_OFFICIAL_NAMES = {
+    name.lower(): name
+    for name in (*DIVISIONS, *_SCENARIOS, *AUDIT_FOLDERS, "systems", "results", "measurements", "compliance",
+                 "performance", "accuracy", "run_1")
+}  # fmt: skip
+# What is evidence of a result, and where it lies in the directory of a scenario: of both parts of a tree, or of one.
+_EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt|verify_\w+\.txt")
+_LEG = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
+_AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_LEG}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
+_PLACES = {"results": re.compile(_LEG), "compliance": re.compile(_AUDIT), "": re.compile(f"{_LEG}|{_AUDIT}")}
+MOST_NAMED = 4  # files of a directory
 
 
 @dataclass
@@ -141,32 +144,31 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
 
     Other files are no part of a result: documents, code, and what the tools leave that make and publish trees.
     """
-    logs = [path for path in contents.files if path.name == LOADGEN_LOGS[1]]
-    holding = {folder for path in logs for folder in path.parents}
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
-    for path in (*contents.files, *contents.folders):
-        *above, name = path.relative_to(tree.root).parts
-        is_file = path in contents.files
-        allowed = _expected(tree, tuple(above))[is_file]
-        if path == tree.rehearsal_file() or allowed is None or name in allowed or name.startswith("."):
+    parts_of_results = ("results", "compliance") if tree.round.split_tree else ("results",)
+    for path in contents.folders:
+        parts = path.relative_to(tree.root).parts
+        official = _OFFICIAL_NAMES.get(path.name.lower(), path.name)
+        if path.name == official or (len(parts) > 3 and parts[2] not in parts_of_results):
             continue
-        if len(above) == 6 and above[2] == "measurements" and name.startswith(above[3]) and name.endswith(".json"):
-            continue  # any name that begins with the system's
-        same = next((one for one in sorted(allowed) if one.lower() == name.lower()), None)
-        if same is not None:
-            # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
-            accepted = same in (*SCENARIOS, "MultiStream") and twins[path.parent, same.lower()] == 1
-            fix = f"rename it to {same}"
-            findings.add("tree-case", path, name, same, fix, severity="warning" if accepted else None)
-        elif _is_evidence(name) if is_file else path in holding:
-            wanted = (
-                f"one of the {len(allowed)} names of the layout" if len(allowed) > 3 else ", ".join(sorted(allowed))
-            )
-            findings.add("tree-unknown", path, f"{name} is not expected here", wanted or "nothing of this kind")
-
-
-def _is_evidence(name: str) -> bool:
-    return name in LOADGEN_LOGS or name == "accuracy.txt" or (name.startswith("verify_") and name.endswith(".txt"))
+        # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
+        accepted = official in _SCENARIOS and twins[path.parent, official.lower()] == 1
+        known = len(parts) < 5 or parts[4] in tree.round.benchmarks
+        if known and not (accepted and parts[2] == "compliance"):  # told of the result
+            severity: Severity | None = "warning" if accepted else None
+            findings.add("tree-case", path, path.name, official, f"rename it to {official}", severity)
+    misplaced: defaultdict[Path, list[Path]] = defaultdict(list)
+    for path in contents.files:
+        parts = path.relative_to(tree.root).parts
+        if not _EVIDENCE.fullmatch(path.name) or parts[2:3] == (tree.source("", "").name,):
+            continue
+        if len(parts) < 5 or parts[2] not in parts_of_results:
+            misplaced[tree.root.joinpath(*parts[: min(3, len(parts) - 1)])].append(path)
+        elif not _PLACES[parts[2] if tree.round.split_tree else ""].fullmatch("/".join(parts[6:])):
+            misplaced[path.parent].append(path)
+    for folder, paths in misplaced.items():
+        said = f"{', '.join(sorted({path.name for path in paths}))}: no result has them here"
+        findings.add("tree-unknown", folder, said, beside=paths[:MOST_NAMED])
 
 
 def is_document(name: PurePath) -> bool:
@@ -175,52 +177,3 @@ def is_document(name: PurePath) -> bool:
     return parts[0] == "documentation" or (
         len(parts) == 1 and (parts[0].lower().startswith(_DOCUMENTS) or parts[0] == "model_mapping.json")
     )
-
-
-_Names = set[str] | frozenset[str] | None  # None: any name
-
-
-def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
-    """Names of directories and of files that may stand in a directory; any where another rule looks."""
-    split = tree.round.split_tree
-    none: set[str] = set()
-    match folder:
-        case ():
-            return set(DIVISIONS), none
-        case (division,):
-            return None, none if division in DIVISIONS else None
-        case (division, _):
-            parts = {"measurements", "compliance", "code"} if split else {"src"}
-            own = {"model_mapping.json"} if division == "open" else none
-            return {"systems", "results", "documentation", *parts}, own
-        case (_, _, "systems", *inside):
-            return none, none if inside else None
-        case (_, _, "measurements" | "compliance", *_) if not split:
-            return None, None
-        case (_, _, "results" | "measurements" | "compliance"):
-            return None, none
-        case (division, _, "results" | "measurements" | "compliance", _):
-            return None if division == "open" else tree.round.benchmarks, none
-        case (_, _, "results" | "measurements" | "compliance", _, benchmark, *_) if (
-            benchmark not in tree.round.benchmarks
-        ):
-            return None, None  # of a model that is the submitter's own
-        case (_, _, "results" | "measurements" | "compliance", _, _):
-            return {*SCENARIOS, "MultiStream"}, none
-        case (_, _, "measurements", system, _, _):
-            return (names := {f"{system}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS}), names
-        case (_, _, "compliance", _, _, _):
-            return AUDIT_FOLDERS, AUDIT_FOLDERS
-        case (_, _, "results", _, _, _):
-            return (names := {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS), names
-        case (_, _, "results" | "compliance" as part, _, _, _, audit, *inside) if audit in AUDIT_FOLDERS:
-            if split and part == "results":
-                return None, None  # the directory is told of
-            folders, files = _IN_LEG.get(tuple(inside), (None, None))
-            return folders, None if files is None else files | _IN_AUDIT
-        case (_, _, "results", _, benchmark, _, "accuracy"):
-            entry = tree.round.table.entry(benchmark)
-            return set(entry.accuracy_folders) if entry else none, _IN_LEG["accuracy",][1]
-        case (_, _, "results" | "compliance", _, _, _, *inside):
-            return _IN_LEG.get(tuple(inside), (None, None))
-    return None, None

@@ -150,11 +150,12 @@ def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: T
     assert {finding.severity for finding in check_tree(copied.root, copied.round).findings} == {"warning"}
 
 
-def test_what_the_layout_knows_and_no_rule_asks_for_is_nothing_unknown(copied: Tree) -> None:
+def test_files_that_are_no_evidence_may_lie_anywhere(copied: Tree) -> None:
     place = next(copied.places())
-    run = copied.performance(place).root
-    for path in (copied.measurements_folder(place) / "mlperf.conf", run.with_name("power") / "ptd_logs.txt",
-                 copied.measurements_folder(place) / "calibration_process.adoc", run / "spl.txt"):  # fmt: skip
+    run, home = copied.performance(place).root, copied.organisation("closed", "Example")
+    for path in (copied.measurements_folder(place) / "mlperf.conf", run / "results.json", run.parent / "more" / "a.md",
+                 home.parent / "summary.html", home / "power_settings.txt",
+                 copied.audit(place, "TEST06") / "metadata.json"):  # fmt: skip
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
     assert found_in(copied) == {}
