@@ -10,7 +10,7 @@ from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
 from runs.record.fingerprint import Facts, machine_now, planned_fingerprint
 from scenarios.audit.run import audit_request
-from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
+from scenarios.campaign.config import ACCURACY, Campaign, CampaignLeg
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import PreparedLeg, log_bytes, prepare
@@ -19,16 +19,15 @@ from scenarios.resumed import model_hashes
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class PlannedLeg:
+@dataclass(frozen=True, kw_only=True)
+class PlannedLeg(CampaignLeg):
     """A checked leg of a campaign."""
 
-    leg: CampaignLeg
     identity: Facts  # what it would be made with now
     count: LegCount | None  # what LoadGen will issue; None for an audit whose legs depend on one another
     log_bytes: int  # what its files may take
     unofficial_reasons: tuple[str, ...]  # why it could not be submitted
-    audit: tuple[AuditTest, AuditRequest] | None = None  # the test and its request, of an audit
+    request: tuple[AuditTest, AuditRequest] | None = None  # of an audit
 
 
 def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
@@ -60,7 +59,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
 
 
 def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> PlannedLeg:
-    audit = None
+    checked: tuple[AuditTest, AuditRequest] | None = None
     settings: dict[str, int] = {}
     mode: Mode = "accuracy" if leg.kind == ACCURACY else "performance"
     countable = leg.audit is None
@@ -71,22 +70,17 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
             test.validate(request)
         except (InputError, SetupError) as error:
             raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
-        audit = (test, request)
+        checked = (test, request)
         first = test.legs(request)[0]
         settings, mode = dict(first.settings), first.mode
         countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
     count = expected_count(prepared, mode, settings)
     return PlannedLeg(
-        leg=leg,
+        **vars(leg),
         identity=identity,
         count=count if countable else None,
         log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
         * (1 if countable else 3),  # an audit has three at most
         unofficial_reasons=tuple(prepared.unofficial_reasons),
-        audit=audit,
+        request=checked,
     )
-
-
-def is_pair(leg: CampaignLeg) -> bool:
-    """Whether the leg is one of the two that make a result."""
-    return leg.kind in (PERFORMANCE, ACCURACY)

@@ -91,7 +91,7 @@ class CampaignOptions(BaseModel):
 
 @dataclass(frozen=True)
 class CampaignLeg:
-    """One leg or one audit of a campaign."""
+    """One leg or one audit of a campaign; without audits, a scenario has a pair of legs, which make its result."""
 
     scenario: Scenario
     kind: str  # performance, accuracy, or the audit's name
@@ -109,6 +109,10 @@ class CampaignLeg:
         if self.audit is not None:
             return self.result.audit(self.kind)
         return (self.result.performance if self.kind == PERFORMANCE else self.result.accuracy).root
+
+    @property
+    def has_files(self) -> bool:
+        return self.folder.is_dir() and any(self.folder.iterdir())
 
 
 @dataclass(frozen=True)

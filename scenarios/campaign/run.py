@@ -18,7 +18,7 @@ from runs.files import write_json
 from runs.record.attestation import last_statement
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
-from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
+from scenarios.campaign.campaign_plan import PlannedLeg, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
 from scenarios.campaign.state import LegState, code_notes, examine
 from scenarios.console import say
@@ -80,7 +80,7 @@ class _Run:
         with self._console.status("judging") as status:
             for scenario in options.scenarios:
                 status.update(f"judging the existing legs of {scenario}")
-                self._examine([leg for leg in self._legs if leg.leg.scenario == scenario])
+                self._examine([leg for leg in self._legs if leg.scenario == scenario])
         legs = counted(len(self._legs), "leg")
         self._say(f"campaign: {options.division} {options.benchmark}, round {options.round}, {legs}, directory {root}")
         self._print_table()
@@ -91,7 +91,7 @@ class _Run:
         )
         if options.division != "open" and (missing := missing_scenarios(options)):
             self._say(f"note: a {options.division} submission of {options.benchmark} also needs {missing}")
-        for sentence in code_notes([leg for leg in self._legs if self._states[leg.leg.name].done]):
+        for sentence in code_notes([leg for leg in self._legs if self._states[leg.name].done]):
             self._say(f"note: {sentence}")
         reasons = list(dict.fromkeys(reason for leg in self._legs for reason in leg.unofficial_reasons))
         if reasons:
@@ -118,12 +118,12 @@ class _Run:
 
     def go(self) -> ExitCode:
         """Run the legs that are not done, and report."""
-        legs = [{"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity} for leg in self._legs]
+        legs = [{"leg": leg.name, "directory": str(leg.folder), "identity": leg.identity} for leg in self._legs]
         asked = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
         write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": legs})
         pending = self._pending()
         if pending:
-            self._note("start", pending=[leg.leg.name for leg in pending])
+            self._note("start", pending=[leg.name for leg in pending])
             try:
                 for place, leg in enumerate(pending):
                     self._print_header(leg, pending[place:])
@@ -139,12 +139,12 @@ class _Run:
 
     def _one(self, leg: PlannedLeg) -> None:
         """Run one leg, and judge it from its files. A leg that fails does not end the campaign."""
-        name = leg.leg.name
-        self._set_aside(leg.leg)
+        name = leg.name
+        self._set_aside(leg)
         self._note("leg starts", leg=name)
         self._failed.pop(name, None)
         try:
-            self._run(leg.leg)
+            self._run(leg)
         except Interrupted:
             raise
         except HarnessError as error:
@@ -152,7 +152,7 @@ class _Run:
             self._note("leg failed", leg=name, exit_code=int(error.exit_code), message=error.message)
             self._say(f"{name} failed: {error}")
         with self._console.status("verifying"):
-            self._examine([other for other in self._legs if other.leg.result == leg.leg.result], only=leg)
+            self._examine([other for other in self._legs if other.result == leg.result], only=leg)
         state = self._states[name]
         self._note("leg ends", leg=name, status=state.status, text=state.text)
         if state.status == "done":
@@ -165,11 +165,11 @@ class _Run:
     def _examine(self, legs: Sequence[PlannedLeg], only: PlannedLeg | None = None) -> None:
         """Judge legs of one scenario anew; `only` leaves out those that have no part in that leg's verdict."""
         if only is not None:
-            legs = [leg for leg in legs if leg is only or (is_pair(leg.leg) and is_pair(only.leg))]
+            legs = [leg for leg in legs if leg is only or (leg.audit is None and only.audit is None)]
         states, verdict = examine(list(legs), self._campaign.options.division)
-        self._states |= {leg.leg.name: states[leg.leg.kind] for leg in legs}
-        if verdict is not None and not self._dry_run and all(states[leg.leg.kind].done for leg in legs):
-            write_verdict(verdict, legs[0].leg.result.root)
+        self._states |= {leg.name: states[leg.kind] for leg in legs}
+        if verdict is not None and not self._dry_run and all(states[leg.kind].done for leg in legs):
+            write_verdict(verdict, legs[0].result.root)
 
     def _set_aside(self, leg: CampaignLeg) -> None:
         """Move what is there of a leg to `discarded/<n>-<kind>`, the verdict that rested on it first."""
@@ -209,15 +209,15 @@ class _Run:
             return ExitCode.OK
         self._say(f"missing: {len(pending)} of {len(self._legs)} legs")
         for leg in pending:
-            error = self._failed.get(leg.leg.name)
-            self._say(f"  {leg.leg.name}: {error.message if error else self._states[leg.leg.name].text}")
+            error = self._failed.get(leg.name)
+            self._say(f"  {leg.name}: {error.message if error else self._states[leg.name].text}")
         self._say("the same command runs the missing legs")
         return max((error.exit_code for error in self._failed.values()), default=ExitCode.NEGATIVE)
 
     # Small things ------------------------------------------------------------------------------------------------
 
     def _pending(self) -> list[PlannedLeg]:
-        return [leg for leg in self._legs if not self._states[leg.leg.name].done]
+        return [leg for leg in self._legs if not self._states[leg.name].done]
 
     def _say(self, text: str) -> None:
         say(self._console, text)
@@ -234,10 +234,10 @@ class _Run:
         for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
             table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
         for leg in self._legs:
-            state, count = self._states[leg.leg.name], leg.count
+            state, count = self._states[leg.name], leg.count
             why = (count.why if count else "as the audit decides leg by leg") if state.status == "to do" else state.text
             table.add_row(
-                Text(leg.leg.name),
+                Text(leg.name),
                 Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
                 f"{count.samples:,}" if count else "?",
                 duration(count.expected_s) if count else "?",
@@ -248,7 +248,7 @@ class _Run:
     def _print_header(self, leg: PlannedLeg, remaining: Sequence[PlannedLeg]) -> None:
         """The line before a leg; `remaining` are the legs still to be run, this one among them."""
         line = (
-            f"leg {self._legs.index(leg) + 1} of {len(self._legs)}: {leg.leg.name}, about {_expected(remaining)} to go "
+            f"leg {self._legs.index(leg) + 1} of {len(self._legs)}: {leg.name}, about {_expected(remaining)} to go "
             f"for {counted(len(remaining), 'leg')} (without engine start and scoring)"
         )
         self._console.print()

@@ -16,8 +16,7 @@ from runs.record.fingerprint import run_fingerprint
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
 from runs.wording import shortened_list
-from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
-from scenarios.campaign.config import CampaignLeg
+from scenarios.campaign.campaign_plan import PlannedLeg
 from scenarios.resumed import changes
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
@@ -63,17 +62,17 @@ def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegSt
         A state for each leg, by kind, and the verdict on performance and accuracy together where both could be judged.
     """
     ignored = NOT_IN_OPEN if division == "open" else frozenset()
-    states = {leg.leg.kind: TO_DO for leg in legs}
-    pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
-    states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}
+    states = {leg.kind: TO_DO for leg in legs}
+    pair = [leg for leg in legs if leg.audit is None and leg.has_files]
+    states |= {leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and leg.has_files}
     verdict: Verification | None = None
     judged: dict[str, LegState] = {}
     if len(pair) == 2:
         judged, verdict = _judge_pair(pair, ignored)
     # A damaged leg leaves nothing to say about the pair: then each is judged by itself.
-    judged = judged or {leg.leg.kind: _judge_one(leg, ignored) for leg in pair}
+    judged = judged or {leg.kind: _judge_one(leg, ignored) for leg in pair}
     for leg in pair:
-        states[leg.leg.kind] = _compared(leg, judged[leg.leg.kind])
+        states[leg.kind] = _compared(leg, judged[leg.kind])
     return states, verdict
 
 
@@ -82,7 +81,7 @@ def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
     now = harness_facts()
     if now["git_changed"] is not False:
         yield "this code is that of no commit: `submit` will ask for --source DIR"
-    manifests = [read_manifest(RunDir(leg.leg.folder).manifest) for leg in done if is_pair(leg.leg)]
+    manifests = [read_manifest(RunDir(leg.folder).manifest) for leg in done if leg.audit is None]
     ran = {manifest.observed.harness.git_commit for manifest in manifests}
     if others := ran - {now["git_commit"]}:
         yield (
@@ -92,12 +91,8 @@ def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
         )
 
 
-def _has_files(leg: CampaignLeg) -> bool:
-    return leg.folder.is_dir() and any(leg.folder.iterdir())
-
-
 def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], Verification | None]:
-    results = find_results([leg.leg.folder for leg in pair])
+    results = find_results([leg.folder for leg in pair])
     if len(results) != 1 or results[0].error is not None:
         return {}, None
     verdict = verify_result(results[0])
@@ -105,20 +100,20 @@ def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[s
         return {}, None
     parts = {str(part.mode): part for part in verdict.parts}
     if verdict.of("error"):
-        return {leg.leg.kind: LegState(Verdict(findings=verdict.of("error"))) for leg in pair}, verdict
-    return {leg.leg.kind: _state(parts[leg.leg.kind], ignored) for leg in pair}, verdict
+        return {leg.kind: LegState(Verdict(findings=verdict.of("error"))) for leg in pair}, verdict
+    return {leg.kind: _state(parts[leg.kind], ignored) for leg in pair}, verdict
 
 
 def _judge_one(leg: PlannedLeg, ignored: frozenset[str]) -> LegState:
     try:
-        (result,) = find_results([leg.leg.folder])
+        (result,) = find_results([leg.folder])
     except HarnessError as error:
         return LegState(Verdict(error=error))
     verdict = verify_result(result)
     if verdict.error is not None:
         return LegState(Verdict(error=verdict.error))
     (part,) = verdict.parts
-    if part.mode != leg.leg.kind:
+    if part.mode != leg.kind:
         return _damaged(f"the logs are those of a leg of {part.mode}")
     return _state(part, ignored)
 
@@ -155,21 +150,20 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
     if state.status != "done":
         return state
     try:
-        found = changes(run_fingerprint(RunDir(planned.leg.folder)), planned.identity)
+        found = changes(run_fingerprint(RunDir(planned.folder)), planned.identity)
     except HarnessError as error:
         return LegState(Verdict(error=error))
     return replace(state, changed=tuple(found))
 
 
-def _examine_audit(planned: PlannedLeg) -> LegState:
-    leg = planned.leg
+def _examine_audit(leg: PlannedLeg) -> LegState:
     try:
-        assert planned.audit is not None
-        result, legs = judged_as_planned(leg.folder, *planned.audit)
+        assert leg.request is not None
+        result, legs = judged_as_planned(leg.folder, *leg.request)
         record = audit_record(leg.folder, leg.kind)
         for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
             return _damaged(f"{path} is missing or was changed")
-        found = [item for one in legs for item in changes(run_fingerprint(one.run), planned.identity)]
+        found = [item for one in legs for item in changes(run_fingerprint(one.run), leg.identity)]
     except HarnessError as error:
         return LegState(Verdict(error=error))
     except OSError as error:

@@ -198,7 +198,7 @@ def test_the_open_division_asks_for_no_score(
     change_benchmarks(monkeypatch, performance_samples=64, accuracy_samples=64, targets=targets)
     done.write(DATACENTER, division=division)
     campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
-    legs = [leg for leg in plan_campaign(campaign, lambda text: None) if leg.leg.scenario == "Offline"]
+    legs = [leg for leg in plan_campaign(campaign, lambda text: None) if leg.scenario == "Offline"]
     state = examine(legs, division)[0]["accuracy"]
     assert state.status == status, state.text
 
