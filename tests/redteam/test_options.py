@@ -1,4 +1,4 @@
-"""The dummy's compute model as options, and the cheat that a test's environment names: how they reach the engine."""
+"""The dummy's compute model as options: how they reach the engine; and what a cheat leaves in the record."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,11 @@ from runs.record.manifest import read_manifest
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
-from sut.engines import KINDS, engine_kind
+from sut.engines import engine_kind
 from sut.loadgen_sut import LoadgenSut
 from sut.replicas.pool import make_engine
 from tests.conftest import Finished
-from tests.support import cheats
-from tests.support.cheats import CHEAT, CheatingEngine, OvercountingSut
+from tests.support.cheats import CHEAT
 from tests.support.legs import arguments
 
 Prepare = Callable[..., Any]
@@ -33,18 +32,6 @@ def plan(tmp_path: Path, make_dataset: Callable[..., Path]) -> Prepare:
     return make
 
 
-@pytest.fixture
-def cheating(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes this process one of a leg that cheats."""
-
-    def start(kind: str) -> None:
-        monkeypatch.setattr("sut.engines.KINDS", dict(KINDS))
-        monkeypatch.setenv(CHEAT, kind)
-        cheats.install()
-
-    return start
-
-
 def test_options_reach_the_engine(plan: Prepare) -> None:
     made = plan(dummy_slots=3, dummy_prefill_us=1.5)
     assert (made.engine_options["slots"], made.engine_options["prefill_us"]) == (3, 1.5)
@@ -52,25 +39,6 @@ def test_options_reach_the_engine(plan: Prepare) -> None:
     assert type(engine) is DummyEngine
     assert engine.slots == 3
     assert engine_kind("dummy").sut_class(made) is LoadgenSut
-
-
-def test_a_cheat_reaches_the_engine(plan: Prepare, cheating: Callable[[str], None]) -> None:
-    cheating("reference")
-    made = plan(dummy_slots=3)
-    engine: Any = make_engine(made)
-    assert type(engine) is CheatingEngine
-    assert engine.slots == 3
-    assert engine_kind("dummy").sut_class(made) is LoadgenSut
-
-
-def test_only_the_harness_itself_can_miscount(plan: Prepare, cheating: Callable[[str], None]) -> None:
-    cheating("overcount")
-    assert engine_kind("dummy").sut_class(plan()) is OvercountingSut
-
-
-def test_an_unknown_cheat_is_no_honest_engine(cheating: Callable[[str], None]) -> None:
-    with pytest.raises(AssertionError, match="sleep"):
-        cheating("sleep")
 
 
 def test_a_leg_that_cheats_has_the_record_of_an_honest_one(run_main: RunMain, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """TEST04: the official comparison of two summaries, and ours against the official scripts where there is a checkout."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +9,9 @@ import pytest
 from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
 from compliance.audits.test04 import official_outcome
-from compliance.audits.test06 import dtype_of, official_text
 from runs.errors import InputError, SetupError
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
-from tests.support.audit_legs import entry, logged
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
 
@@ -170,43 +165,3 @@ def run_official_test04(folder: Path, paths: tuple[Path, Path]) -> str:
         check=True,
     )
     return (folder / "out" / "TEST04" / "verify_performance.txt").read_text()
-
-
-LOGS: dict[str, tuple[str, list[AccuracyEntry]]] = {
-    "empty": ("Offline", []),
-    "honest": ("Offline", [entry([5, 6, 7]), entry([1, 2])]),
-    "two ends": ("Offline", [entry([5, 2, 2])]),
-    "two ids that end": ("Offline", [entry([2, 2])]),
-    "first tokens": ("Server", [entry([5, 6], first=[5]), entry([5, 6], first=[])]),
-    "another first token": ("Server", [entry([5, 6], first=[6])]),
-    "no first token": ("SingleStream", [entry([5, 6])]),
-    "another count": ("Offline", [entry([5, 6], count=3)]),
-}
-
-
-@needs_checkout
-@pytest.mark.parametrize("name", LOGS)
-def test_accuracy_text_is_that_of_the_official_script(tmp_path: Path, name: str) -> None:
-    scenario, entries = LOGS[name]
-    assert official_text(entries, scenario=scenario) == run_official_test06(tmp_path, scenario, entries)
-
-
-@needs_checkout
-@needs_published
-def test_published_accuracy_logs_too(tmp_path: Path) -> None:
-    found = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
-    assert found
-    for number, path in enumerate(found):
-        scenario = path.parents[2].name
-        entries = read_accuracy_log(path)
-        (folder := tmp_path / str(number)).mkdir()
-        assert official_text(entries, scenario=scenario) == run_official_test06(folder, scenario, entries), path
-
-
-def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyEntry]) -> str:
-
-    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([logged(one) for one in entries]))
-    script = Path(CHECKOUT) / "compliance" / "TEST06" / "run_verification.py"
-    options = ["-c", folder, "-o", folder / "out", "-s", scenario, "-d", dtype_of(entries).name]
-    subprocess.run([sys.executable, script, *options], cwd=folder, capture_output=True, check=True)
-    return (folder / "out" / "TEST06" / "verify_accuracy.txt").read_text()

@@ -1,5 +1,8 @@
 """TEST06: strict verdict over logged answers, and the official script's text."""
 
+import json
+import subprocess
+import sys
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +13,9 @@ from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest
 from compliance.audits.test06 import dtype_of, judge_entries, official_text
 from runs.errors import ExecutionError, InputError
-from runs.loadgen.accuracy_log import AccuracyEntry
-from tests.support.audit_legs import entry, write_leg
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from tests.support.audit_legs import entry, logged, write_leg
+from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
 STOPS = (128001, 128008, 128009)
 BOS = (128000,)
@@ -99,26 +103,55 @@ def test_int64_answers_are_read_as_such() -> None:
     assert failed([entry([1, 2, 3, 4], count=2)]) == {"token count"}
 
 
-@pytest.mark.parametrize(
-    ("entries", "scenario", "lines"),
-    [
-        ([], "Offline", ("Skipped", "True", "True", "complete")),
-        ([], "Server", ("True", "True", "True", "complete")),
-        ([entry([5, 2, 2])], "Offline", ("Skipped", "False", "True", "failed")),
-        ([entry([2, 2])], "Offline", ("Skipped", "True", "True", "complete")),
-        ([entry([10, 128009, 128009])], "Offline", ("Skipped", "True", "True", "complete")),
-        ([entry(GOOD, first=[])], "Server", ("True", "True", "True", "complete")),
-        ([entry(GOOD, first=[9])], "Server", ("False", "True", "True", "failed")),
-        ([entry(GOOD)], "Server", ("False", "True", "True", "failed")),
-        ([entry(GOOD, count=9)], "Offline", ("Skipped", "True", "False", "failed")),
-    ],
-)
-def test_official_text(entries: list[AccuracyEntry], scenario: str, lines: tuple[str, ...]) -> None:
-    first, end, length, verdict = lines
+# Logs, the scenario, and the official script's lines: first token, end, length, verdict.
+LOGS: list[tuple[list[AccuracyEntry], str, str]] = [
+    ([], "Offline", "Skipped True True complete"),
+    ([], "Server", "True True True complete"),
+    ([entry([5, 6, 7]), entry([1, 2])], "Offline", "Skipped True True complete"),
+    ([entry([5, 2, 2])], "Offline", "Skipped False True failed"),
+    ([entry([2, 2])], "Offline", "Skipped True True complete"),
+    ([entry([10, 128009, 128009])], "Offline", "Skipped True True complete"),
+    ([entry([5, 6], first=[5]), entry([5, 6], first=[])], "Server", "True True True complete"),
+    ([entry(GOOD, first=[9])], "Server", "False True True failed"),
+    ([entry(GOOD)], "SingleStream", "False True True failed"),
+    ([entry(GOOD, count=9)], "Offline", "Skipped True False failed"),
+]
+
+
+@pytest.mark.parametrize(("entries", "scenario", "lines"), LOGS)
+def test_official_text(entries: list[AccuracyEntry], scenario: str, lines: str) -> None:
+    first, end, length, verdict = lines.split()
     assert official_text(entries, scenario=scenario) == (
         f"First token check pass: {first}\nEOS check pass: {end}\nSample length check pass: {length}\n"
         f"TEST06 verification {verdict}\n"
     )
+
+
+@needs_checkout
+@pytest.mark.parametrize(("entries", "scenario", "lines"), LOGS)
+def test_the_text_is_that_of_the_official_script(
+    tmp_path: Path, entries: list[AccuracyEntry], scenario: str, lines: str
+) -> None:
+    assert official_text(entries, scenario=scenario) == run_official_test06(tmp_path, scenario, entries)
+
+
+@needs_checkout
+@needs_published
+def test_of_published_logs_too(tmp_path: Path) -> None:
+    found = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
+    assert found
+    for number, path in enumerate(found):
+        scenario, entries = path.parents[2].name, read_accuracy_log(path)
+        (folder := tmp_path / str(number)).mkdir()
+        assert official_text(entries, scenario=scenario) == run_official_test06(folder, scenario, entries), path
+
+
+def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyEntry]) -> str:
+    (folder / "mlperf_log_accuracy.json").write_text(json.dumps([logged(one) for one in entries]))
+    script = Path(CHECKOUT) / "compliance" / "TEST06" / "run_verification.py"
+    options = ["-c", folder, "-o", folder / "out", "-s", scenario, "-d", dtype_of(entries).name]
+    subprocess.run([sys.executable, script, *options], cwd=folder, capture_output=True, check=True)
+    return (folder / "out" / "TEST06" / "verify_accuracy.txt").read_text()
 
 
 def request(**more: object) -> AuditRequest:
