@@ -1,4 +1,4 @@
-"""Logs of several benchmarks, each changed in one way that a mistake or a cheat would make: `check` finds every one.
+"""Logs and audits of several benchmarks, changed in ways that a mistake or a cheat would make: `check` finds each.
 
 The logs are short runs of the real LoadGen; nothing is skipped where published ones are not at hand.
 """
@@ -99,6 +99,8 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "offline-generated": (GPT, times(0.5, "generated_samples_per_query"), "log-arithmetic"),
     "offline-whole-sets": (GPT, numbers(generated_samples_per_query=257), "log-arithmetic"),
     "offline-p50": (GPT, times(1.95, P50), "log-arithmetic"),
+    "dated-years-before": (RESNET, numbers(test_datetime="2020-01-01T00:00:00Z"), "log-clock"),
+    "max-queries": (RESNET, numbers(effective_max_query_count=10, requested_max_query_count=10), "perf-cut-short"),
     "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
                  "log-settings"),
 }  # fmt: skip
@@ -132,12 +134,19 @@ def copied(source: str, from_leg: str, *changed: str) -> Change:
     return change
 
 
+def edited_copy(tree: Tree, place: Place) -> None:
+    """A copy whose mean is another: its percentiles are those of the other run."""
+    copied(SDXL, "performance", "sut_name")(tree, place)
+    in_logs(tree, place, "performance", result_mean_latency_ns={"times": 1.001})
+
+
 COPIES: dict[str, tuple[str, Change, str]] = {
     "audit-as-performance": (SDXL, copied(SDXL, "TEST01"), "log-duplicate"),
     "other-audit-as-performance": (RESNET, copied(RESNET, "TEST04", "sut_name", "qsl_name"), "log-duplicate"),
     "audit-of-llm": (GPT, copied(GPT, "TEST09", "sut_name"), "log-duplicate"),
     "other-benchmark": (GPT, copied(SDXL, "performance", "sut_name", "test_datetime"), "log-duplicate"),
     "other-system": (RESNET, copied(GPT, "performance", "sut_name"), "log-duplicate"),
+    "edited": (GPT, edited_copy, "log-duplicate"),
     "other-result": (STREAMS, copied(SDXL, "TEST04"), "log-duplicate"),
 }
 
@@ -151,7 +160,7 @@ def text(test: str, name: str, old: str, new: str) -> Change:
     return change
 
 
-LENGTHS, SCORES = "verify_output_len.txt", "verify_accuracy.txt"
+LENGTHS, SCORES, RATES = "verify_output_len.txt", "verify_accuracy.txt", "verify_performance.txt"
 AUDITED: dict[str, tuple[str, Change, str]] = {
     "test07-score": (GPT, text("TEST07", SCORES, "score: 66.2", "score: 80.1"), "audit-numbers"),
     "test07-threshold": (GPT, text("TEST07", SCORES, "threshold: 60.698", "threshold: 10.5"), "audit-numbers"),
@@ -163,6 +172,14 @@ AUDITED: dict[str, tuple[str, Change, str]] = {
                          "audit-numbers"),
     "test01-none": (SDXL, text("TEST01", SCORES, "log_qsl_idx_match = ", "log_qsl_idx_match = 0\nx = "),
                     "audit-verdict"),
+    "test01-mismatch": (SDXL, text("TEST01", SCORES, "perf_log_data_mismatch = 0", "perf_log_data_mismatch = 2"),
+                        "audit-verdict"),
+    "test01-fails": (SDXL, text("TEST01", SCORES, "TEST PASS", "TEST FAIL"), "audit-verdict"),
+    "test01-rate-fails": (SDXL, text("TEST01", RATES, "TEST PASS", "TEST FAIL"), "audit-verdict"),
+    "test01-cut": (SDXL, text("TEST01", RATES, "TEST PASS\n", ""), "audit-verdict"),
+    "test01-score": (SDXL, text("TEST01", RATES, "Reference score = ", "Reference score = 1"), "audit-numbers"),
+    "test04-score": (RESNET, text("TEST04", RATES, "test score = ", "test score = x"), "audit-numbers"),
+    "test01-other-sut": (SDXL, numbers("TEST01", sut_name="Another"), "log-config"),
     "test04-settings": (SDXL, numbers("TEST04", effective_performance_issue_same=False,
                                       requested_performance_issue_same=False), "audit-settings"),
     "test09-tokens": (GPT, numbers("TEST09", result_tokens_per_second={"times": 1.2}), "audit-tokens"),
@@ -198,3 +215,19 @@ def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
     assert [one.rule for one in found if str(tmp_path) in one.found] == ["log-duplicate"]
     with pytest.raises(InputError):
         check_tree(tree.root, ROUND, against=[tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize(("clip", "found"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
+def test_answers_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
+    before: set[tuple[str, ...]], tmp_path: Path, clip: float, found: set[str]
+) -> None:
+    shutil.copytree(any_tree().root, tmp_path / "tree")
+    tree = Tree(tmp_path / "tree", ROUND)
+    audit = tree.audit(place_of(tree, SDXL), "TEST01")
+    edit_text(audit / SCORES, "perf_log_data_mismatch = 0", "perf_log_data_mismatch = 3")
+    edit_text(audit / SCORES, "TEST PASS", "TEST FAIL")
+    for name, score in (("baseline_accuracy.txt", 31.7), ("compliance_accuracy.txt", clip)):
+        (audit / "accuracy" / name).write_text(f"{{'FID_SCORE': 23.5, 'CLIP_SCORE': {score}}}")
+    new = {rule: said for rule, _, said in findings_of(tree) - before if rule.startswith("audit-")}
+    assert new.keys() == found
+    assert "3 of " in new["audit-fallback"]
