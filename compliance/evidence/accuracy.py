@@ -5,12 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compliance.accuracy.accuracy_verdict import (
-    judge,
-    parse_accuracy_text,
-    score_line,
-    targets_that_apply,
-)
+from compliance.accuracy.accuracy_verdict import judge, parse_accuracy_text, score_line, targets_that_apply
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
@@ -231,8 +226,7 @@ def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
     name = sources.model_path or recorded
     if name is None:
         raise InputError(f"{leg.run.root}: nothing names the model", "name it with --model-path")
-    revision = leg.manifest.model.revision if leg.manifest and name == recorded else None
-    return local_model(name, revision if isinstance(revision, str) else None)
+    return local_model(name, leg.manifest.model.revision if leg.manifest and name == recorded else None)
 
 
 @decides(
@@ -260,19 +254,14 @@ def _judge(leg: FinishedLeg, part: LegVerdict, scores: Scores) -> None:
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
-    weights = leg.manifest.model.weights if leg.manifest else None
+    model = leg.manifest.model if leg.manifest else None
     return targets_that_apply(
         leg.benchmark,
         expected_samples(leg.detail),
         lambda: _bundled(leg) is not None,
-        lambda: _weights_sha256(leg),
-        weights,
+        lambda: model.sha256.get("model.safetensors") if model else None,
+        model.weights if model else None,
     )
-
-
-def _weights_sha256(leg: FinishedLeg) -> str | None:
-    found = (leg.manifest.model.sha256).get("model.safetensors") if leg.manifest else None
-    return found if isinstance(found, str) else None
 
 
 def _bundled(leg: FinishedLeg) -> Path | None:
