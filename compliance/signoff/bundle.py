@@ -77,7 +77,7 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
 
 @checks(
     "G-12",
-    ("missing_raw", "error", "the tree holds the logs of its legs"),
+    ("missing_raw", "error", "the tree has the logs of its legs"),
     ("foreign_file", "error", "the tree's logs are those of the legs"),
     ("tree_of_these_legs", "note", "the tree's logs are those of the legs"),
 )
@@ -91,7 +91,7 @@ def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
         for path in sorted(scenario.glob(name))
     ]
     if not found:
-        yield fail("G-12/missing_raw", "the tree holds no legs", tree)
+        yield fail("G-12/missing_raw", "the tree has no legs", tree)
         return
     foreign = 0
     for run in found:

@@ -17,7 +17,7 @@ Phase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
-    """One lever of a bundle, with the file of its own verdict; in a claim's file, relative to that."""
+    """One lever of a bundle and the file of its verdict, relative to the claim's file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -76,8 +76,8 @@ def read_claim(path: Path) -> Claim:
         claim = Claim.model_validate(content)
     except ValidationError as error:
         raise InputError(f"--claim {path}: {first_problem(error)}", "docs/signoff.md has the fields") from error
-    beside = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
-    return claim.model_copy(update={"patch_verdicts": beside})
+    verdicts = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
+    return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
 # Fields that a sign-off compares with the legs: of one side, of a profile. Of a comparison all but these.

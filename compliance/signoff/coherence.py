@@ -15,7 +15,7 @@ from runs.record.fingerprint import ANSWERS
 from runs.record.requests_log import RequestTable
 
 # Coherent text, on ids alone.
-COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
+COHERENT_SHARE = 0.5  # of the answers; the embedded model of 135 M parameters, which often loops, has 0.64
 UNIQUE_4GRAMS = 0.3
 PRINTABLE_SHARE = 0.99  # of the decoded characters; in the answers of honest legs it is 1
 ROUGE1_SHARE = 0.5  # of the reference score
@@ -23,15 +23,14 @@ ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares word
 # Without official targets: the reference leg's own scores, by the benchmark's shares.
 ROUGE_SHARE = 0.99
 LENGTH_SHARE = 0.10
-# Greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not what a
-# model does.
+# Greedy answers depend a little on the batch, so not all repetitions of a sample are alike; but more than a few are.
 LEAST_ALIKE = 0.1
 LEAST_REPETITIONS = 16
-_NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
+_NO_CHARACTER = "\ufffd"  # in place of bytes that are no UTF-8
 
 
 def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
-    """The legs that hold every answer."""
+    """The legs with every answer."""
     return [evidence for evidence in legs if not evidence.is_performance and evidence.part is not None]
 
 
@@ -45,7 +44,7 @@ def coherent(legs: list[Evidence]) -> Iterator[Finding]:
     """C-1 on the reference: gibberish proves nothing, even where bytes match; without answers it is no PASS."""
     found = accuracy_legs(legs)
     if not found:
-        text = "no accuracy leg among the reference legs: whether the answers make sense was not seen"
+        text = "no accuracy leg among the reference legs: whether the answers make sense is not known"
         yield warn("C-1/coherence_not_seen", text)
     for evidence in found:
         try:
@@ -102,13 +101,13 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     scores, target = evidence.details.get("scores"), evidence.details.get("target")
     if not scores or not _scored_again(evidence):
         broken = evidence.part.broken if evidence.part is not None else []
-        why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "nobody scored the answers")
+        why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "the answers were not scored")
         yield fail("C-1/not_scored_again", f"unverifiable: {why}", evidence.run.root)
         return
     name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else ROUGE1_LEAST
     if score < least:
-        text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about what was asked"
+        text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about the articles"
         yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, **{name: score})
 
 
@@ -121,7 +120,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """Every id is one that the model can give. Decoding would leave other ids out in silence."""
     where, size = evidence.run.accuracy_log, evidence.vocabulary_size
     if size is None:
-        text = "the model is not available: whether it has the ids of the answers was not seen"
+        text = "the model is not available: whether it has the ids of the answers is not known"
         yield note("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
@@ -139,7 +138,7 @@ def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Find
     """The answers, decoded, are characters that can be read."""
     tokenizer = evidence.tokenizer
     if tokenizer is None:
-        text = "the tokenizer is not available: whether the answers are text was not seen"
+        text = "the tokenizer is not available: whether the answers are text is not known"
         yield note("C-1/text_not_seen", text, evidence.run.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
@@ -152,8 +151,8 @@ def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Find
 def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     """Which part of all characters is printable or white space, and how many characters there are.
 
-    An answer that is cut at the token limit may end within a character: what stands for that at its end does not count.
-    Without characters the share is 1: empty answers are for other rules.
+    An answer that is cut at the token limit may end within a character, which does not count. Without characters the
+    share is 1: other rules judge empty answers.
     """
     printable = characters = 0
     for text in texts:

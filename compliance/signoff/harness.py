@@ -51,7 +51,7 @@ _OF_AN_AUDIT = frozenset(
 
 @checks("H-1", ("missing_raw", "error", "there is a leg of each mode"))
 def harness(legs: list[Evidence]) -> Iterator[Finding]:
-    """All of H on the legs of one result: every performance leg against every accuracy leg."""
+    """All of H on the legs of one result."""
     modes = {evidence.is_performance for evidence in legs}
     if lacking := [name for name, mode in (("performance", True), ("accuracy", False)) if mode not in modes]:
         text = f"no {lacking[0]} leg: the two modes cannot be compared"
@@ -65,7 +65,7 @@ def harness(legs: list[Evidence]) -> Iterator[Finding]:
 
 
 def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
-    """H-1, H-3, H-7 and H-8, of every performance leg against every accuracy leg."""
+    """H-1, H-3, H-7 and H-8: every performance leg against every accuracy leg."""
     for evidence, other in itertools.product(legs, legs):
         if evidence.is_performance and not other.is_performance:
             yield from _parity(evidence, other)
@@ -162,7 +162,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
 
 
 def output_caching_passed(leg: FinishedLeg) -> bool:
-    """Whether an audit of output caching lies beside a performance leg, is of its system, and passes judged again."""
+    """Whether a performance leg has an audit of output caching, of its system, which passes when judged again."""
     return any(finding.rule == _PASSED for finding in caching(Evidence.of(leg)))
 
 

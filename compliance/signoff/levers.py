@@ -77,7 +77,7 @@ def class_of(option: str) -> str | None:
     "G-1",
     ("confounded", "error", "reference and candidate differ in options alone"),
     ("several_levers", "error", "a patch changes one lever"),
-    ("second_knob", "error", "nothing differs beside the lever"),
+    ("second_knob", "error", "nothing else than the lever differs"),
     ("unproven_side_effect", "error", "a side effect is shown to be without effect"),
     ("side_effect_not_told", "warning", "a claim mentions side effects"),
     ("inert_side_effect", "note", "a side effect without effect"),
@@ -150,7 +150,7 @@ def _not_inert(evidence: Evidence) -> str | None:
     if requests >= most:
         return f"{requests} requests were in flight in {evidence.run.root}, the batch limit is {most}"
     if tokens >= KV_POOL_SHARE * pool:
-        return f"{tokens} tokens were in flight in {evidence.run.root}, the KV cache holds {pool}"
+        return f"{tokens} tokens were in flight in {evidence.run.root}, the KV cache has room for {pool}"
     if evidence.engine_log.preempted:
         return f"the engine of {evidence.run.root} preempted requests"
     return None

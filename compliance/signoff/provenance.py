@@ -25,13 +25,13 @@ LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and e
 SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
 
 MISMATCHES_SHOWN = 4  # of one rule on a leg
-# Of the rules on a leg: C-1 reports answers that nobody scored, and scores without a target are only noted.
+# Of the rules on a leg: C-1 reports answers that were not scored, and scores without a target are only noted.
 _OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # names that any machine may have
 
 
 def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
-    """All proofs on one leg by itself: is it whole, unchanged, one run, and of the queries that LoadGen issued?"""
+    """All checks of one leg alone: is it whole, unchanged, one run, and of the queries that LoadGen issued?"""
     part, manifest = evidence.part, evidence.manifest
     yield from evidence.reasons
     if part is None:
@@ -86,7 +86,7 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         name = str(detail.get("sut_name"))[:40]
         yield fail("P-2/foreign_sut", f"the system's name is {name!r}, not {SUT_NAMES[0]}", run.detail)
     if evidence.summary.joined:
-        yield fail("P-2/joined_logs", "the summary holds several summaries", run.summary)
+        yield fail("P-2/joined_logs", "the summary file has several summaries", run.summary)
 
 
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
-        return boots[0] == boots[1]  # a machine that was started anew ran nothing of both at the same time
+        return boots[0] == boots[1]  # legs before and after a restart did not overlap
     if names[0] != names[1]:
         return False
     return None if names[0].partition(".")[0] in _ANY_MACHINE else True

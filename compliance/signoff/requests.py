@@ -193,7 +193,7 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     ("prompts_not_compared", "note", "the data set is available"),
 )
 def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """H-2: each prompt is as long as in the data set, if that is at hand."""
+    """H-2: each prompt is as long as in the data set, if that is available."""
     references = evidence.references
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
         yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)

@@ -1,12 +1,13 @@
 """The `anchor` command: fix the statements of legs in time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from compliance.evidence.whole_record import read_and_attested
+from compliance.finding import Finding
 from runs.errors import ExitCode, InputError
 from runs.record.anchors import add_to_ledger, request_time_stamp
 from runs.record.attestation import Attestation
@@ -37,8 +38,12 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     """
     if (ledger is None) == (timestamp is None):
         raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
-    legs = {str(run.root): run for path in runs for run in _legs(path)}
-    read = {name: read_and_attested(run) for name, run in legs.items()}
+    read: dict[str, tuple[Attestation | None, list[Finding]]] = {}
+    for path in runs:
+        found = sorted(path.rglob(RunDir(path).seal.name))
+        if not found:
+            raise InputError(f"RUN {path} has no {RunDir(path).seal.name} in it", "name a directory of finished legs")
+        read |= {str(seal.parent): read_and_attested(RunDir(seal.parent)) for seal in found}
     broken = [finding for _, findings in read.values() for finding in findings]
     for finding in broken:
         tell(f"{finding}")
@@ -47,36 +52,15 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
         answer.put(findings=[finding.as_json() for finding in broken])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
+    if ledger is not None:
+        times: Iterable[datetime] = [entry.time for entry in add_to_ledger(ledger, statements)]
+    else:
+        times = (request_time_stamp(str(timestamp), RunDir(Path(name))) for name in statements)
     anchored: list[dict[str, object]] = []
     answer.put(anchors=anchored)
-    for name, time in _anchor(legs, statements, ledger, timestamp):
-        statement = statements[name]
+    for (name, statement), time in zip(statements.items(), times, strict=True):
         anchored.append({"run": name, "digest": statement.digest, "key": statement.key, "time": time})
         tell(f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")
         tell(f"  statement {statement.digest}")
         tell(f"  signed by {statement.key}")
     return ExitCode.OK
-
-
-def _anchor(
-    legs: dict[str, RunDir], statements: dict[str, Attestation], ledger: Path | None, timestamp: str | None
-) -> Iterator[tuple[str, datetime]]:
-    if ledger is not None:
-        entries = add_to_ledger(ledger, statements)
-        yield from zip(statements, (entry.time for entry in entries), strict=True)
-    if timestamp is not None:
-        for name, run in legs.items():
-            yield name, request_time_stamp(timestamp, run)
-
-
-def _legs(path: Path) -> Iterator[RunDir]:
-    """The sealed legs in a directory.
-
-    Raises:
-        InputError: there are none.
-    """
-    found = sorted(path.rglob(RunDir(path).seal.name))
-    if not found:
-        raise InputError(f"RUN {path} holds no {RunDir(path).seal.name}", "name a directory of finished legs")
-    for sealed in found:
-        yield RunDir(sealed.parent)

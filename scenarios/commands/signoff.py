@@ -129,7 +129,7 @@ def signoff(
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
     claimed = read_claim(claim) if claim else None
     if remeasure and (ledger or timestamp_ca):
-        raise InputError("--remeasure makes legs that nobody has anchored", "leave --ledger and --timestamp-ca out")
+        raise InputError("--remeasure makes new legs, which are not anchored", "leave --ledger and --timestamp-ca out")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
     trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)

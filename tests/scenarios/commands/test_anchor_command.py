@@ -80,7 +80,7 @@ def test_bad_input(campaign: Path, arguments: tuple[str, ...], said: str) -> Non
 def test_without_a_sealed_leg_there_is_nothing_to_anchor(tmp_path: Path) -> None:
     finished = run_here("anchor", tmp_path / "none", "--ledger", tmp_path)
     assert finished.code == 2
-    assert "holds no seal.json" in finished.stderr
+    assert "has no seal.json" in finished.stderr
 
 
 def test_an_authority_that_fails_is_a_failure(campaign: Path) -> None:
