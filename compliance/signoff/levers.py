@@ -9,15 +9,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks, difference_text
+from compliance.signoff.requests import most_at_once
 from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
-from runs.record.requests_log import RequestTable
 
 KV_POOL_SHARE = 0.9  # a side effect is inert when neither leg came near what it changes
 CLASS_A = frozenset(
@@ -46,18 +44,17 @@ NEEDS_QUALITY_GATE = frozenset(
 )
 
 # What else a lever may change; G-1 then requires proof that this had no effect.
+_POOL = frozenset({"kv_cache_tokens"})
+_POOL_ONLY = (
+    *("attention_backend", "enforce_eager", "quantization", "max_num_batched_tokens", "max_num_seqs"),
+    *("gpu_memory_utilization", "tensor_parallel_size"),
+)
 SIDE_EFFECTS: dict[str, frozenset[str]] = {
-    "attention_backend": frozenset({"kv_cache_tokens"}),
-    "compilation_config": frozenset({"kv_cache_tokens", "enforce_eager"}),
-    "enforce_eager": frozenset({"kv_cache_tokens"}),
-    "kv_cache_dtype": frozenset({"kv_cache_tokens", "attention_backend"}),
-    "dtype": frozenset({"kv_cache_tokens", "kv_cache_dtype", "attention_backend"}),
-    "quantization": frozenset({"kv_cache_tokens"}),
-    "max_num_batched_tokens": frozenset({"kv_cache_tokens"}),
-    "max_num_seqs": frozenset({"kv_cache_tokens"}),
-    "gpu_memory_utilization": frozenset({"kv_cache_tokens"}),
-    "tensor_parallel_size": frozenset({"kv_cache_tokens"}),
-    "speculative": frozenset({"kv_cache_tokens", "async_scheduling"}),
+    **dict.fromkeys(_POOL_ONLY, _POOL),
+    "compilation_config": _POOL | {"enforce_eager"},
+    "kv_cache_dtype": _POOL | {"attention_backend"},
+    "dtype": _POOL | {"kv_cache_dtype", "attention_backend"},
+    "speculative": _POOL | {"async_scheduling"},
 }
 
 # Beginnings of facts that can be a lever; the machine, the model's data and LoadGen's settings cannot.
@@ -142,7 +139,9 @@ def _not_inert(evidence: Evidence) -> str | None:
     """Why a leg may have felt the size of its cache or batch; None when it cannot have."""
     if evidence.requests is None or evidence.manifest is None:
         return f"{evidence.run.root} has no record of its requests"
-    requests, tokens = peak_in_flight(evidence.requests)
+    table = evidence.requests
+    requests = most_at_once(table.issue_ns, table.complete_ns)
+    tokens = most_at_once(table.issue_ns, table.complete_ns, table.prompt_tokens + table.output_tokens)
     most = (evidence.manifest.engine.configuration).get("max_num_seqs")
     pool = evidence.engine_log.kv_cache_tokens
     if not isinstance(most, int) or pool is None:
@@ -213,13 +212,3 @@ def option_of(key: str) -> str:
     start = next((one for one in _OPTIONS if key.startswith(one)), "")
     name = key.removeprefix(start).partition(".")[0]
     return _SAME_OPTION.get(name, name)
-
-
-def peak_in_flight(table: RequestTable) -> tuple[int, int]:
-    """The most requests, and the most prompt and output tokens, in the system at one time; upper bounds of what ran."""
-    tokens = table.prompt_tokens + table.output_tokens
-    moments = np.concatenate((table.issue_ns, table.complete_ns))
-    requests = np.concatenate((np.ones(len(table), np.int64), -np.ones(len(table), np.int64)))
-    order = np.lexsort((requests, moments))  # of one moment, the end first
-    held = np.concatenate((tokens, -tokens))
-    return int(np.cumsum(requests[order]).max()), int(np.cumsum(held[order]).max())

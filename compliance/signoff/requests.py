@@ -215,6 +215,14 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
         yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
 
 
+def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
+    """The most requests, or the greatest sum of their amounts, between start and end at one time. What ends at a moment
+    no longer counts."""
+    amounts = np.ones(len(starts), np.int64) if amounts is None else amounts
+    changes, moments = np.concatenate((amounts, -amounts)), np.concatenate((starts, ends))
+    return int(np.cumsum(changes[np.lexsort((changes, moments))]).max())
+
+
 def batch_limit(manifest: Manifest) -> int | None:
     """How many requests the engine computes at a time, by its record; None without a limit or a record of one."""
     plan, configuration = manifest.plan, manifest.engine.configuration
@@ -234,12 +242,11 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     known = table.first_token_ns != NO_TIME
     if limit is None or not known.any():
         return
-    starts = np.sort(table.first_token_ns[known])
+    starts_ns = table.first_token_ns[known]
     # Our own loop may have noticed a finished answer that much after the engine gave it.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
-    ends = np.sort(np.maximum(table.complete_ns[known] - slack_ns, table.first_token_ns[known]))
-    most = int((np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")).max())
+    most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
     if most <= limit:
         return
     pool = evidence.engine_log.kv_cache_tokens
