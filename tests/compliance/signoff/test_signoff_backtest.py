@@ -39,7 +39,7 @@ def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     assert told == [], "these need no anchor"
     assert (score.false_fail, score.precision, score.recall(anchored=True)) == (0, 1.0, 1.0)
     # Without an anchor: those whose files were edited, with care, after the run.
-    assert (score.false_pass, round(score.recall(anchored=False), 3)) == (37, 0.75)
+    assert (score.false_pass, round(score.recall(anchored=False), 3)) == (36, 0.756)
 
 
 @pytest.mark.quick
