@@ -1,24 +1,14 @@
 """The replay of LoadGen's random choices. That it is LoadGen's is shown by test_loadgen_runs."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.loadgen import schedule
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
-from tests.runs.conftest import server_queries
 
 SEEDS = CURRENT_ROUND.seeds
-
-
-@pytest.mark.parametrize(
-    ("target_qps", "queries"),
-    [(1, 13_368), (22, 13_368), (22.0750, 13_368), (22.0752, 26_736), (22.5, 26_736), (44.09, 26_736), (88.7, 53_472)],
-)
-def test_official_server_query_counts(target_qps: float, queries: int) -> None:
-    assert server_queries(SEEDS.schedule_rng_seed, target_qps, 600_000, 100, 13_368) == queries
 
 
 def test_the_loaded_set_begins_as_loadgen_logs_it() -> None:
@@ -40,13 +30,6 @@ def test_permutations_issue_every_sample_equally_often(scenario: str, size: int,
     loaded = [index * 3 for index in range(size)]
     order = issue_order(loaded, size * repeats, OrderSettings(scenario, False, SEEDS.sample_index_rng_seed, 100, True))
     assert [int(np.count_nonzero(order == index)) for index in loaded] == [repeats] * size
-
-
-def test_accuracy_issues_every_sample_once() -> None:
-    for scenario in ("Offline", "Server", "SingleStream"):
-        order = issue_order(list(range(50)), 50, OrderSettings(scenario, True, 5, 1, False))
-        assert sorted(order.tolist()) == list(range(50))
-        assert order.tolist() != list(range(50)) or scenario == "Offline"
 
 
 def test_only_the_low_half_of_a_seed_counts() -> None:
@@ -84,8 +67,3 @@ def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
     last_ns = int(offsets_ns[-1])
     offsets_ns[:] = 0
     assert poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)[-1] == last_ns
-
-
-def test_the_rate_of_a_long_schedule_is_the_target() -> None:
-    offsets_ns = poisson_offsets_ns(SEEDS.schedule_rng_seed, 450.0, 270_336)
-    assert 270_335 / (offsets_ns[-1] / 1e9) == pytest.approx(450, rel=0.01)

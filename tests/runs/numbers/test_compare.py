@@ -74,59 +74,6 @@ def test_without_a_trace_a_large_change_is_found(copied_run: Copy, key: str, fac
     assert any(key in item.name or item.name == "output tokens" for item in found_in(run))
 
 
-@pytest.mark.parametrize("key", ["result_min_queries_met", "result_min_duration_met", "result_validity"])
-def test_without_a_trace_a_turned_verdict_is_found(copied_run: Copy, key: str) -> None:
-    run = copied_run("server-no-trace")
-    edit_detail(run, key, "INVALID" if key == "result_validity" else False)
-    assert [item.name for item in found_in(run)] == [key]
-
-
-def test_an_invalid_run_sold_as_valid_is_found(copied_run: Copy) -> None:
-    run = copied_run("interactive-late-first-token")  # no trace
-    for key, value in {
-        "result_validity": "VALID",
-        "result_perf_constraints_met": True,
-        "early_stopping_met": True,
-    }.items():
-        edit_detail(run, key, value)
-    names = {item.name for item in found_in(run)}
-    assert names == {"result_validity", "result_perf_constraints_met", "early_stopping_met"}
-
-
-@pytest.mark.parametrize("name", ["server-too-few", "single-stream-too-few"])
-def test_a_run_that_is_too_short_for_a_verdict_is_never_valid(copied_run: Copy, name: str) -> None:
-    run = copied_run(name)  # no trace
-    edit_detail(run, "result_validity", "VALID")
-    edit_detail(run, "early_stopping_met", True)
-    assert {"early_stopping_met", "result_validity"} <= {item.name for item in found_in(run)}
-
-
-@pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
-def test_other_token_counts_are_found(copied_run: Copy, name: str) -> None:
-    run = copied_run(name)
-    tokens = int(read_requests(run.requests).output_tokens[0])
-    edit_requests(run, 0, output_tokens=tokens + 50)
-    assert "output tokens" in {item.name for item in found_in(run)}
-
-
-def test_another_sample_than_loadgen_issued_is_found(copied_run: Copy) -> None:
-    run = copied_run("server")
-    edit_requests(run, 3, sample_index=1_000)
-    names = [item.name for item in result_of(FinishedLeg(run)).disagreements]
-    assert names == [
-        "sample index at seq 3 (trace; 1 differ)",
-        "sample index at seq 3 (replay of the seeds; 1 differ)",
-    ]
-
-
-def test_other_times_are_found_without_a_trace(copied_run: Copy) -> None:
-    run = copied_run("offline-no-trace")
-    table = read_requests(run.requests)
-    last = int(table.seq[table.complete_ns.argmax()])
-    edit_requests(run, last, complete_ns=int(table.complete_ns.max()) + 60_000_000_000)
-    assert any(item.name.startswith("latency_ns.max") for item in found_in(run))
-
-
 @pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
 def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_far(
     loadgen_runs: Runs, unseen: int, fits: bool
@@ -159,6 +106,43 @@ def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
     assert any("seq 5" in str(item) for item in result_of(FinishedLeg(run)).disagreements)
 
 
-def test_a_disagreement_reads_as_a_sentence() -> None:
-    text = str(Disagreement("latency_ns.p99 (key)", 12, 34, 5, "ns"))
-    assert text == "latency_ns.p99 (key): reported 12, re-derived 34 ± 5 ns"
+CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_met")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "found"),
+    [
+        ("server-no-trace", {"result_min_queries_met": False}, {"result_min_queries_met"}),
+        ("server-no-trace", {"result_min_duration_met": False}, {"result_min_duration_met"}),
+        ("server-no-trace", {"result_validity": "INVALID"}, {"result_validity"}),
+        ("interactive-late-first-token", dict.fromkeys(CONDITIONS, True), set(CONDITIONS)),
+        # too short for a verdict
+        ("server-too-few", dict.fromkeys(CONDITIONS[::2], True), {"early_stopping_met", "result_validity"}),
+        ("single-stream-too-few", dict.fromkeys(CONDITIONS[::2], True), {"early_stopping_met", "result_validity"}),
+    ],
+)
+def test_without_a_trace_a_turned_verdict_is_found(
+    copied_run: Copy, name: str, changed: dict[str, Any], found: set[str]
+) -> None:
+    run = copied_run(name)
+    for key, value in changed.items():
+        edit_detail(run, key, "VALID" if (key, value) == ("result_validity", True) else value)
+    assert {item.name for item in found_in(run)} == found
+
+
+@pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
+def test_edited_requests_are_found(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)
+    table = read_requests(run.requests)
+    edit_requests(run, 0, output_tokens=int(table.output_tokens[0]) + 50)
+    assert "output tokens" in {item.name for item in found_in(run)}
+    edit_requests(run, 3, sample_index=1_000)
+    names = [item.name for item in result_of(FinishedLeg(run)).disagreements]
+    assert [one for one in names if one.startswith("sample index")] == [
+        f"sample index at seq 3 ({source}; 1 differ)"
+        for source in (*([] if name.endswith("no-trace") else ["trace"]), "replay of the seeds")
+    ]
+    last = int(table.seq[table.complete_ns.argmax()])
+    edit_requests(run, last, complete_ns=int(table.complete_ns.max()) + 60_000_000_000)
+    (late,) = [item for item in found_in(run, with_trace=False) if item.name.startswith("latency_ns.max")]
+    assert f"re-derived {late.derived} ± " in str(late)

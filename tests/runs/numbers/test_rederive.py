@@ -140,9 +140,5 @@ def test_a_missing_first_token_is_named(scenario: str) -> None:
     records = table(column(1, 2), column(-1, 5), column(8, 9), column(2, 2))
     with pytest.raises(InputError, match=r"no first token for 1 of 2 samples \(first: seq 0\)"):
         derive(detail(scenario), records, None)
-
-
-def test_no_records_at_all() -> None:
-    nothing = column()
     with pytest.raises(InputError, match="no request is recorded"):
-        derive(detail("Offline"), table(nothing, nothing, nothing, nothing), None)
+        derive(detail(scenario), table(*[column()] * 4), None)

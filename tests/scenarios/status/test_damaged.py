@@ -6,21 +6,14 @@ import pytest
 
 import main
 
+TUNE = '{"scenario": "Server", "target_qps": null, "probes": [], "confirmations": []}'
 RECORDS = {
     "tune.json": [
-        "{}",
-        "[]",
-        "{",
-        '{"scenario": "Server", "target_qps": null, "probes": 5, "confirmations": []}',
-        '{"scenario": "Server", "target_qps": null, "probes": [{"number": 1}], "confirmations": []}',
-        '{"scenario": "Server", "target_qps": "5", "probes": [], "confirmations": []}',
-        '{"scenario": 5, "target_qps": 5, "probes": [], "confirmations": []}',
+        *("{}", "[]", "{", TUNE.replace("[]", "5", 1), TUNE.replace("[]", '[{"number": 1}]', 1)),
+        *(TUNE.replace("null", '"5"'), TUNE.replace('"Server"', "5")),
     ],
     "campaign.json": [
-        "{}",
-        '{"legs": 5}',
-        '{"legs": [5]}',
-        '{"legs": [{"directory": 5}]}',
+        *("{}", '{"legs": 5}', '{"legs": [5]}', '{"legs": [{"directory": 5}]}'),
         '{"legs": [{"directory": "a\\u0000b"}]}',
     ],
 }
