@@ -25,7 +25,7 @@ from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
-from runs.rounds import Round, Seeds, round_of
+from runs.rounds import Round, round_of
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
 # A leg's processes start before its record's start time, or at most this much later; younger ones reuse the number.
@@ -36,11 +36,11 @@ _REUSED_AFTER_NS = 60 * 10**9
 class FinishedLeg:
     """A leg's directory.
 
-    Every property reads its file when it is first asked for, and raises an InputError (HarnessError) where that is
-    damaged. `requests`, `trace` and `manifest` are None where there is none.
+    Every property reads its file on first use; an InputError means that it is damaged. `requests`, `trace` and
+    `manifest` are None if they do not exist.
     """
 
-    run: RunDir  # where it lies
+    run: RunDir
     scenario_override: Scenario | None = None  # judge it as this scenario; None: as its record or its log has it
     benchmark_override: Benchmark | None = None  # the same of the benchmark
     foreign: bool = False  # read LoadGen's files alone
@@ -60,7 +60,7 @@ class FinishedLeg:
 
     @cached_property
     def trace(self) -> Trace | None:
-        """LoadGen's trace; None also where it was off and the file is empty."""
+        """LoadGen's trace; None also if it was off and the file is empty."""
         found = read_trace(self.run.trace) if _is_there(self.run.trace) else None
         return found if found is not None and len(found) else None
 
@@ -80,12 +80,12 @@ class FinishedLeg:
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of LoadGen's logs and of requests.jsonl as they are now, by file name."""
+        """SHA-256 of LoadGen's logs and of requests.jsonl, by file name."""
         return log_hashes(self.run)
 
     @property
     def mode(self) -> str:
-        """LoadGen's: PERFORMANCE or ACCURACY, in a leg that can be judged."""
+        """LoadGen's: PERFORMANCE or ACCURACY in a leg that can be judged."""
         return self.detail.mode
 
     @property
@@ -94,12 +94,12 @@ class FinishedLeg:
 
     @property
     def claims_official(self) -> bool:
-        """Only our own record of an unofficial leg takes back the claim."""
+        """False only for a leg that its own record calls unofficial."""
         return self.manifest is None or self.manifest.official
 
     @cached_property
     def scenario(self) -> Scenario:
-        """Interactive, where LoadGen ran Server with tighter limits."""
+        """Interactive if LoadGen ran Server with tighter limits."""
         return _scenario(self.detail, self.manifest, self.scenario_override)
 
     @cached_property
@@ -109,8 +109,7 @@ class FinishedLeg:
     @cached_property
     def round(self) -> Round | None:
         """The round whose seeds were in force; None for other seeds."""
-        seeds = self.detail.seeds
-        return round_of(Seeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed))
+        return round_of(self.detail.seeds)
 
 
 def _is_there(path: Path) -> bool:
@@ -141,7 +140,7 @@ def finished_leg(run: RunDir, scenario_override: Scenario | None = None) -> Fini
 
 
 def log_hashes(run: RunDir) -> dict[str, str]:
-    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
+    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name."""
     names = (*LOADGEN_LOGS, run.requests.name)
     return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
 
@@ -169,7 +168,7 @@ def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario)
         key = manifest.plan.loadgen_key
         if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
-    # LoadGen's logs name no benchmark: the size of the data set tells them apart, or the limits.
+    # LoadGen's logs name no benchmark: the size of the data set decides, or the limits.
     possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
     for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
         for one in possible:
