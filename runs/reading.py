@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,9 +20,28 @@ from runs.errors import InputError
 
 Schema = TypeVar("Schema", bound=BaseModel)
 MIB = 1024 * 1024
-MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: honest ones have kilobytes
-MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
+
+
+class Bounds(NamedTuple):
+    """The largest file of a kind, and its longest line (in whole KiB; 0 if it is not read by lines)."""
+
+    file_bytes: int
+    line_bytes: int = 0
+
+
+# The largest files that are read, by kind.
+MAX_TEXT_BYTES = 16 * MIB  # configurations, records: honest ones have kilobytes
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
+MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
+DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # honest: 100 kB, or an error record per query; a line has up to 90 kB
+SUMMARY_LOG = Bounds(MIB)  # honest: 4 kB
+ACCURACY_LOG = Bounds(128 * MIB)  # or what a benchmark's answers need; parsing takes five times as much memory
+TRACE_LOG = Bounds(MAX_LOG_BYTES, MIB)
+REQUESTS_LOG = Bounds(MAX_LOG_BYTES, 64 * 1024)  # an honest line has 300 bytes
+ENGINE_LOG = Bounds(MAX_LOG_BYTES)
+LEDGER = Bounds(MAX_LOG_BYTES)
+TIME_STAMP = Bounds(MIB)  # with the authority's certificates it has kilobytes
+SIGNING_KEY = Bounds(64 * 1024)
 
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -204,22 +223,18 @@ def files_below(root: Path) -> list[Path]:
     return sorted(found)
 
 
-def bounded_lines(
-    path: Path, max_bytes: int, fix: str, *, max_file_bytes: int = MAX_LOG_BYTES
-) -> Iterator[tuple[int, bytes]]:
+def bounded_lines(path: Path, bounds: Bounds, fix: str) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line with its end) of a file of a run directory.
-
-    Args:
-        max_bytes: the longest line, in whole KiB.
 
     Raises:
         InputError: the file cannot be read, or it or a line is too long.
     """
-    with open_record(path, fix, max_bytes=max_file_bytes) as stream:
+    longest = bounds.line_bytes
+    with open_record(path, fix, max_bytes=bounds.file_bytes) as stream:
         try:
-            for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), start=1):
-                if len(line) > max_bytes:
-                    raise InputError(f"{path} line {number} is longer than {max_bytes >> 10:,} KiB", fix)
+            for number, line in enumerate(iter(lambda: stream.readline(longest + 1), b""), start=1):
+                if len(line) > longest:
+                    raise InputError(f"{path} line {number} is longer than {longest >> 10:,} KiB", fix)
                 yield number, line
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", fix) from error

@@ -20,7 +20,8 @@ import numpy as np
 import orjson
 
 from runs.errors import ExecutionError
-from runs.record.requests_log import FIELDS, MAX_LINE_BYTES
+from runs.reading import REQUESTS_LOG
+from runs.record.requests_log import FIELDS
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
@@ -173,7 +174,7 @@ def rescue_partial(path: Path) -> None:
         return
     with partial.open("r+b") as stream:
         # Truncated in place: the file may be large, and a full disk has no room for a copy.
-        start = max(0, partial.stat().st_size - 2 * MAX_LINE_BYTES)
+        start = max(0, partial.stat().st_size - 2 * REQUESTS_LOG.line_bytes)
         stream.seek(start)
         stream.truncate(start + stream.read().rfind(b"\n") + 1)
     partial.replace(path)

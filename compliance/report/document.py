@@ -18,8 +18,8 @@ from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.loadgen.detail_log import MAX_LINE_BYTES, PREFIX
-from runs.reading import bounded_lines
+from runs.loadgen.detail_log import PREFIX
+from runs.reading import DETAIL_LOG, bounded_lines
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.wording import printable
@@ -117,7 +117,7 @@ def _record_lines(part: LegVerdict) -> dict[str, int]:
     """The line of each key's first record in the detail log; empty if the log cannot be read."""
     found: dict[str, int] = {}
     try:
-        for number, line in bounded_lines(RunDir(Path(part.directory)).detail, MAX_LINE_BYTES, ""):
+        for number, line in bounded_lines(RunDir(Path(part.directory)).detail, DETAIL_LOG, ""):
             if key := _KEY.match(line):
                 found.setdefault(key[1].decode(errors="replace"), number)
     except HarnessError:

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError, names_its_file
-from runs.reading import bounded_lines
+from runs.reading import MIB, Bounds, bounded_lines
 from runs.wording import printable
 
 NO_TIME = -1  # stands for a time that there is not
-MAX_LINE_BYTES = 16 * 1024 * 1024  # a prompt of a million tokens has 5 MB
 MAX_EVENTS_BYTES = 64 * 1024**3  # streamed: a million samples with 128 pieces each make 20 GB
+EVENTS = Bounds(MAX_EVENTS_BYTES, 16 * MIB)  # a prompt of a million tokens has 5 MB
 MOST_CHUNKS = 30_000_000  # of which the times between are kept: 240 MB
 MOST_REASONS = 100  # of how answers ended
 
@@ -114,7 +114,7 @@ class Events:
 
     def _again(self, wanted: str) -> Iterator[tuple[int, _Event]]:
         sign = f'"{wanted}"'.encode()
-        for _, line in bounded_lines(self.path, MAX_LINE_BYTES, _FIX, max_file_bytes=MAX_EVENTS_BYTES):
+        for _, line in bounded_lines(self.path, EVENTS, _FIX):
             if sign not in line or (event := _decode(line)).event_type != wanted:
                 continue
             if (row := self.rows.get(event.sample_uuid)) is not None:
@@ -344,7 +344,7 @@ def read_events(path: Path) -> Events:
         InputError: the file is missing, no regular file or too large, or a line is damaged; names the line.
     """
     reader = _Reader(path)
-    for number, line in bounded_lines(path, MAX_LINE_BYTES, _FIX, max_file_bytes=MAX_EVENTS_BYTES):
+    for number, line in bounded_lines(path, EVENTS, _FIX):
         try:
             event = _decode(line)
             reader.take(number, event)

@@ -12,9 +12,8 @@ from typing import Annotated
 import msgspec
 
 from runs.errors import InputError, names_its_file
-from runs.reading import MIB, read_record
+from runs.reading import ACCURACY_LOG, read_record
 
-MAX_BYTES = 128 * MIB  # parsing takes five times as much memory
 # The tool that prepares a submission replaces the middle of a log by this. (\s would match lines: quadratic time.)
 TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")
 
@@ -48,13 +47,13 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     """Parse an accuracy log.
 
     Args:
-        honest_bytes: the size of the largest honest one, if it is more than MAX_BYTES.
+        honest_bytes: the size of the largest honest one, if it is more than ACCURACY_LOG.
 
     Raises:
         InputError: missing, truncated for submission, cut off, or an entry is wrong.
     """
     content = read_record(
-        path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=max(MAX_BYTES, honest_bytes)
+        path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=max(ACCURACY_LOG.file_bytes, honest_bytes)
     )
     try:
         entries = _decode(content)

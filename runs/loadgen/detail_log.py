@@ -14,13 +14,10 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError, names_its_file
-from runs.reading import bounded_lines
+from runs.reading import DETAIL_LOG, bounded_lines
 from runs.rounds import Seeds
 
 PREFIX = b":::MLLOG "
-# The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
-MAX_LINE_BYTES = 16 * 1024 * 1024
-MAX_FILE_BYTES = 128 * 1024 * 1024  # an honest one has some 100 kB, or an error record for each query
 SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
 # In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
@@ -185,7 +182,7 @@ def read_detail(path: Path) -> DetailLog:
     """
     log, seen = DetailLog(path), set[str]()
     fix = "give the path of a LoadGen detail log"
-    for number, whole in bounded_lines(path, MAX_LINE_BYTES, fix, max_file_bytes=MAX_FILE_BYTES):
+    for number, whole in bounded_lines(path, DETAIL_LOG, fix):
         cut = not whole.endswith(b"\n")
         line = whole.strip()
         if not line:

@@ -11,9 +11,8 @@ from pathlib import Path
 from runs.errors import InputError, names_its_file
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
-from runs.reading import read_record
+from runs.reading import SUMMARY_LOG, read_record
 
-MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spellings of older versions.
 _RENAMED = {"time to output token": "time per output token"}
@@ -68,7 +67,7 @@ def read_summary(path: Path) -> SummaryLog:
         InputError: missing, empty, or no LoadGen summary.
     """
     try:
-        content = read_record(path, _FIX, max_bytes=MAX_BYTES)
+        content = read_record(path, _FIX, max_bytes=SUMMARY_LOG.file_bytes)
         text = content.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError, names_its_file
-from runs.reading import bounded_lines
+from runs.reading import TRACE_LOG, bounded_lines
 
 NO_TIME = -1
-MAX_LINE_BYTES = 1024 * 1024
 
 _TS = rb'"ts":(-?\d{1,100})\.(\d{3}),'
 # Sample: a completed sample. Token: its first token (SingleStream). Both carry the same arguments.
@@ -62,7 +61,7 @@ def read_trace(path: Path) -> Trace | None:
     token_by_schedule: dict[tuple[int, int], list[int]] = {}
     number = 0
     ended = False
-    for number, line in bounded_lines(path, MAX_LINE_BYTES, "give a trace that LoadGen wrote"):
+    for number, line in bounded_lines(path, TRACE_LOG, "give a trace that LoadGen wrote"):
         if line.startswith((b'{"name":"Sample","cat":"default","ph":"b"', b'{"name":"Token","')):
             if line.startswith(b'{"name":"Token","cat":"default","ph":"e"'):
                 continue

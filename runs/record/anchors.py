@@ -32,14 +32,12 @@ from runs.environment import git
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.fields import Sha256
 from runs.files import write_atomic
-from runs.reading import first_problem, read_whole
+from runs.reading import LEDGER, TIME_STAMP, first_problem, read_whole
 from runs.record.attestation import Attestation, KeyId
 from runs.record.layout import RunDir
 from runs.wording import printable
 
 LEDGER_NAME = "anchors.jsonl"
-MOST_LEDGER_BYTES = 1 << 30
-MOST_TIME_STAMP_BYTES = 1 << 20  # with the authority's certificates it has kilobytes
 TIMEOUT_S = 60.0  # of a request to an authority, and of the ledger's lock
 
 
@@ -71,7 +69,7 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
     path = folder / LEDGER_NAME
     if new and not path.exists():
         return {}
-    content = read_whole(path, "name a ledger", max_bytes=MOST_LEDGER_BYTES, option="--ledger")
+    content = read_whole(path, "name a ledger", max_bytes=LEDGER.file_bytes, option="--ledger")
     fix = f"restore {LEDGER_NAME} from a copy"
     if content and not content.endswith(b"\n"):
         raise InputError(f"--ledger {path} does not end with a whole line", fix)
@@ -160,7 +158,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
     try:
         request = urllib.request.Request(url, query.as_bytes(), headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read(MOST_TIME_STAMP_BYTES)
+            content: bytes = answer.read(TIME_STAMP.file_bytes)
         response = decode_timestamp_response(content)
         if PKIStatus(response.status) != PKIStatus.GRANTED:
             raise ExecutionError(f"--timestamp {url}: refused: {printable(str(response.status_string), 200)}", fix)
@@ -182,7 +180,7 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
         InputError: it cannot be read, is of another statement, or none of the authorities signed it.
     """
     path, fix = run.time_stamp, "remove it, and anchor the leg again"
-    content = read_whole(path, fix, max_bytes=MOST_TIME_STAMP_BYTES, within=run.root)
+    content = read_whole(path, fix, max_bytes=TIME_STAMP.file_bytes, within=run.root)
     statement = read_whole(run.seal, "run the leg again", within=run.root)
     try:
         response = decode_timestamp_response(content)

@@ -29,11 +29,10 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from runs.errors import InputError, SetupError
 from runs.fields import Sha256
 from runs.files import sha256_of, write_json
-from runs.reading import MAX_WEIGHTS_BYTES, files_below, first_problem, json_object, read_whole
+from runs.reading import MAX_WEIGHTS_BYTES, SIGNING_KEY, files_below, first_problem, json_object, read_whole
 from runs.record.layout import RunDir
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-MOST_KEY_BYTES = 65536
 
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -207,7 +206,7 @@ def load_signer(path: Path | None) -> CryptoSigner:
     """
     path = path or _own_key()
     fix = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
-    content = read_whole(path, fix, max_bytes=MOST_KEY_BYTES, option="--signing-key")
+    content = read_whole(path, fix, max_bytes=SIGNING_KEY.file_bytes, option="--signing-key")
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase

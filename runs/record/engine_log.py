@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runs.reading import MAX_LOG_BYTES, open_record
+from runs.reading import ENGINE_LOG, MIB, open_record
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * MIB  # of the log, from its beginning or its end
 
 # Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and in the manifest.
 _CONFIGURATION = {
@@ -66,7 +66,7 @@ class EngineLog:
 
 def read_engine_log(path: Path) -> EngineLog:
     """Read an engine.log; InputError if it is unreadable."""
-    with open_record(path, "take the unchanged engine.log of the run", max_bytes=MAX_LOG_BYTES) as stream:
+    with open_record(path, "take the unchanged engine.log of the run", max_bytes=ENGINE_LOG.file_bytes) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
     for start in _START.finditer(text):

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError, names_its_file
-from runs.reading import bounded_lines
+from runs.reading import REQUESTS_LOG, bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
-MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
 DIGEST_BYTES = 32
 MOST_REASONS = 100  # different finish reasons; an engine has five
 
@@ -109,7 +108,7 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
     digests = bytearray()
     known_reasons: dict[str, str] = {}
 
-    for number, line in bounded_lines(path, MAX_LINE_BYTES, "give a run directory that this harness wrote"):
+    for number, line in bounded_lines(path, REQUESTS_LOG, "give a run directory that this harness wrote"):
         try:
             record = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

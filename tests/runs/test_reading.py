@@ -14,7 +14,7 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
-from runs.reading import MAX_LOG_BYTES, bounded_lines, files_below, read_object, read_record, read_whole
+from runs.reading import MAX_LOG_BYTES, Bounds, bounded_lines, files_below, read_object, read_record, read_whole
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import RequestRecord, encode, read_requests
@@ -154,7 +154,7 @@ def test_a_hash_is_of_a_regular_file(tmp_path: Path) -> None:
 def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"ab\n" + b"c" * 2000)
-    lines = bounded_lines(path, 1024, "")
+    lines = bounded_lines(path, Bounds(10_000, 1024), "")
     assert next(lines) == (1, b"ab\n")
     with pytest.raises(InputError, match="line 2 is longer than 1 KiB"):
         next(lines)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.loadgen.detail_log import MAX_KEPT_RECORDS, MAX_LINE_BYTES, TruncatedLogError, read_detail
+from runs.loadgen.detail_log import MAX_KEPT_RECORDS, TruncatedLogError, read_detail
+from runs.reading import DETAIL_LOG
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
 
@@ -119,7 +120,7 @@ def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> No
 
 def test_a_line_beyond_all_measure(write: Write) -> None:
     with pytest.raises(InputError, match="line 2 is longer than 16,384 KiB"):
-        read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (MAX_LINE_BYTES + 10)))
+        read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (DETAIL_LOG.line_bytes + 10)))
 
 
 @pytest.mark.parametrize(
