@@ -33,14 +33,13 @@ def reasons(outcome: SubmitOutcome) -> str:
     return "\n".join(one.sentence for one in outcome.findings)
 
 
-def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Path) -> None:
+def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
+    build: Submit, campaign: CampaignDir, tmp_path: Path
+) -> None:
     text = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Offline: not official: the dummy engine runs no model" in text
     assert f"{BENCHMARK}/Server: not official: the bundled articles are not CNN-DailyMail" in text
     assert not (tmp_path / "tree").exists()
-
-
-def test_a_dummy_that_claims_to_be_official_is_seen_through(build: Submit, campaign: CampaignDir) -> None:
     for path in campaign.root.rglob("manifest.json"):
         edit(path, official=True, unofficial_reasons=[])
     assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
@@ -210,41 +209,27 @@ def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: Ca
     text = reasons(build(result.root))
     assert f"{BENCHMARK}: Server or Interactive is missing" in text
     assert f"{BENCHMARK}/Offline: TEST06 is missing" in text
+    assert reasons(build(campaign.result(BENCHMARK, "Server").root)) == f"{BENCHMARK}: Offline is missing"
     assert build(result.root, division="open").findings == []
     assert (tmp_path / "tree/open/Org/results/Box" / BENCHMARK / "Offline/measurements.json").is_file()
 
 
-def test_server_alone_lacks_offline(build: Submit, campaign: CampaignDir) -> None:
-    assert reasons(build(campaign.result(BENCHMARK, "Server").root)) == f"{BENCHMARK}: Offline is missing"
-
-
-@pytest.mark.parametrize("name", ["performance", "accuracy"])
-def test_a_missing_leg_is_named(build: Submit, campaign: CampaignDir, name: str) -> None:
-    shutil.rmtree(campaign.result(BENCHMARK, "Server").root / name)
-    assert reasons(build()) == f"{BENCHMARK}/Server: there is no {name} leg"
-
-
-def test_a_leg_without_a_manifest_is_refused(build: Submit, campaign: CampaignDir) -> None:
-    campaign.result(BENCHMARK, "Server").accuracy.manifest.unlink()
+def test_a_missing_leg_and_one_without_a_manifest_are_named(build: Submit, campaign: CampaignDir) -> None:
+    server = campaign.result(BENCHMARK, "Server")
+    for name in ("accuracy", "performance"):
+        moved = (server.root / name).rename(campaign.root.parent / name)
+        assert reasons(build()) == f"{BENCHMARK}/Server: there is no {name} leg"
+        moved.rename(server.root / name)
+    server.accuracy.manifest.unlink()
     assert "accuracy has no manifest.json" in reasons(build())
 
 
-def _failed(folder: Path) -> None:
-    edit(folder / "audit_TEST06.json", passed=False, reason="it took too long")
+def _replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        path = folder / name
+        path.write_text(path.read_text().replace(old, new, 1) if old else new)
 
-
-def _text(folder: Path) -> None:
-    path = folder / "verify_accuracy.txt"
-    path.write_text(path.read_text().replace("True", "False", 1))
-
-
-def _copy(folder: Path) -> None:
-    (folder / "accuracy/mlperf_log_accuracy.json").write_text("[]")
-
-
-def _log(folder: Path) -> None:
-    path = folder / "performance/mlperf_log_accuracy.json"
-    path.write_text(path.read_text().replace("0", "1", 1))
+    return damage
 
 
 def _config(folder: Path) -> None:
@@ -276,10 +261,19 @@ def _write_answers(folder: Path, entries: list[object]) -> None:
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        (_failed, "TEST06 did not pass: it took too long"),
-        (_text, "verify_accuracy.txt is not what the legs' files give"),
-        (_copy, "accuracy/mlperf_log_accuracy.json is not what the legs' files give"),
-        (_log, "not the files that the leg left: mlperf_log_accuracy.json"),
+        (
+            lambda folder: edit(folder / "audit_TEST06.json", passed=False, reason="it took too long"),
+            "TEST06 did not pass: it took too long",
+        ),
+        (_replaced("verify_accuracy.txt", "True", "False"), "verify_accuracy.txt is not what the legs' files give"),
+        (
+            _replaced("accuracy/mlperf_log_accuracy.json", "", "[]"),
+            "accuracy/mlperf_log_accuracy.json is not what the legs' files give",
+        ),
+        (
+            _replaced("performance/mlperf_log_accuracy.json", "0", "1"),
+            "not the files that the leg left: mlperf_log_accuracy.json",
+        ),
         (_config, "audit.config is not what the audit gives this leg"),
         (_fewer_answers, "does not pass: number of logged answers: 99"),
         (_exchanged_answers, "the answer is not the one whose SHA-256 stands in requests.jsonl"),
@@ -294,13 +288,6 @@ def test_an_audit_is_judged_again(
     assert f"{BENCHMARK}/Offline" not in text
 
 
-def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir) -> None:
-    folder = campaign.result(BENCHMARK, "Server").audit("TEST06")
-    (folder / "audit_TEST06.json").unlink()
-    with pytest.raises(InputError, match="holds no outcome"):
-        build()
-
-
 @pytest.mark.parametrize(
     ("part", "change", "found"),
     [
@@ -310,22 +297,19 @@ def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir
         ("accuracy", {"observed": {"harness": {"git_commit": "1" * 40}}}, "harness.git_commit: 0000"),
         ("audit/TEST06/performance", {"observed": {"software": {"vllm": "0.31.0"}}}, "software.vllm: not set in"),
         ("accuracy", {"observed": {"host": {"cpu": "Another"}}}, "host.cpu: "),
+        ("*", {"observed": {"host": {"cpu": "Another"}}}, "host.cpu: "),  # the whole result is of another machine
     ],
 )
-def test_legs_of_different_configurations_are_refused(
+def test_legs_of_different_configurations_or_machines_are_refused(
     build: Submit, campaign: CampaignDir, part: str, change: dict[str, object], found: str
 ) -> None:
-    edit(campaign.result(BENCHMARK, "Server").root / part / "manifest.json", **change)
+    for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
+        if path.parent.match(part):
+            edit(path, **change)
     assert f"{BENCHMARK}/Server: {found}" in reasons(build())
 
 
-def test_results_of_two_machines_are_refused(build: Submit, campaign: CampaignDir) -> None:
-    for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
-        edit(path, observed={"host": {"cpu": "Another"}})
-    assert f"{BENCHMARK}/Server: host.cpu: " in reasons(build())
-
-
-def test_two_results_for_one_place_are_refused_by_name(campaign: CampaignDir, tmp_path: Path) -> None:
+def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(campaign.result(BENCHMARK, "Server").root, other)
     with pytest.raises(InputError, match=f"two results for {BENCHMARK}/Server.*campaign.*other"):
@@ -334,9 +318,9 @@ def test_two_results_for_one_place_are_refused_by_name(campaign: CampaignDir, tm
         gather([campaign.root, other / "audit" / "TEST06"])
     with pytest.raises(InputError, match="of which no result was named"):
         gather([campaign.result(BENCHMARK, "Offline").root, other / "audit" / "TEST06"])
-
-
-def test_a_directory_with_nothing_is_named(tmp_path: Path) -> None:
+    (other / "audit" / "TEST06" / "audit_TEST06.json").unlink()
+    with pytest.raises(InputError, match="holds no outcome"):
+        gather([other])
     (tmp_path / "nothing").mkdir()
     with pytest.raises(InputError, match="nothing holds no LoadGen logs"):
         gather([tmp_path / "nothing"])

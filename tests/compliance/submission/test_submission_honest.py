@@ -15,9 +15,10 @@ from tests.support.submission_legs import results_of
 
 pytestmark = pytest.mark.slow
 
-NAMES = (
-    *("busy", "rebooted-between", "resumed-campaign", "files-of-a-desktop", "verified-before"),
-    *("environment-elsewhere", "no-boot-id", "less-memory-after-a-reboot"),
+# Those of a group happen to one campaign.
+GROUPS = (
+    ("busy", "rebooted-between", "resumed-campaign", "files-of-a-desktop", "verified-before"),
+    ("environment-elsewhere", "no-boot-id", "less-memory-after-a-reboot"),
 )
 
 
@@ -27,10 +28,13 @@ def accepted(outcome: SubmitOutcome) -> None:
     assert outcome.signed.outcome in ("PASS", "FLAG"), outcome.signed.headline
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_honest_campaign_is_submitted(build: Callable[..., SubmitOutcome], campaign: CampaignDir, name: str) -> None:
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_an_honest_campaign_is_submitted(
+    build: Callable[..., SubmitOutcome], campaign: CampaignDir, names: tuple[str, ...]
+) -> None:
     for result in results_of(campaign):
-        VARIATIONS[name](Pair(result.root))
+        for name in names:
+            VARIATIONS[name](Pair(result.root))
     accepted(build())
 
 
