@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from compliance.audits.base import in_force
 from compliance.audits.test06 import (
     LOGGED_SAMPLES,
-    SETTINGS,
     OfficialTest06,
     faults_in_text,
     judge_entries,
@@ -13,14 +11,12 @@ from compliance.audits.test06 import (
 )
 from compliance.evidence.truncate import is_truncated
 from compliance.finding import OURS, decides, passed_over
+from compliance.submission.check.audit_texts import check_audit_settings
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.legs import (
     ComparedLeg,
     Result,
-    check_scenario_name,
-    check_seeds,
     note_contradictions,
-    note_errors,
     read_log,
 )
 from runs.benchmark import Benchmark, Scenario
@@ -43,7 +39,7 @@ def check_audit(result: Result) -> ComparedLeg | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
     findings, benchmark, scenario = result.findings, result.benchmark, result.scenario
     if scenario is None:
-        passed_over("audit-settings", "audit-errors", "audit-text-differs")
+        passed_over("audit-text-differs")
         return None
     folder = result.tree.audit(result.place, TEST)
     required = not result.is_open and TEST in result.entry.audits
@@ -67,14 +63,8 @@ def check_audit(result: Result) -> ComparedLeg | None:
     detail = read_log(run, findings)
     if detail is None:
         return None
-    check_seeds(result, "perf-seeds", detail)
-    if check_scenario_name(result, "audit-settings", detail):
-        for name, wanted in in_force(SETTINGS, scenario).items():
-            found = detail.effective(name)
-            if found != wanted:
-                findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{wanted}")
-        note_errors(result, "audit-errors", detail)
-        note_contradictions(result, "audit", run, detail)  # its verdict does not count
+    check_audit_settings(result, TEST, detail)
+    note_contradictions(result, run, detail)  # its verdict does not count
     if entries is not None:
         _check_order(result, answers, entries, detail)
     return ComparedLeg.of("audit", run, detail)

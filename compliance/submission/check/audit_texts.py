@@ -67,14 +67,19 @@ def check_audit_settings(result: Result, test: str, detail: DetailLog) -> None:
         return
     check_seeds(result, "perf-seeds", detail)
     check_scenario_name(result, "audit-settings", detail)
-    if detail.mode != PERFORMANCE:
-        result.findings.add("audit-settings", detail.path, f"effective_test_mode is {detail.mode}", PERFORMANCE)
+    wrong: dict[str, tuple[object, str]] = (
+        {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
+    )
     for name, value in result.entry.audit_settings.get(test, {}).items():
         found = detail.effective(name)
         # Earlier files of the same round had more logged.
         more = name == "accuracy_log_sampling_target" and isinstance(found, int) and found > int(value)
         if found != value and not more and not name.startswith("test0"):
-            result.findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{value} ({test})")
+            wrong[name] = found, str(value)
+    if wrong:
+        said = ", ".join(f"effective_{name} is {found}" for name, (found, _) in wrong.items())
+        required = ", ".join(value for _, value in wrong.values())
+        result.findings.add("audit-settings", detail.path, said, f"{required} ({test})")
     if not all(_TWO_FILES in str(record.value) for record in detail.errors):
         note_errors(result, "audit-errors", detail)
 

@@ -225,7 +225,7 @@ def is_asked(rule_id: str, division: str) -> bool:
     return rule_id not in _ASKED_OTHERWISE and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
-def note_contradictions(result: Result, name: str, run: RunDir, detail: DetailLog) -> None:
+def note_contradictions(result: Result, run: RunDir, detail: DetailLog) -> None:
     """Numbers of both logs of a leg that do not stand together."""
 
     note_judged(lambda: log_contradictions(run, detail), result.place.division, run, result.findings)

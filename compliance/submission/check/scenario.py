@@ -181,7 +181,7 @@ def _check_performance(result: Result) -> ComparedLeg | None:
             place.division, run, findings,
         )  # fmt: skip
         note_judged(lambda: [audit_settings(detail), _cut_short(detail)], place.division, run, findings)
-        note_contradictions(result, "performance", run, detail)
+        note_contradictions(result, run, detail)
         return known
     leg = _leg(result, run, detail, benchmark)
     note_judged(lambda: verify_performance(leg).findings, place.division, run, findings)
@@ -255,7 +255,7 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
             said = f"effective_{name} is {detail.effective(name)}"
             findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")
     if benchmark is None:
-        note_contradictions(result, "accuracy", run, detail)
+        note_contradictions(result, run, detail)
         return known
     if readable and is_regular(run.accuracy_log):  # else there are findings already; verify needs all of them
         leg = _leg(result, run, detail, benchmark)
@@ -271,7 +271,7 @@ def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
             continue
         detail = read_log(run, result.findings)
         if detail is not None:
-            note_contradictions(result, test, run, detail)
+            note_contradictions(result, run, detail)
             check_audit_settings(result, test, detail)
             yield ComparedLeg.of(test, run, detail)
 
