@@ -28,7 +28,7 @@ class Device(NamedTuple):
 
 
 # Dense figures, without sparsity, from the vendors' data sheets. Matched in this order: the first whose words are all
-# in the name that the driver tells.
+# in the driver's name of the device.
 _DEVICES = (
     Device("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
     Device("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),

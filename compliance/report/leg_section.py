@@ -1,4 +1,4 @@
-"""What the page shows of one leg, beside what its record and result say themselves: findings, pictures, scores."""
+"""One leg on the page: its record and result, with findings, pictures and scores."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -8,13 +8,12 @@ import base64
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 from compliance.report.pictures import Picture, Point, points
 from compliance.report.report_page import render
-from compliance.submission.check.causes import WEIGHTS, Cause, Told
+from compliance.submission.check.causes import WEIGHTS
 from compliance.submission.check.check_report import head, not_judged_lines
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.findings import object_or_empty
@@ -34,44 +33,27 @@ NEAR_LIMIT = 99.0  # percent
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 
-@dataclass
-class TreePage:
-    """What stands on the page."""
-
-    title: str
-    made: str
-    checked: Checked
-    head: list[str]
-    causes: list[Cause]
-    matrix: list[tuple[str, list[int]]]  # submitter, and how many findings of each of the first causes
-    findings: list[tuple[Told, list[tuple[Path, int, str]]]]  # with the lines that it is about
-    not_judged: list[str]
-    rates: list[Picture] = field(default_factory=list)
-    latencies: list[Picture] = field(default_factory=list)
-    weights: tuple[str, ...] = WEIGHTS
-    columns: int = MOST_COLUMNS
-
-
 def tree_page(checked: Checked, made: str) -> str:
     """The page as HTML text."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
     gravest = sorted(checked.told, key=lambda one: order[one.cause])[:MOST_FINDINGS]
     counts = Counter((one.subject[1], one.cause) for one in checked.told if len(one.subject) > 1)
-    page = TreePage(
-        f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
-        made,
-        checked,
-        [text for text, _ in head(checked)][:1],
-        checked.causes,
-        [
-            (who, [counts[who, cause.name] for cause in checked.causes[:MOST_COLUMNS]])
-            for who in sorted({who for who, _ in counts})
-        ],
-        [(one, list(shown_lines(checked.tree.root, one.finding, MOST_OF_A_LINE))) for one in gravest],
-        list(not_judged_lines(checked)),
-        list(_rates(checked))[:MOST_PICTURES],
-        list(_latencies(checked))[:MOST_PICTURES],
-    )
+    columns = checked.causes[:MOST_COLUMNS]
+    page = {
+        "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
+        "made": made,
+        "checked": checked,
+        "head": next(text for text, _ in head(checked)),
+        "weights": WEIGHTS,
+        "columns": columns,
+        # submitter, and how many findings of each of the columns
+        "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
+        # each with the lines that it is about
+        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MOST_OF_A_LINE))) for one in gravest],
+        "not_judged": list(not_judged_lines(checked)),
+        "rates": list(_rates(checked))[:MOST_PICTURES],
+        "latencies": list(_latencies(checked))[:MOST_PICTURES],
+    }
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     return render(page, "tree_page.html", script=_SCRIPT, digest=digest)
 

@@ -18,7 +18,7 @@ from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
-# Audits that a submission of this benchmark has a place for; whatever others were run are none of its business.
+# Audits that a submission has a place for; other audits are not looked at.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
 
 

@@ -35,11 +35,11 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     """Build the tree, or refuse it; what costs little is checked first.
 
     Args:
-        say: told what takes time.
+        say: called with the name of each step that takes time.
 
     Raises:
-        InputError: a path, a name or the system's description does not do. SetupError: the output is taken, or the
-            source cannot be had. ExecutionError: a leg cannot be read.
+        InputError: a path, a name or the system's description is wrong. SetupError: the output is taken, or the
+            source cannot be found. ExecutionError: a leg cannot be read.
     """
     for name, value in (("--organisation", request.organisation), ("--system-name", request.system_name)):
         if not _NAME.fullmatch(value):
@@ -53,7 +53,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
             raise SetupError(f"--output {request.output} lies in {path}", "name a place outside of the runs")
     if request.division == "network" and request.documentation is None:
         raise InputError(
-            "the network division asks for a diagram of how LoadGen's machine and the servers are connected",
+            "the network division requires a diagram of how LoadGen's machine and the servers are connected",
             "name a directory that holds it with --documentation",
         )
     candidates = gather(request.results)
@@ -70,7 +70,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     given = read_documentation(request.documentation) if request.documentation else {}
     documents = with_calibration(given, manifests)
     if request.division != "open":
-        fix = "give calibration.md, as it lay beside the weights, or another document: --documentation"
+        fix = "give the calibration.md of the weights' folder, or another document: --documentation"
         outcome.findings += [
             refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
         ]

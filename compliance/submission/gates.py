@@ -85,7 +85,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     if judged.refusals:
         return judged
     judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
-    broken = []  # official rules whatever the legs claim to be; none where the files allow no verdict
+    broken = []  # official rules even if the legs do not claim to be official; none without a verdict
     if verdict.outcome != "ERROR":
         broken = [
             (part, found)
@@ -189,7 +189,7 @@ def _judge_other_audits(judged: Judged) -> None:
             reason = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
         if reason:
             fix = f"find out why; `main.py audit --test {test}` runs it again"
-            judged.refuse("submit/audit", f"{test} beside it {reason}", fix)
+            judged.refuse("submit/audit", f"{test} of this result {reason}", fix)
 
 
 def _judge_network(judged: Judged, division: Division) -> None:
@@ -261,13 +261,13 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
             if reuse_unobserved(one) and all(differences(fingerprint(one), other, SERVERS) for other in audited)
         )
         if name := next(unseen, None):
-            said = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
+            reason = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
             fix = "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs"
-            yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {said}", fix)
+            yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """What the records show, whatever the legs say of themselves.
+    """What the records show, even if the legs claim to be official.
 
     Args:
         dataset_path: the data set's place, if it is no longer where the records say.

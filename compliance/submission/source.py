@@ -28,8 +28,8 @@ class Source:
     left_out: list[str] = field(default_factory=list)
 
     def readme(self) -> str:
-        """The README.md beside the code folder."""
-        text = f"# Source\n\nThe harness that made these results lies in `{CODE_FOLDER}/`. {self.origin}\n"
+        """The README.md next to the code folder."""
+        text = f"# Source\n\nThe harness that made these results is in `{CODE_FOLDER}/`. {self.origin}\n"
         if self.left_out:
             text += "\nLeft out, since a submission has no dot files and no links: "
             text += ", ".join(f"`{name}`" for name in self.left_out) + ".\n"
@@ -47,7 +47,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
         SetupError: there is no such commit here, or the legs ran with changes that no commit has.
     """
     commit = manifests[0].observed.harness.git_commit
-    changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # null: nobody knows
+    changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # None: not known
     if directory is not None:
         source = _from_directory(directory)
         source.origin += f" The legs ran with commit `{commit}`{' and changes to it' if changed else ''}."

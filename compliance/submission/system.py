@@ -42,7 +42,7 @@ ORIGINS: dict[Origin, str] = {
 _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
 _SYS = Path("/sys")
-_SECTOR_BYTES = 512  # unit of /sys/block/*/size, whatever the device's own is [Linux block layer]
+_SECTOR_BYTES = 512  # unit of /sys/block/*/size, for every device [Linux block layer]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
     """Check the content of a `--system` file: the mappings `system` and `measurements`.
 
     Raises:
-        InputError: a key or a value that has no place there, or values of the example that nobody replaced.
+        InputError: an unknown key or a wrong value, or values of the example that were not replaced.
     """
     if unknown := [key for key in content if key not in ("system", "measurements")]:
         raise InputError(f"--system: {unknown[0]}: unknown", "put fields under `system:`, or `measurements:`")
@@ -107,7 +107,7 @@ def _text(name: str, value: Any) -> str:
     return text
 
 
-# This machine: read, never changed; only of use where the legs ran on it ----------------------------------------------
+# This machine, if the legs ran on it ----------------------------------------------
 
 
 def memory_gib(manifest: Manifest) -> int:
@@ -271,8 +271,8 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     if not manifest.plan.engine_record.runs_model:
         framework = f"none (the {manifest.plan.engine} engine runs no model)"
     stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
-    if told := next((gpu for gpu in rows if gpu.get("driver_version")), None):
-        stack.insert(0, f"{told.get('vendor', 'NVIDIA')} driver {told['driver_version']}")
+    if driven := next((gpu for gpu in rows if gpu.get("driver_version")), None):
+        stack.insert(0, f"{driven.get('vendor', 'NVIDIA')} driver {driven['driver_version']}")
     gpu = rows[0] if rows else {}
     found = {
         "host_processor_model_name": manifest.observed.host.cpu,
@@ -307,5 +307,5 @@ def _served(manifest: Manifest) -> dict[str, str]:
 
 
 def _unit(value: Any, unit: str) -> str:
-    """nvidia-smi's number without its unit; nothing where it says `[N/A]`."""
+    """nvidia-smi's number without its unit; empty for `[N/A]`."""
     return f"{value} {unit}" if str(value).isdecimal() else ""

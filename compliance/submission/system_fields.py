@@ -62,7 +62,7 @@ FIELDS: tuple[SystemField, ...] = (
     SystemField("sw_notes", "anything else on the software", "", True),
 )
 # Of a system that LoadGen reaches over a network besides. [checker: SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE,
-# where any of them may be empty; inference_rules.adoc, Network Division: layers one to four can be told from them]
+# where any of them may be empty; inference_rules.adoc, Network Division: they describe layers one to four]
 IS_NETWORK = "is_network"
 NETWORK_FIELDS: tuple[SystemField, ...] = (
     SystemField(IS_NETWORK, "the text true", "true"),

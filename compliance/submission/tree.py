@@ -2,7 +2,7 @@
 
 Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py (the `*_PATH` tables) and
 submission_structure.md. Until v5.1 measurements and compliance logs have trees of their own; since v6.0 everything of
-one scenario lies together.
+one scenario is in one directory.
 """
 
 import glob
@@ -19,8 +19,8 @@ from runs.rounds import CURRENT_ROUND, Round
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 
-# Rules on legs that nobody is held to in the open division: its models, data and targets are the submitter's own, and
-# the official checker asks no number of samples there ([checker] performance_check.min_query_count_check).
+# Rules on legs that do not apply in the open division: its models, data and targets are the submitter's own, and
+# the official checker requires no number of samples there ([checker] performance_check.min_query_count_check).
 NOT_IN_OPEN = frozenset(
     {
         "accuracy-target", "accuracy-no-target", "accuracy-longest",
@@ -127,7 +127,7 @@ class Tree:
         return self.measurements_folder(place) / "README.md"
 
     def audit(self, place: Place, test: str) -> Path:
-        """Where the outcome of a compliance test lies, `verify_accuracy.txt` first of all."""
+        """The directory of a compliance test, with `verify_accuracy.txt`."""
         return self._part("compliance", place) / test
 
     def rehearsal_file(self) -> Path:
@@ -139,7 +139,7 @@ class Tree:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
-        """Every scenario directory under a results/, in order of their names, whatever the names are."""
+        """Every scenario directory under a results/, in order of their names, also where a name is unknown."""
         for division, organisation in self.organisations():
             for system in subfolders(self.results(division, organisation)):
                 for benchmark in subfolders(system):

@@ -1,6 +1,6 @@
-"""What a submission says of the model's weights: measurements.json, taken from the manifest, and calibration.md.
+"""A submission's files on the model's weights: measurements.json, taken from the manifest, and calibration.md.
 
-calibration.md tells how a quantised model was made, which the closed division asks for. [inference_rules.adoc]
+calibration.md describes how a quantised model was made, which the closed division requires. [inference_rules.adoc]
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # in a name
 
 
 def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a submitter's file says of measurements.
+    """The measurements in a submitter's file, checked.
 
     Raises:
         InputError: a field that there is not, or an empty one.
@@ -50,7 +50,7 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
     Args:
         manifest: of the performance leg.
-        overrides: what the submitter says; wins over the manifest.
+        overrides: the submitter's values, used instead of the manifest's.
         rehearsal: why the tree is a rehearsal; empty if it is none.
     """
     engine, weights = manifest.plan.engine, manifest.model.weights
@@ -73,13 +73,13 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
 
 def model_name(manifest: Manifest) -> str:
-    """The model's hub id, or the name of its folder: where it lay on the machine is nobody's business."""
+    """The model's hub id, or the name of its folder without the path."""
     name = manifest.model.name
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """An engine option as the running engine had it, else as it was declared or asked for."""
+    """An engine option as the running engine had it, else as it was declared or given."""
     configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
     for source in (configuration, declared, manifest.plan.engine_options):
@@ -91,16 +91,14 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
 # Calibration ----------------------------------------------------------------------------------------------------------
 
 
-def _hashes_of(manifest: Manifest) -> Mapping[str, str]:
-    return manifest.model.sha256
-
-
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
-    """The calibration.md that lay beside the weights when the legs ran: its name in documentation/, which has the
-    precision where it is not the first, with its SHA-256 and its place."""
+    """The calibration.md files in the folders of the legs' weights: name in documentation/ → SHA-256 and place.
+
+    From the second on, the name contains the precision.
+    """
     found: dict[str, tuple[str, Path]] = {}
     for manifest in manifests:
-        digest = _hashes_of(manifest).get(CALIBRATION)
+        digest = manifest.model.sha256.get(CALIBRATION)
         if digest is None or any(digest == known for known, _ in found.values()):
             continue
         precision = manifest.model.weights.precision if manifest.model.weights else "unknown"
@@ -110,7 +108,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
 
 
 def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
-    """The documents, and what the legs' models have on record, where it is still there and not given otherwise."""
+    """The documents, and the recorded calibration.md files that are unchanged, where none of that name is given."""
     found = dict(given)
     for name, (digest, path) in recorded(manifests).items():
         try:
@@ -123,19 +121,19 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """Why the documents do not tell how the weights were quantised."""
+    """Why the documents do not describe how the weights were quantised."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
     for name, content in documents.items():
-        said = {digest.decode().lower() for digest in _AFTER.findall(content)}
-        if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
-            yield f"documentation/{name} tells of other weights than those that ran"
+        hashes = {digest.decode().lower() for digest in _AFTER.findall(content)}
+        if hashes and not any(hashes <= set(one.model.sha256.values()) for one in manifests):
+            yield f"documentation/{name} describes other weights than those that ran"
     weights = [one.model.weights for one in manifests if one.model.weights is not None]
     quantised = {one.precision for one in weights if one.quantized}
-    told = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
-    if quantised and not told:
-        yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document tells how"
+    described = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
+    if quantised and not described:
+        yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document describes how"
 
 
 def tells_of_calibration(path: PurePath) -> bool:

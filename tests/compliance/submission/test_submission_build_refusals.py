@@ -131,7 +131,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
         "reason": "ten times as fast", "rule": "", "findings": [], "legs": [],
     }  # fmt: skip
     record.write_text(json.dumps(said))
-    sentence = f"{BENCHMARK}/Offline: output_caching beside it did not pass: ten times as fast"
+    sentence = f"{BENCHMARK}/Offline: output_caching of this result did not pass: ten times as fast"
     assert reasons(build()) == sentence
     server = campaign.result(BENCHMARK, "Server").root
     legs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
@@ -143,7 +143,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     assert "audit_output_caching.json: schema_version: Field required" in reasons(build(tree="other"))
     record.write_text(json.dumps({**said, "passed": True}))
     # nothing shows that it did
-    assert "output_caching beside it cannot be judged again" in reasons(build(tree="other"))
+    assert "output_caching of this result cannot be judged again" in reasons(build(tree="other"))
     record.unlink()
     record = result.audit("output_length") / "audit_output_length.json"
     record.parent.mkdir()

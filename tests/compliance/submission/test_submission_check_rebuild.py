@@ -95,7 +95,10 @@ def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir, name:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(row.format("A" * 64).encode())
     (finding,) = held(tree, campaign.root)[0]
-    assert (finding.rule, finding.found.endswith("tells of other weights than those that ran")) == ("runs-differ", True)
+    assert (finding.rule, finding.found.endswith("describes other weights than those that ran")) == (
+        "runs-differ",
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", ["x.txt", "more/x", "closed/x.txt", "open/x.txt"])
