@@ -1,13 +1,12 @@
-"""What is asked of git leaves no trace in the repository, and is answered whoever asks, from wherever."""
+"""The git state of a checkout: no trace is left in it, whoever owns it and whatever the environment names."""
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from runs import environment
 from runs.environment import git
 from tests.conftest import ROOT
 
@@ -28,29 +27,31 @@ def test_git_takes_no_lock(tmp_path: Path) -> None:
     assert (tmp_path / ".git" / "index").read_bytes() != index  # as it does when it may
 
 
-def on_record(checkout: Path, **around: str) -> tuple[str, bool]:
-    """What the harness of a checkout says of itself: its commit, and whether it was changed."""
-    program = "import json; from runs.environment import harness_facts; print(json.dumps(harness_facts()))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=checkout, env={**os.environ, **around}, capture_output=True, check=True
-    )
-    facts = json.loads(done.stdout)
-    return facts["git_commit"], facts["git_changed"]
-
-
-def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkout, other = tmp_path / "checkout", tmp_path / "other"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(checkout)], check=True)
     commit = git(checkout, "rev-parse", "HEAD").decode().strip()
-    # as under a hook of another repository
+    monkeypatch.setattr(environment, "HARNESS_ROOT", checkout)
+    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
+
+    def on_record() -> tuple[str, bool]:
+        facts = environment.harness_facts()
+        return facts["git_commit"], facts["git_changed"]
+
     subprocess.run(["git", "init", "-q", str(other)], check=True)
-    assert on_record(checkout, GIT_DIR=str(other / ".git"), GIT_WORK_TREE=str(tmp_path)) == (commit, False)
+    with monkeypatch.context() as hook:  # as under a hook of another repository
+        hook.setenv("GIT_DIR", str(other / ".git"))
+        hook.setenv("GIT_WORK_TREE", str(tmp_path))
+        assert on_record() == (commit, False)
     (checkout / "README.md").chmod(0o777)  # some disks keep no modes
-    assert on_record(checkout) == (commit, False)
+    assert on_record() == (commit, False)
     if os.geteuid() == 0:  # root installs it, another user runs it: git refuses such a folder unless it is named
         for path in (checkout, *checkout.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
+        assert on_record() == (commit, False)
+        monkeypatch.setattr(environment, "HARNESS_ROOT", ROOT)
         with pytest.raises(subprocess.CalledProcessError):
             git(checkout, "rev-parse", "HEAD")
+        monkeypatch.setattr(environment, "HARNESS_ROOT", checkout)
     (checkout / "README.md").write_text("other")
-    assert on_record(checkout) == (commit, True)
+    assert on_record() == (commit, True)
