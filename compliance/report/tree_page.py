@@ -20,6 +20,7 @@ from compliance.submission.check.findings import object_or_empty
 from compliance.submission.check.legs import LATENCIES, RATES
 from compliance.submission.check.lines import shown_lines
 from compliance.submission.tree import Place
+from runs.benchmark import SCENARIOS
 from runs.wording import printable
 
 MOST_FINDINGS = 4000  # on a page, the gravest first
@@ -30,6 +31,7 @@ MOST_POINTS = 400  # in a picture
 MOST_NAMED = 6
 OUTLIER = 1.3  # times the median of the same accelerator, or that part of it
 NEAR_LIMIT = 99.0  # percent
+_SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 
@@ -65,9 +67,11 @@ def _rates(checked: Checked) -> Iterator[Picture]:
         key = next((key for key in RATES if numbers.get(key)), None)
         accelerator, count = _accelerators(checked, place)
         if key is not None and count:
-            group = (place.benchmark, place.scenario, RATES[key])
+            group = (_benchmark(checked, place), _SCENARIOS.get(place.scenario.lower(), place.scenario), RATES[key])
             groups[group].append((place, accelerator, numbers[key] / count))
     for (benchmark, scenario, unit), found in sorted(groups.items()):
+        if len(found) < 2:
+            continue  # nothing to compare
         middle = {
             name: median(rate for _, other, rate in found if other == name) for name in {name for _, name, _ in found}
         }
@@ -91,7 +95,7 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
     for place, numbers in checked.numbers.items():
         for name, (key, limit) in LATENCIES.items():
             if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
-                groups[place.benchmark].append((place, name, 100 * numbers[key] / numbers[limit]))
+                groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
     for benchmark, found in sorted(groups.items()):
         near = [one for one in sorted(found, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MOST_NAMED]
         shown = [
@@ -99,6 +103,11 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
             for one in found[:MOST_POINTS]
         ]
         yield points(_label(benchmark), shown, "% of the limit", 100)
+
+
+def _benchmark(checked: Checked, place: Place) -> str:
+    """The benchmark's own name, however its directory spells it."""
+    return checked.tree.round.table.directories.get(place.benchmark, place.benchmark)
 
 
 def _label(text: str) -> str:

@@ -262,6 +262,21 @@ def test_the_same_answers_twice(tmp_path: Path, scenario: Scenario, detail: str,
     assert {finding.rule for finding in findings.items} == rules
 
 
+def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
+    tree, outcomes = Tree(tmp_path), []
+    for system in ("one", "two"):
+        place = Place("closed", "Example", system, "rgat", "Offline")
+        logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
+        legs = [ComparedLeg(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
+        outcomes.append(ScenarioOutcome(place, [], legs))
+    findings = Findings(tree.root)
+    check_duplicates(outcomes, findings)
+    (found,) = findings.items
+    assert found.files[0] == Path("closed/Example/results/two")
+    assert len(found.numbers["logs"]) == 6
+    assert found.numbers["results"] == ["closed/Example/two/rgat/Offline"]
+
+
 def test_there_are_enough_changes() -> None:
     assert len(MUTATIONS) >= 40
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
