@@ -16,22 +16,16 @@ from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.submission_legs import CALIBRATION, SYSTEM, copy_of, lower_limits, recorded_campaign
+from tests.support.submission_legs import CALIBRATION, SYSTEM, campaign_copy
 
 Submit = Callable[..., SubmitOutcome]
 X = "x"
 
 
-@pytest.fixture(scope="session")
-def made() -> CampaignDir:
-    return recorded_campaign()
-
-
 @pytest.fixture
-def campaign(made: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
-    """A campaign to change; the limits are such that it passes."""
-    lower_limits(made, monkeypatch)
-    return copy_of(made, tmp_path / "campaign")
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
+    """Performance, accuracy and TEST06 of two scenarios with the dummy engine; the limits are such that it passes."""
+    return campaign_copy("campaign", tmp_path / "campaign", monkeypatch)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The second benchmark from end to end with the dummy engine: every command that the first one has."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from runs.rounds import CURRENT_ROUND
 from tests.conftest import run_here
 from tests.support import orca
 from tests.support.official import change_benchmarks
-from tests.support.submission_legs import SYSTEM, copy_of
+from tests.support.submission_legs import SYSTEM, edit
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +60,14 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
         min_duration_ms=100,
         targets=targets,
     )
+    copy = CampaignDir(shutil.copytree(campaign.root, tmp_path / "campaign"))
+    for path in copy.root.rglob("manifest.json"):  # of one commit: the checkout may have moved on between two legs
+        edit(path, observed={"harness": {"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False}})
     code = tmp_path / "code"
     code.mkdir()
     (code / "main.py").write_text("print('the code that ran')\n")
     request = SubmitRequest(
-        [copy_of(campaign, tmp_path / "campaign").root], tmp_path / "tree", "Org", "Box", "closed", CURRENT_ROUND,
+        [copy.root], tmp_path / "tree", "Org", "Box", "closed", CURRENT_ROUND,
         read_system_file({"system": SYSTEM}), code, rehearsal=True,
     )  # fmt: skip
     outcome = submit(request, lambda text: None)

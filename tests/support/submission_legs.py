@@ -1,5 +1,4 @@
-"""A small campaign for the tests of submission trees: recorded legs and audits of the dummy engine, and the limits of
-the benchmark lowered to what such legs reach."""
+"""Small recorded campaigns for the tests of submission trees, and ways to change them."""
 
 import hashlib
 import json
@@ -21,15 +20,10 @@ from tests.support.recorded import recorded
 
 BENCHMARK = "llama3.1-8b"
 SAMPLES = 64  # articles that are bundled
-# As configs/system-example.yaml has it: the fields that nothing else tells on a machine without accelerators.
+# As configs/system-example.yaml has it: the fields that a machine without accelerators does not report.
 SYSTEM = {"status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air"}
 SCENARIOS = ("Offline", "Server")
 CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
-
-
-def recorded_campaign() -> CampaignDir:
-    """Performance, accuracy and TEST06 of two scenarios. Read it only."""
-    return CampaignDir(recorded() / "campaign")
 
 
 CONFIGURATION = {
@@ -42,21 +36,14 @@ CONFIGURATION = {
 OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash
 
 
-def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
+def campaign_copy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
+    """A copy of a recorded campaign to change. The benchmark requires no more than its short legs reach, and the scores
+    of its Offline leg are the reference."""
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
-    text = campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
-    scores = parse_accuracy_text(ROUGE, text)
+    campaign = CampaignDir(shutil.copytree(recorded() / name, folder))
+    scores = parse_accuracy_text(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
     monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
-
-
-def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:
-    """A copy to change, of one harness commit: the checkout may have moved on between two legs of the test."""
-    shutil.copytree(campaign.root, folder)
-    copy = CampaignDir(folder)
-    for path in folder.rglob("manifest.json"):
-        edit(path, observed={"harness": {"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False}})
-    return copy
+    return campaign
 
 
 def _replaced(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -68,14 +55,14 @@ def _replaced(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any
 
 
 def edit(path: Path, **changes: object) -> None:
-    """Replace keys of a JSON file, those of nested objects one by one; a leg of which it is a file is sealed anew."""
+    """Replace keys of a JSON file, those of nested objects one by one; its leg is sealed anew."""
     path.write_text(json.dumps(_replaced(json.loads(path.read_bytes()), changes)))
     if (run := RunDir(path.parent)).seal.is_file():
         reseal(run)
 
 
 def claim_official(campaign: CampaignDir) -> None:
-    """Let the records say what those of an official campaign would say. The sign-off sees through it."""
+    """Change the records to those of an official campaign. The sign-off finds out."""
     for path in campaign.root.rglob("manifest.json"):
         hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
         weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a folder that is not there
@@ -93,7 +80,7 @@ def claim_official(campaign: CampaignDir) -> None:
 
 
 def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Let everything sign off, where legs only claim to be official; gives back the directories that were handed in."""
+    """Let every sign-off pass; returns the directories that were to be signed off."""
     asked: list[Path] = []
 
     def passes(scope: str, directories: list[Path], **options: object) -> SignOff:

@@ -29,8 +29,8 @@ from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from tests.support.editing import reseal
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.recorded import OVER_HTTP, recorded
-from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
+from tests.support.recorded import OVER_HTTP
+from tests.support.submission_legs import BENCHMARK, SCENARIOS, campaign_copy, edit
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +50,7 @@ Json = dict[str, Any]
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
     """Of the network division, with a server that does not count what it takes from a cache."""
-    recorded_campaign = CampaignDir(recorded() / OVER_HTTP / "campaign")
-    lower_limits(recorded_campaign, monkeypatch)
-    return copy_of(recorded_campaign, tmp_path / "campaign")
+    return campaign_copy(f"{OVER_HTTP}/campaign", tmp_path / "campaign", monkeypatch)
 
 
 @pytest.fixture
