@@ -102,7 +102,7 @@ def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, fin
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
         findings.add("suite-benchmark", folder, f"the system's type is {system_type}", " or ".join(entry.required))
-        kind = next(iter(entry.required))
+        return
     names = {scenario.name.lower() for scenario in subfolders(folder)}
     there = [scenario for scenario in entry.scenarios if scenario.lower() in names]
     all_of, one_of = entry.set_of(kind)
