@@ -58,8 +58,7 @@ class Audit:
 
     @property
     def manifest(self) -> Manifest:
-        found = self.leg.manifest
-        return read_manifest(self.run.manifest) if found is None else found
+        return self.leg.manifest or read_manifest(self.run.manifest)
 
 
 @dataclass
@@ -133,8 +132,9 @@ def gather(paths: list[Path]) -> list[Candidate]:
         benchmark, scenario = result.legs[0].benchmark.submission_name, result.legs[0].scenario
         earlier = candidates.setdefault((benchmark, scenario), Candidate(benchmark, scenario, result))
         if earlier.result is not result:
+            one, other = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
             raise InputError(
-                f"two results for {benchmark}/{scenario}: {_listed(earlier.result)} and {_listed(result)}",
+                f"two results for {benchmark}/{scenario}: {one} and {other}",
                 "name the one that is to be submitted",
             )
     for path in dict.fromkeys(audit_paths):
@@ -184,7 +184,3 @@ def _audit(folder: Path) -> Audit:
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")
     return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)
-
-
-def _listed(result: ResultLegs) -> str:
-    return " + ".join(str(path) for path in result.directories)

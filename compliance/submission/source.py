@@ -94,8 +94,8 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
             left_out.append(name)
         elif path.is_file():  # a tracked file may be deleted
             files[name] = read_whole(path, "leave it out", max_bytes=MOST_FILE_BYTES, option=option)
-    hidden = [name for name in left_out if PurePosixPath(name).parts[0].startswith(".")]
-    shown = sorted({PurePosixPath(name).parts[0] for name in hidden} | (set(left_out) - set(hidden)))
+    # Of a hidden directory its name alone.
+    shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:
         raise InputError(f"{option} {directory} holds no file", "name a directory with files; hidden ones do not count")
     return Source(files, origin, shown)
@@ -118,8 +118,7 @@ def read_documentation(directory: Path) -> dict[str, bytes]:
     Raises:
         InputError: the directory holds nothing.
     """
-    source = _from_directory(directory, "--documentation")
-    return source.files
+    return _from_directory(directory, "--documentation").files
 
 
 def _is_hidden(name: str) -> bool:
