@@ -63,9 +63,8 @@ _SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched",
 )  # fmt: skip
 def check_audit_settings(result: Result, test: str, detail: DetailLog) -> None:
     """The settings in the log of an audit's own run, by the round's table."""
-    if result.is_open:
-        return
-    check_seeds(result, "perf-seeds", detail)
+    if result.benchmark is not None or not result.is_open:
+        check_seeds(result, "perf-seeds", detail)
     check_scenario_name(result, "audit-settings", detail)
     wrong: dict[str, tuple[object, str]] = (
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
