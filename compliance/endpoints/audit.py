@@ -10,6 +10,7 @@ our own audit, and the reference is compared with the run before it.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +105,7 @@ def has_audit(run: EndpointsRun) -> bool:
 @decides(
     "contradiction",
     ("endpoints-audit", "error", OURS, "the audit's two runs and its verdict are there", RERUN),
-    ("endpoints-audit-same", "error", OURS, "the audit's two runs were asked of the same system", RERUN),
+    ("endpoints-audit-same", "error", OURS, "the audit is of the same system, and after the run", RERUN),
 )  # fmt: skip
 def judge_audit(folder: AuditFolder) -> Iterator[Finding]:
     """Every rule on a folder's audit; the loads of its two runs are judged as well."""
@@ -119,13 +120,17 @@ def judge_audit(folder: AuditFolder) -> Iterator[Finding]:
         return
     for load in (reference, cached):
         yield from judge_load(load)
-    raw = [load.run.raw_config for load in (reference, cached)]
-    others = [name for name in _SAME if raw[0].get(name) != raw[1].get(name)]
+    runs = [load for load in (folder.main, reference, cached) if load is not None]
+    raw = [load.run.raw_config for load in runs]
+    others = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
     others += ["settings"] * (reference.config.settings != cached.config.settings)
     differ = ", ".join(others)
     yield applied(
         "endpoints-audit-same", "what its configurations differ in", not others, differ or "nothing", "nothing"
     )
+    overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(runs))
+    text = "runs that began before the one before them had ended"
+    yield applied("endpoints-audit-same", text, not overlap, f"{overlap}", "0", folder.root)
     yield from _client_numbers(folder, folder.client_verdict, reference, cached)
     yield from _judged(folder, folder.threshold, reference, cached)
 

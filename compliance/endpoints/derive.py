@@ -213,7 +213,7 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
     """
     windowed = over_window(metrics, windowed)
     tokens = metrics.get(OUTPUT)
-    qps, tps = rates(metrics, None if tokens is None else tokens.get("total"), windowed)
+    qps, tps = rates(metrics, tokens["total"] if tokens and tokens["count"] else None, windowed)
     return {
         "n_samples_issued": metrics[ISSUED],
         "n_samples_completed": metrics[COMPLETED],

@@ -208,11 +208,16 @@ def reported_numbers(case: Case) -> Iterator[Finding]:
 def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
     found = list(differences)
     for one in found[:MOST_TOLD]:
-        yield fail(rule, str(one), *files, name=one.name, reported=one.reported, expected=one.expected)
+        yield fail(rule, str(one), *files, name=one.name, reported=_plain(one.reported), expected=_plain(one.expected))
     if len(found) > MOST_TOLD:
         yield fail(rule, f"and {len(found) - MOST_TOLD} more numbers", *files, differences=len(found))
     if not found:
         yield applied(rule, "", True, "every number agrees", "", *files)
+
+
+def _plain(value: Any) -> Any:
+    """For programs: a number as it is, what a configuration or a histogram has as a text."""
+    return float(value) if isinstance(value, float) else value if isinstance(value, int | None) else str(value)[:200]
 
 
 def _token_series(case: Case, told: Metrics) -> Iterator[Finding]:

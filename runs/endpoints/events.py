@@ -102,23 +102,12 @@ class Events:
     def completed(self) -> NDArray[np.bool_]:
         return np.asarray(self.complete_ns != NO_TIME)
 
-    def prompts(self) -> Iterator[tuple[int, Any]]:
-        """(row, data) of each issued sample, read again: texts are not kept."""
-        for row, event in self._again("sample.issued"):
-            yield row, event.data
-
     def answers(self) -> Iterator[tuple[int, Answer]]:
         """(row, answer) of each completion, read again: texts are not kept."""
-        for row, event in self._again("sample.complete"):
-            yield row, answer_of(event.data)
-
-    def _again(self, wanted: str) -> Iterator[tuple[int, _Event]]:
-        sign = f'"{wanted}"'.encode()
         for _, line in bounded_lines(self.path, EVENTS, _FIX):
-            if sign not in line or (event := _decode(line)).event_type != wanted:
-                continue
-            if (row := self.rows.get(event.sample_uuid)) is not None:
-                yield row, event
+            event = _decode(line) if b"sample.complete" in line else None
+            if event and event.event_type == "sample.complete" and event.sample_uuid in self.rows:
+                yield self.rows[event.sample_uuid], answer_of(event.data)
 
 
 def _none() -> NDArray[np.int64]:
@@ -299,6 +288,8 @@ class _Reader:
         if columns["complete_ns"][row] != NO_TIME:
             self.odd("second completion", event)
             return
+        if event.data is None and not self.failed[row]:
+            self.odd("completion without an answer or an error", event)
         answer = answer_of(event.data)
         columns["complete_ns"][row] = event.timestamp_ns
         columns["answer_kind"][row] = answer.kind

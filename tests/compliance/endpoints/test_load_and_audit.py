@@ -249,8 +249,14 @@ def _leg_config(folder: Path) -> None:
     _config(folder / "audit" / "reference", lambda config: config["model_params"].update(temperature=1.0))
 
 
+def _other_server(folder: Path) -> None:
+    _config(folder, lambda config: config["endpoint_config"].update(endpoints=["http://127.0.0.1:1"]))
+
+
 AUDIT_CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "runs swapped": (_swap_legs, "endpoints-order"),
+    "runs swapped, by their times": (_swap_legs, "endpoints-audit-same"),
+    "another server before the audit": (_other_server, "endpoints-audit-same"),
     "the reference twice": (_copied, "endpoints-order"),
     "verdict turned": (_verdict(passed=True), "endpoints-audit-numbers"),
     "rates changed": (_verdict(audit_qps=90.0, passed=True), "endpoints-audit-numbers"),

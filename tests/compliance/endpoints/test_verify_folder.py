@@ -233,6 +233,11 @@ CHANGES: dict[str, Change] = {
     "a lower estimate": _json(SUMMARY, _set("ttft", "early_stopping_percentiles", "50.0", times=0.999)),
     "an estimate is left out": _json(SUMMARY, lambda one: one["ttft"].pop("early_stopping_percentiles")),
     "another histogram": _json(SUMMARY, _set("latency", "histogram", "counts", 0, value=40)),
+    "a run configuration of another form": _json(SUMMARY, _set("run_config", "warmup", value=None)),
+    "a deviation that is none": _json(SUMMARY, _set("latency", "std_dev", value=None)),
+    "a completion has neither answer nor error": _events(
+        lambda lines: lines[_places(lines, "sample.complete")[3]].update(data=None, finish_reason=None)
+    ),
     "more tokens": _json(SUMMARY, _set("output_sequence_lengths", "total", times=1.2)),
     "a lower TPOT": _json(SUMMARY, _set("tpot", "percentiles", "99.0", times=0.9)),
     "another seed in the summary": _json(SUMMARY, _set("run_config", "dataloader_random_seed", value=7)),
@@ -271,6 +276,7 @@ def test_a_change_is_found(copy: Path, change: Change) -> None:
     verdict = _judge(copy)
     assert verdict.exit_code() != ExitCode.OK
     assert verdict.reasons
+    assert json.loads(json.dumps(verdict.record()))["exit_code"]
 
 
 def test_other_checks_are_made_where_a_file_is_missing_or_damaged(copy: Path) -> None:

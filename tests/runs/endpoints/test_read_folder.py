@@ -81,7 +81,7 @@ def test_an_unknown_release_is_refused_in_one_sentence(tmp_path: Path, name: str
 def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
     lines = (
         LINES[0], _event("sample.issued", 10, "warm", data=["PromptData", "x"]), LINES[1], LINES[2],
-        _event("sample.complete", 13, "warm"), _event("session.ended", 14),
+        _event("sample.complete", 13, "warm", data=["TextModelOutput", "x"]), _event("session.ended", 14),
     )  # fmt: skip
     events = read_events(_folder(tmp_path / "run", lines) / EVENTS)
     assert events.tracked.tolist() == [False, True]
