@@ -39,6 +39,8 @@ _FIX = "take the unchanged file of the client's run folder"
 
 Number = Annotated[int, Field(ge=-(2**127), le=2**127)] | Annotated[float, Field(allow_inf_nan=False)]
 
+Percentiles = dict[Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3})?$")], Number | None]
+
 
 class _Read(BaseModel):
     model_config = strictly() | {"extra": "ignore"}
@@ -58,8 +60,8 @@ class Series(_Read):
     median: Number | None = None
     avg: Number | None = None
     std_dev: Number | None = None
-    percentiles: dict[str, Number | None] = {}
-    early_stopping_percentiles: dict[str, Number | None] | None = None
+    percentiles: Percentiles = {}
+    early_stopping_percentiles: Percentiles | None = None
     histogram: Histogram = Histogram()
 
 
@@ -97,8 +99,8 @@ class Stat(_Read):
     min: Number | None = None
     max: Number | None = None
     sum_sq: Number | None = None
-    percentiles: dict[str, Number | None] = {}
-    early_stopping_percentiles: dict[str, Number | None] | None = None
+    percentiles: Percentiles = {}
+    early_stopping_percentiles: Percentiles | None = None
     histogram: list[tuple[tuple[float, float], Count]] = []
 
 

@@ -148,6 +148,14 @@ def _stat(name: str, *keys: str | int, times: float) -> Callable[[Any], None]:
     return edit
 
 
+def _stat_with(name: str, part: str, key: str) -> Callable[[Any], None]:
+    def edit(content: Any) -> None:
+        (stat,) = [one for one in content["metrics"] if one["name"] == name]
+        stat[part][key] = 1.0
+
+    return edit
+
+
 def _consistent_qps(folder: Path) -> None:
     """Twice the rate in every report."""
     summary = json.loads((folder / SUMMARY).read_text())
@@ -234,6 +242,7 @@ CHANGES: dict[str, Change] = {
     "an estimate is left out": _json(SUMMARY, lambda one: one["ttft"].pop("early_stopping_percentiles")),
     "another histogram": _json(SUMMARY, _set("latency", "histogram", "counts", 0, value=40)),
     "a run configuration of another form": _json(SUMMARY, _set("run_config", "warmup", value=None)),
+    "a percentile of another name": _json(SNAPSHOT, _stat_with("osl", "percentiles", "half")),
     "a deviation that is none": _json(SUMMARY, _set("latency", "std_dev", value=None)),
     "a completion has neither answer nor error": _events(
         lambda lines: lines[_places(lines, "sample.complete")[3]].update(data=None, finish_reason=None)
