@@ -217,7 +217,9 @@ def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Ite
 
 def _plain(value: Any) -> Any:
     """For programs: a number as it is, what a configuration or a histogram has as a text."""
-    return float(value) if isinstance(value, float) else value if isinstance(value, int | None) else str(value)[:200]
+    if isinstance(value, float):
+        return float(value)
+    return value if value is None or (isinstance(value, int) and abs(value) < 2**63) else str(value)[:200]
 
 
 def _token_series(case: Case, told: Metrics) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from runs.endpoints.events import Events, read_events
 from runs.errors import InputError, names_its_file
-from runs.fields import Count, strictly
+from runs.fields import strictly
 from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
 from runs.wording import printable
 from runs.yaml_file import read_yaml
@@ -37,7 +37,8 @@ PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.
 NO_INDEX = -1
 _FIX = "take the unchanged file of the client's run folder"
 
-Number = Annotated[int, Field(ge=-(2**127), le=2**127)] | Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+Number = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[float, Field(allow_inf_nan=False)]
 
 Percentiles = dict[Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3})?$")], Number | None]
 
@@ -98,7 +99,7 @@ class Stat(_Read):
     total: Number | None = None
     min: Number | None = None
     max: Number | None = None
-    sum_sq: Number | None = None
+    sum_sq: Annotated[int, Field(ge=0, le=2**127)] | Annotated[float, Field(allow_inf_nan=False)] | None = None
     percentiles: Percentiles = {}
     early_stopping_percentiles: Percentiles | None = None
     histogram: list[tuple[tuple[float, float], Count]] = []
@@ -171,7 +172,7 @@ class Audit(_Read):
 class _ModelParams(_Read):
     name: str = ""
     tokenizer_name: str | None = None
-    max_new_tokens: Count | None = None
+    max_new_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
     streaming: str | bool | None = None  # a YAML reader makes a truth value of a bare `on`
 
 

@@ -243,6 +243,8 @@ CHANGES: dict[str, Change] = {
     "another histogram": _json(SUMMARY, _set("latency", "histogram", "counts", 0, value=40)),
     "a run configuration of another form": _json(SUMMARY, _set("run_config", "warmup", value=None)),
     "a percentile of another name": _json(SNAPSHOT, _stat_with("osl", "percentiles", "half")),
+    "squares beyond 64 bits": _json(SNAPSHOT, _stat("ttft_ns", "sum_sq", times=2**50)),
+    "a limit beyond 64 bits": _text(CONFIG, "max_new_tokens: 128", f"max_new_tokens: {2**70}"),
     "a deviation that is none": _json(SUMMARY, _set("latency", "std_dev", value=None)),
     "a completion has neither answer nor error": _events(
         lambda lines: lines[_places(lines, "sample.complete")[3]].update(data=None, finish_reason=None)
