@@ -7,10 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from qsl.dataset import load_dataset
+from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
-from scripts.bench import null_path, real_size, sizes
+from scripts.bench import endpoints_client, null_path, real_size, sizes
 from scripts.bench.__main__ import main
 from scripts.bench.report import BenchPart, at_least, at_most
 from scripts.bench.tools.llm_server import llm_server
@@ -98,6 +100,21 @@ def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
         measure("scoring", "ours", tmp_path / "no-log", log=log)
     assert str(log) in caught.value.fix
     assert "FileNotFoundError" in log.read_text()
+
+
+def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = BenchPart("l", "an example")
+    monkeypatch.delenv(endpoints_client.VARIABLE, raising=False)
+    endpoints_client.side_by_side(part, tmp_path, "http://127.0.0.1:1", {}, SMALLEST)
+    assert endpoints_client.VARIABLE in part.notes[0]
+    assert not part.figures
+    model = make_llama(tmp_path / "model", TINY)
+    common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
+    client = endpoints_client.Client("false", tmp_path / "client", "http://127.0.0.1:1", common)
+    with pytest.raises(ExecutionError, match=r"did not answer 8 samples \(code 1\)"):
+        client.run("one", {"type": "max_throughput"}, 8)
+    rows = (tmp_path / "client" / "prompts.jsonl").read_text().splitlines()
+    assert len(rows) == len(load_dataset(Path(common["dataset_path"])).prompts)
 
 
 def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import ExecutionError
 from sut.endpoint.client_speed import instant_server, measure_client
 
+from .endpoints_client import TEMPLATE, side_by_side
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
@@ -46,7 +47,9 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
     here = {**common, "vllm": True, "engine_arg": [f"{name}={value}" for name, value in BATCH.items()]}
     plan = engine_plan(work, {**common, "vllm": True, "engine_arg": BATCH})
     runs: dict[str, list[float]] = {"over HTTP": [], "in the leg's process": [], "vllm bench serve": []}
-    with vllm_serve(work, model, plan) as url:
+    template = work / "chat.jinja"
+    template.write_text(TEMPLATE)
+    with vllm_serve(work, model, plan, "--chat-template", str(template)) as url:
         there = {**common, "engine": "endpoint", "api_server": url}
         for repeat in range(sizes.repeats):
             for side, options in (("over HTTP", there), ("in the leg's process", here)):
@@ -54,6 +57,7 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
                 runs[side].append(leg.rate)
             order = leg.requests.sample_index.tolist()
             runs["vllm bench serve"].append(_bench_serve(work / f"bench-serve-{repeat}", url, model, data, order))
+        side_by_side(part, work, url, common, sizes)
     ours, in_process, theirs = (
         part.add(f"T: {side}, {sizes.offline_samples} samples", "samples/s", rates) for side, rates in runs.items()
     )

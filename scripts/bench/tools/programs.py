@@ -46,8 +46,8 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
 
 
 @contextlib.contextmanager
-def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[str]:
-    """Start `vllm serve` with the options of an engine in a leg's process, and yield its URL; its process group ends on
+def vllm_serve(folder: Path, model: Path, plan: LegPlan, *more: str) -> Iterator[str]:
+    """Start `vllm serve` with the options of an engine in a leg's process and `more`, and yield its URL; its process group ends on
     leaving.
 
     Raises:
@@ -61,7 +61,7 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[str]:
     log = folder / "server.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *_AS_IN_A_LEG],
+            [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *_AS_IN_A_LEG, *more],
             env={**os.environ, **plan.environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,
