@@ -47,8 +47,8 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
 
 @contextlib.contextmanager
 def vllm_serve(folder: Path, model: Path, plan: LegPlan, *more: str) -> Iterator[str]:
-    """Start `vllm serve` with the options of an engine in a leg's process and `more`, and yield its URL; its process group ends on
-    leaving.
+    """Start `vllm serve` with the options of an engine in a leg's process, and `more`; yield its URL. Its process group
+    ends on leaving.
 
     Raises:
         ExecutionError: it did not come up.
