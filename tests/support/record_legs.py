@@ -1,4 +1,4 @@
-"""Makes the recorded legs anew: `make record-legs`, about a minute on two idle cores (recorded.py reads them).
+"""Makes the recorded legs anew: `make record-legs`, three minutes on two idle cores (recorded.py reads them).
 
 Real legs, one after the other, each in a process of its own: those of the dummy engine and their audits, runs of the
 real LoadGen around a system that sleeps, and a campaign against a server of the tests.
