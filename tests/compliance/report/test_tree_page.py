@@ -1,5 +1,6 @@
 """The page of a checked tree: whole in one file, escaped, bounded, and laid out at both widths."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,22 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", text)
     assert "default-src 'none'" in text
     assert "unsafe-inline'; script-src 'sha256-" in text
+
+
+def test_rates_are_shown_per_accelerator_and_those_far_from_the_median_are_named(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, ROUNDS["v6.0"])
+    numbers = {}
+    for who, gpus, rate in (("A", 1, 100.0), ("B", 2, 210.0), ("C", 1, 95.0), ("D", 2, 400.0), ("cpu", 0, 50.0)):
+        place = Place("closed", who, "a", "llama3.1-8b", "Offline")
+        description = tree.system("closed", who, "a")
+        description.parent.mkdir(parents=True)
+        sockets = {"host_processor_model_name": "a processor", "host_processors_per_node": "2"}
+        accelerators = {"accelerator_model_name": "a GPU", "accelerators_per_node": str(gpus)}
+        description.write_text(json.dumps(sockets | accelerators | {"number_of_nodes": "1"}))
+        numbers[place] = {"result_tokens_per_second": rate}
+    (found,) = page_module._rates(Checked(tree, list(numbers), numbers=numbers))
+    assert found.words == "llama3.1-8b Offline, tokens/s per accelerator: 5 results; named: D 200"
+    assert b"a processor" in found.svg
 
 
 def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

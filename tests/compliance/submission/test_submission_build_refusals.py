@@ -39,6 +39,8 @@ def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
     text = reasons(build(rehearsal=False))
     assert f"{BENCHMARK}/Offline: not official: the dummy engine runs no model" in text
     assert f"{BENCHMARK}/Server: not official: the bundled articles are not CNN-DailyMail" in text
+    in_open = [f"{BENCHMARK}/{name}: not official: the dummy engine runs no model" for name in ("Offline", "Server")]
+    assert reasons(build(rehearsal=False, division="open")).splitlines() == in_open
     assert not (tmp_path / "tree").exists()
     for path in campaign.root.rglob("manifest.json"):
         edit(path, official=True, unofficial_reasons=[])
