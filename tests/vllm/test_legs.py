@@ -11,6 +11,7 @@ from qsl.dataset import Dataset
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
+from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
@@ -31,7 +32,7 @@ def test_a_leg_says_the_same_everywhere(legs: Legs, name: str) -> None:
     assert (leg.exit_code == ExitCode.OK) == (leg.result["verdict"] == good)
     assert bool(leg.result["reasons"]) == (leg.result["verdict"] == "INVALID")
     assert leg.result["disagreements"] == []
-    assert leg.result["counts"]["errors"] == 0
+    assert read_detail(leg.run.detail).error_count == 0
     manifest = leg.manifest
     assert (manifest["exit_code"], manifest["status"], manifest["error"]) == (leg.exit_code, "finished", None)
     assert manifest["official"] is False
