@@ -8,14 +8,12 @@ file tells: they agree up to ROUNDING.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compliance.endpoints.derive import COUNTERS, EMPTY, FIELDS, ROUNDING, SERIES, Metrics, Near, summary_of
 from runs.endpoints.folder import EndpointsRun, Series, Snapshot, Summary
-
-POISSON = "poisson"
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def _agree(reported: Any, expected: Any) -> bool:
 def is_windowed(run: EndpointsRun) -> bool:
     """Whether the client was asked for QPS and TPS over the window of LoadGen's Server."""
     pattern = run.config.settings.load_pattern if run.config else None
-    return pattern is not None and pattern.type == POISSON and pattern.use_legacy_loadgen_qps_metrics
+    return pattern is not None and pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
 
 
 def reported_metrics(snapshot: Snapshot) -> Metrics:
@@ -86,13 +84,13 @@ def _run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     runtime = settings.get("runtime")
-    asked = settings | (runtime if isinstance(runtime, dict) else {})
+    given = settings | (runtime if isinstance(runtime, dict) else {})
     return {
-        section: {key: asked[section].get(key) for key in said}
-        if isinstance(said, dict) and isinstance(asked[section], dict)
-        else asked[section]
-        for section, said in (summary.run_config or {}).items()
-        if section in asked
+        section: {key: given[section].get(key) for key in reported}
+        if isinstance(reported, dict) and isinstance(given[section], dict)
+        else given[section]
+        for section, reported in (summary.run_config or {}).items()
+        if section in given
     }
 
 
@@ -106,66 +104,64 @@ _SECTIONS = {
     "Output sequence lengths": ("output_sequence_lengths", "tokens", 1.0),
 }
 _STATISTICS = {"Min": "min", "Max": "max", "Median": "median", "Avg.": "avg", "Std Dev.": "std_dev"}
-_RUN_CONFIG = "Run config"
-_PARTS = {"Histogram": "histogram", "Percentiles": "percentiles", "Early-stopping": "early_stopping_percentiles"}
-_LABELLED = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9. _]*): (\S.*)")
-_BUCKET = re.compile(r"\s*\[(\S+, \S+)[)\]] \|(#*) (\d+)")
 
 
 def compare_report(text: str, summary: Summary) -> Iterator[Difference]:
-    """report.txt against result_summary.json, to the two decimals that it has."""
-    reported, expected = _lines_of_text(text), dict(_lines_of(summary))
-    more = {name: None for name in reported if name not in expected and name.startswith(tuple(_SECTIONS))}
+    """report.txt against result_summary.json, to the two decimals that it has. In its sections nothing else may stand;
+    before them the client also writes of accuracy."""
+    reported, expected = _by_place(text.splitlines()), _by_place(_report_of(summary))
+    more = {place: None for place in reported if place not in expected and place.startswith(tuple(_SECTIONS))}
     yield from differences(reported, expected | more)
 
 
-def _lines_of(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    """The values of each label, by section, part of it, and label."""
-    yield "Version", [summary.version]
+def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:
+    """What stands behind each label, by its section and the part of it; bars of histograms are left out."""
+    found: dict[str, list[str]] = {}
+    section = part = ""
+    for line in lines:
+        label, colon, value = re.sub(r"[)\]] \|#*", ")", line).strip().partition(":")
+        if colon and not value:
+            section, part = (label, "") if label in _SECTIONS else (section, section and label.partition(" ")[0])
+        elif label and not label.startswith("---"):
+            place = f"{section} {part} {label}" if colon else f"{section} {part}"
+            found.setdefault(place.strip(), []).append(value.strip() or label)
+    return found
+
+
+def _report_of(summary: Summary) -> Iterator[str]:
+    """The lines of report.txt that follow from the summary."""
+    yield f"Version: {summary.version}"
+    for name, asked in (summary.run_config or {}).items():
+        if asked is not None:
+            text = ", ".join(f"{key}={value}" for key, value in asked.items()) if isinstance(asked, dict) else asked
+            yield f"{name}: {text}"
     for what in ("issued", "completed", "failed"):
-        yield f"Total samples {what}", [str(getattr(summary, f"n_samples_{what}"))]
-    ns = summary.duration_ns
-    yield "Duration", ["N/A" if ns is None else f"{ns / 1e9:.2f} seconds"]
-    for label, value in (("QPS", summary.qps), ("TPS", summary.tps)):
-        yield label, ["N/A" if value is None else f"{value:.2f}"]
-    for name, said in (summary.run_config or {}).items():
-        if said is not None:
-            inner = ", ".join(f"{key}={value}" for key, value in said.items()) if isinstance(said, dict) else str(said)
-            yield f"{_RUN_CONFIG} {name}", [inner]
+        yield f"Total samples {what}: {getattr(summary, f'n_samples_{what}')}"
+    duration_s = None if summary.duration_ns is None else summary.duration_ns / 1e9
+    for label, number, unit in (
+        ("Duration", duration_s, " seconds"),
+        ("QPS", summary.qps, ""),
+        ("TPS", summary.tps, ""),
+    ):
+        yield f"{label}: " + ("N/A" if number is None else f"{number:.2f}{unit}")
     for section, (name, unit, scale) in _SECTIONS.items():
-        part: Series = getattr(summary, name)
-        if part.percentiles or part.early_stopping_percentiles is not None:
-            yield from _lines_of_section(section, part, unit, scale)
+        series: Series = getattr(summary, name)
+        if series.percentiles or series.early_stopping_percentiles is not None:
+            yield f"{section}:"
+            yield from _section(series, unit, scale)
 
 
-def _lines_of_section(section: str, part: Series, unit: str, scale: float) -> Iterator[tuple[str, list[str]]]:
+def _section(series: Series, unit: str, scale: float) -> Iterator[str]:
     def shown(value: Any) -> str:
         return "N/A" if value is None else f"{value * scale:.2f}"
 
     for label, name in _STATISTICS.items():
-        yield f"{section} {label}", [f"{shown(getattr(part, name))} {unit}"]
-    buckets = zip(part.histogram.buckets, part.histogram.counts, strict=False)
-    if lines := [f"{shown(low)}, {shown(high)} {count}" for (low, high), count in buckets]:
-        yield f"{section} histogram", lines
-    for kind in ("percentiles", "early_stopping_percentiles"):
-        for share, value in (getattr(part, kind) or {}).items():
-            yield f"{section} {kind} {share}", [f"{shown(value)} {unit}"]
-
-
-def _lines_of_text(text: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    section, part = "", ""
-    for line in text.splitlines():
-        head = line.strip().rstrip(":")
-        if line.startswith("---"):
-            section, part = "", ""
-        elif line == f"{head}:" and (head in _SECTIONS or head in (_RUN_CONFIG, "Accuracy")):
-            section, part = head, ""
-        elif line.endswith(":") and (kind := next((_PARTS[word] for word in _PARTS if head.startswith(word)), None)):
-            part = kind
-        elif match := _BUCKET.fullmatch(line):
-            found.setdefault(f"{section} {part}", []).append(f"{match[1]} {match[3]}")
-        elif match := _LABELLED.fullmatch(line):
-            place = (section, part, match[1]) if line.startswith(" ") else (match[1],)
-            found.setdefault(" ".join(filter(None, place)), []).append(match[2].strip())
-    return found
+        yield f"{label}: {shown(getattr(series, name))} {unit}"
+    yield "Histogram:"
+    for (low, high), count in zip(series.histogram.buckets, series.histogram.counts, strict=False):
+        yield f"[{shown(low)}, {shown(high)}) {count}"
+    for heading, values in (
+        ("Percentiles:", series.percentiles), ("Early-stopping:", series.early_stopping_percentiles)
+    ):  # fmt: skip
+        yield heading
+        yield from (f"{share}: {shown(value)} {unit}" for share, value in (values or {}).items())

@@ -14,7 +14,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qsl.tokenizers import Tokenizer
-from runs.endpoints.events import IDS, MESSAGES, NO_TIME, NOTHING, TEXT, Events
+from runs.endpoints.events import IDS, MESSAGES, NO_TIME, TEXT, Column, Events
 from runs.loadgen.early_stopping import latecomers_allowed
 
-Values = NDArray[np.int64] | NDArray[np.float64]
+Values = Column | NDArray[np.float64]
 Metrics = dict[str, Any]  # as in final_snapshot.json, by name: a counter's value, or the statistics of a series
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
@@ -56,80 +56,50 @@ class Near(float):
 class Tokens:
     """Tokens of texts, counted again, in order of the samples."""
 
-    output: NDArray[np.int64]  # of each answer
-    rest: NDArray[np.int64]  # after its first piece
+    output: Column  # of each answer
+    rest: Column  # after its first piece
 
 
-@dataclass(eq=False)
-class Derived:
-    """The numbers of one run."""
-
-    events: Events
-    streaming: bool
-    counters: dict[str, int] = field(default_factory=dict)
-    values: dict[str, Values] = field(default_factory=dict)  # of each series; one that is not there is not known
-
-    def metrics(self, *, early_stopping: bool) -> Metrics:
-        """As the client's snapshot has them."""
-        series = {
-            name: statistics(values, early_stopping=early_stopping and name in EARLY_STOPPING)
-            for name, values in self.values.items()
-        }
-        return {**self.counters, **series}
-
-
-def derive(events: Events, *, streaming: bool | None, tokens: Tokens | None = None) -> Derived:
-    """All numbers that the events tell; of tokens only with their counts.
-
-    Args:
-        streaming: as config.yaml has it; None: whether there are first tokens.
-    """
-    if streaming is None:
-        streaming = bool(np.any(events.first_ns != NO_TIME))
-    found = Derived(events, streaming)
+def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Tokens | None) -> Metrics:
+    """All numbers that the events tell; of tokens only with their counts."""
     tracked, done = events.tracked, events.completed & events.tracked
-    found.counters = _counts(events, done) | _times(events, done)
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
-    found.values[LATENCY] = (complete - issued)[done]
+    values: dict[str, Values] = {LATENCY: (complete - issued)[done]}
     if streaming:
-        found.values[TTFT] = (first - issued)[tracked & (first != NO_TIME)]
+        values[TTFT] = (first - issued)[tracked & (first != NO_TIME)]
         if events.chunk_ns is not None:
-            found.values[CHUNKS] = events.chunk_ns
+            values[CHUNKS] = events.chunk_ns
     if tokens is not None:
-        found.values[OUTPUT] = tokens.output[done & (events.answer_kind != NOTHING)]
+        values[OUTPUT] = tokens.output[events.answered]
         if streaming:
             counted = done & (first != NO_TIME) & (events.rest_bytes > 0) & (tokens.rest > 0)
-            found.values[TPOT] = (complete - first)[counted] / tokens.rest[counted]
-    if not np.any(tracked & ((events.prompt_kind == TEXT) | (events.prompt_kind == MESSAGES))):
-        found.values[INPUT] = events.prompt_size[tracked & (events.prompt_kind == IDS)]
-    return found
-
-
-def _counts(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
-    names = [reason if reason in REASONS else "other" for reason in events.reasons]
-    ended = Counter(names[place] for place in events.reason[done].tolist() if place >= 0)
-    return {REASON + reason: ended[reason] for reason in REASONS} | {
-        "total_samples_issued": events.counts.get("sample.issued", 0),
-        "total_samples_completed": events.counts.get("sample.complete", 0),
-        "total_samples_failed": events.errors,
-        ISSUED: int(events.tracked.sum()),
-        COMPLETED: int(done.sum()),
-        FAILED: int((events.failed & events.tracked).sum()),
+            values[TPOT] = (complete - first)[counted] / tokens.rest[counted]
+    if not np.any(tracked & np.isin(events.prompt_kind, (TEXT, MESSAGES))):
+        values[INPUT] = events.prompt_size[tracked & (events.prompt_kind == IDS)]
+    return _counters(events, done) | {
+        name: statistics(series, early_stopping=early_stopping and name in EARLY_STOPPING)
+        for name, series in values.items()
     }
 
 
-def _times(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
-    duration_ns = 0
+def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
+    names = [reason if reason in REASONS else "other" for reason in events.reasons]
+    ended = Counter(names[place] for place in events.reason[done].tolist() if place >= 0)
     complete, issued = events.complete_ns[done], events.issued_ns[done]
-    for number, (start_ns, _) in enumerate(events.phases):
-        end_ns = events.phases[number + 1][0] if number + 1 < len(events.phases) else np.iinfo(np.int64).max
-        own = complete[(issued >= start_ns) & (issued < end_ns)]
+    starts_ns = [start_ns for start_ns, _ in events.phases]
+    duration_ns = window_ns = 0
+    for start_ns, next_ns in zip(starts_ns, [*starts_ns[1:], np.iinfo(np.int64).max], strict=False):
+        own = complete[(issued >= start_ns) & (issued < next_ns)]
         duration_ns += max(int(own.max()) - start_ns, 0) if len(own) else 0
-    window_ns = 0
     if len(complete):
-        last = int(np.flatnonzero(issued == issued.max())[0])
-        window_ns = max(int(complete[last] - events.issued_ns[events.tracked].min()), 0)
-    return {
+        window_ns = max(int(complete[np.argmax(issued)] - events.issued_ns[events.tracked].min()), 0)
+    return {REASON + reason: ended[reason] for reason in REASONS} | {
+        "total_samples_issued": events.counts["sample.issued"],
+        "total_samples_completed": events.counts["sample.complete"],
+        "total_samples_failed": sum(count for kind, count in events.counts.items() if kind.startswith("error.")),
+        ISSUED: int(events.tracked.sum()),
+        COMPLETED: int(done.sum()),
+        FAILED: int((events.failed & events.tracked).sum()),
         DURATION: duration_ns,
         WINDOW: window_ns,
         "total_duration_ns": max(events.last_ns - events.started_ns, 0) if events.started_ns != NO_TIME else 0,
@@ -145,12 +115,11 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Tokens | None:
     answers = events.answers()
     while part := list(islice(answers, BATCH)):
         for column, texts in (
-            (found.output, [(row, answer.text) for row, answer in part]),
+            (found.output, [(row, answer.text) for row, answer in part if answer.text]),
             (found.rest, [(row, answer.rest) for row, answer in part if answer.rest]),
         ):
             encoded = tokenizer.encode_batch([text for _, text in texts])
-            for (row, text), ids in zip(texts, encoded, strict=True):
-                column[row] = len(ids) - special if text else 0
+            column[[row for row, _ in texts]] = [len(ids) - special for ids in encoded]
     return found
 
 
@@ -212,8 +181,8 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
         windowed: take QPS and TPS over the window, where there is one.
     """
     windowed = over_window(metrics, windowed)
-    tokens = metrics.get(OUTPUT)
-    qps, tps = rates(metrics, tokens["total"] if tokens and tokens["count"] else None, windowed)
+    tokens = metrics.get(OUTPUT, EMPTY)
+    qps, tps = rates(metrics, tokens["total"] if tokens["count"] else None, windowed)
     return {
         "n_samples_issued": metrics[ISSUED],
         "n_samples_completed": metrics[COMPLETED],
@@ -222,7 +191,7 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
         WINDOW: metrics[WINDOW] if windowed else None,
         "finish_reason_counts": {reason: metrics[REASON + reason] for reason in REASONS},
         "qps": qps,
-        **({} if tokens is None else {"tps": tps}),
+        **({"tps": tps} if OUTPUT in metrics else {}),
         **{name: summarised(metrics[metric]) for name, metric in FIELDS.items() if metric in metrics},
     }
 
@@ -240,22 +209,16 @@ def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float
     return (metrics[COMPLETED] - windowed) / span_s, None if tokens is None else tokens / span_s
 
 
-def answered_per_second(metrics: Metrics) -> float | None:
-    """Answers, without what failed, per second of the duration."""
-    span_s = metrics[DURATION] / 1e9
-    return (metrics[COMPLETED] - metrics[FAILED]) / span_s if span_s > 0 else None
-
-
 def numbers(metrics: Metrics) -> dict[str, Any]:
-    """For programs: everything that was derived."""
+    """For programs: everything that was derived. `answered_qps` is without what failed, over the duration."""
     series = {name: summarised(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
     for stat in series.values():
         stat.pop("histogram", None)
         stat["std_dev"] = stat["std_dev"] and float(stat["std_dev"])
-    tokens = metrics[OUTPUT].get("total") if OUTPUT in metrics else None
+    tokens, span_s = metrics.get(OUTPUT, {}).get("total"), metrics[DURATION] / 1e9
     qps, tps = rates(metrics, tokens, False)
     window_qps, window_tps = rates(metrics, tokens, True)
     return metrics | series | {
         "qps": qps, "tps": tps, "window_qps": window_qps, "window_tps": window_tps,
-        "answered_qps": answered_per_second(metrics),
+        "answered_qps": (metrics[COMPLETED] - metrics[FAILED]) / span_s if span_s > 0 else None,
     }  # fmt: skip

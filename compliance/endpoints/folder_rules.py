@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compliance.endpoints.compare import (
-    Difference,
-    compare_report,
-    compare_summary,
-    differences,
-    reported_metrics,
-)
+from compliance.endpoints.compare import Difference, compare_report, compare_summary, differences, reported_metrics
 from compliance.endpoints.derive import (
     COMPLETED,
     FAILED,
@@ -22,13 +16,13 @@ from compliance.endpoints.derive import (
     OUTPUT,
     ROUNDING,
     TPOT,
-    Derived,
     Metrics,
-    answered_per_second,
+    Tokens,
     count_tokens,
     derive,
+    numbers,
 )
-from compliance.endpoints.load import Load, read_load
+from compliance.endpoints.load import SECOND, Load, read_load
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from qsl.tokenizers import load_tokenizer
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
@@ -37,10 +31,15 @@ from runs.wording import counted, printable
 
 COMPLETE = "complete"
 AGENTIC = "agentic_inference"  # its client ends samples by itself, in no order of receiving
-MOST_TOLD = 8  # differences of one file that are findings of their own
+MOST_SHOWN = 8  # differences of one file that are findings of their own
 TOKENS_OFF_PCT = 1.0
 # Short answers do come at once: with an honest server of a few answers at a time, one or two of 60.
 FEW_LATE = 0.05
+# The client's process for metrics counts its snapshots: one in this time from the session's start on, and the last,
+# once all answers are tokenised. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
+SNAPSHOT_S = 0.25
+# Tokenising ends with the session or some seconds later; what is more than this may be a session made shorter.
+LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
 UNCHANGED = "take the client's own files, unchanged"
 KEEP = "keep the whole folder as the client wrote it"
 
@@ -59,41 +58,54 @@ class Case:
         return read_load(self.run)
 
     @cached_property
-    def recounted(self) -> Derived | None:
-        """With tokens counted again; None without a tokenizer or events, or where a chat template would be needed."""
-        if self.model_path is None or self.run.events is None:
-            return None
-        tokens = count_tokens(self.run.events, load_tokenizer(self.model_path))
-        return None if tokens is None else derive(self.run.events, streaming=self._streaming, tokens=tokens)
+    def streaming(self) -> bool:
+        """As config.yaml has it, else whether there are first tokens."""
+        config, events = self.run.config, self.run.events
+        asked = None if config is None else config.streaming
+        return asked if asked is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
 
     @cached_property
-    def derived(self) -> Derived | None:
-        """With tokens where the tokenizer counts what the client counted; None without events."""
-        summary, tokens = self.run.summary, self.recounted
-        reported = None if summary is None else summary.output_sequence_lengths.total
-        if tokens is not None and reported == int(tokens.values[OUTPUT].sum()):
-            return tokens
-        return None if self.run.events is None else derive(self.run.events, streaming=self._streaming)
+    def tokens(self) -> Tokens | None:
+        """Counted again; None without a tokenizer or events, or where a chat template would be needed."""
+        if self.model_path is None or self.run.events is None:
+            return None
+        return count_tokens(self.run.events, load_tokenizer(self.model_path))
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Of all answers, counted again."""
+        if self.tokens is None or self.run.events is None:
+            return None
+        return int(self.tokens.output[self.run.events.answered].sum())
+
+    @property
+    def reported_tokens(self) -> float | None:
+        return None if self.run.summary is None else self.run.summary.output_sequence_lengths.total
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What is derived, as the client's snapshot has it; empty without events."""
+        """What is derived, as the client's snapshot has it; with tokens where the tokenizer counts what the client
+        counted; empty without events."""
+        if self.run.events is None:
+            return {}
         config = self.run.config
-        early = config is None or config.settings.early_stopping.enabled
-        return {} if self.derived is None else self.derived.metrics(early_stopping=early)
+        early_stopping = config is None or config.settings.early_stopping.enabled
+        tokens = self.tokens if self.reported_tokens == self.total_tokens else None
+        return derive(self.run.events, streaming=self.streaming, early_stopping=early_stopping, tokens=tokens)
 
-    @property
-    def _streaming(self) -> bool | None:
-        return self.run.config.streaming if self.run.config else None
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """The same for programs, with rates."""
+        return numbers(self.metrics) if self.metrics else {}
 
     @property
     def is_complete(self) -> bool:
         """Whether the client ended by itself: else its statistics are estimates of a part."""
-        said = self.run.summary or self.run.snapshot
-        return said is not None and said.state == COMPLETE
+        report = self.run.summary or self.run.snapshot
+        return report is not None and report.state == COMPLETE
 
     def leave(self, what: str, why: str) -> None:
-        """Say that something was not judged."""
+        """Note that something is not judged."""
         self.not_judged.setdefault(what, []).append(why)
 
 
@@ -122,63 +134,80 @@ def whole(case: Case) -> Iterator[Finding]:
 )  # fmt: skip
 def order_of_events(case: Case) -> Iterator[Finding]:
     """Do the events fit one another, and the map of samples?"""
-    events = case.run.events
+    run, events = case.run, case.run.events
     if events is None:
         return
-    pattern = case.run.config.settings.load_pattern.type if case.run.config else ""
-    texts = list(_odd(events, pattern == AGENTIC)) + list(_session(events, case.is_complete))
-    if pattern == AGENTIC:
+    agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
+    if agentic:
         case.leave("order of completions", "the client of an agentic run ends samples by itself")
-    for text, line in texts[:MOST_TOLD]:
+    odd = list(_odd(events, agentic, case.is_complete))
+    for text, line in odd[:MOST_SHOWN]:
         yield fail("endpoints-events", text, events.path, line=line)
-    if not texts:
+    if not odd:
         found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
         yield applied("endpoints-events", "", True, found, "", events.path)
-    if case.run.has(SAMPLES):
-        if wrong := list(_samples(case.run, events)):
-            for text in wrong[:MOST_TOLD]:
-                yield fail("endpoints-samples", text, case.run.path(SAMPLES), events.path)
-        else:
-            yield applied("endpoints-samples", "", True, "the same samples", "", case.run.path(SAMPLES))
+    if run.has(SAMPLES):
+        wrong = list(_samples(run.indices or {}, events))
+        yield from (fail("endpoints-samples", text, run.path(SAMPLES), events.path) for text in wrong)
+        if not wrong:
+            yield applied("endpoints-samples", "", True, "the same samples", "", run.path(SAMPLES))
 
 
-def _odd(events: Events, agentic: bool) -> Iterator[tuple[str, int | None]]:
+def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[tuple[str, int | None]]:
+    """What does not fit, and the line of the first such event."""
     for what, odd in events.odd.items():
-        if agentic and "completion" in what:
-            continue
-        of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
-        yield f"{what}{of}" + (f", and {odd.count - 1:,} more" if odd.count > 1 else ""), odd.line
-    early = np.flatnonzero(events.completed & (events.complete_ns < events.issued_ns))
-    if len(early):
-        yield f"{counted(len(early), 'sample')} completed before they were issued", None
+        if not (agentic and "completion" in what):
+            of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
+            yield f"{what}{of}" + (f", and {odd.count - 1:,} more" if odd.count > 1 else ""), odd.line
+    if early := int((events.completed & (events.complete_ns < events.issued_ns)).sum()):
+        yield f"{counted(early, 'sample')} completed before they were issued", None
+    lacking = {
+        "start": events.started_ns == NO_TIME,
+        "end": events.ended_ns == NO_TIME,
+        "start of measuring": not events.phases,
+        "end of measuring": bool(events.phases) and events.phases[-1][1] == NO_TIME,
+    }
+    if complete and any(lacking.values()):
+        names = ", no ".join(name for name, lacks in lacking.items() if lacks)
+        yield f"the session has no {names}, and the client says that it is complete", None
 
 
-def _session(events: Events, complete: bool) -> Iterator[tuple[str, int | None]]:
-    lacking = [name for name, time in (("start", events.started_ns), ("end", events.ended_ns)) if time == NO_TIME]
-    if not events.phases:
-        lacking.append("start of measuring")
-    elif events.phases[-1][1] == NO_TIME:
-        lacking.append("end of measuring")
-    if lacking and complete:
-        yield f"the session has no {', no '.join(lacking)}, and the client says that it is complete", None
-
-
-def _samples(run: EndpointsRun, events: Events) -> Iterator[str]:
-    phases = run.indices or {}
-    measured = [events.rows.get(uuid) for uuid in phases.get(PERFORMANCE, {})]
-    lacking = [name for name in phases if any(uuid not in events.rows for uuid in phases[name])]
-    if lacking:
-        yield f"phase {printable(lacking[0], 40)} has a sample that was not issued"
-    rows = np.array([row for row in measured if row is not None], np.int64)
-    tracked = np.flatnonzero(events.tracked)
-    if len(rows) != len(tracked) or not np.array_equal(np.sort(rows), tracked):
+def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]:
+    """What in the map of samples does not fit the events."""
+    rows = {name: np.array([events.rows.get(uuid, -1) for uuid in phases[name]], np.int64) for name in phases}
+    measured, tracked = rows.pop(PERFORMANCE, np.zeros(0, np.int64)), np.flatnonzero(events.tracked)
+    for name, found in (*rows.items(), (PERFORMANCE, measured)):
+        if (found < 0).any():
+            yield f"phase {printable(name, 40)} has a sample that was not issued"
+            break
+    if not np.array_equal(np.sort(measured), tracked):
         yield f"{len(tracked):,} samples were issued while the client measured, and the map has {len(measured):,}"
-    elif not np.array_equal(rows, tracked):
+    elif not np.array_equal(measured, tracked):
         yield "the map has the measured samples in another order than they were issued"
-    others = np.array([events.rows.get(uuid, -1) for name in phases if name != PERFORMANCE for uuid in phases[name]])
-    late = np.flatnonzero(~events.tracked & (np.arange(len(events)) > (tracked[-1] if len(tracked) else -1)))
+    others = np.concatenate([np.zeros(0, np.int64), *rows.values()])
+    late = np.flatnonzero(~events.tracked & (np.arange(len(events)) > tracked.max(initial=-1)))
     if len(tracked) and not np.array_equal(np.sort(others), late):
         yield f"{len(late):,} samples were issued after measuring, and the map has {len(others):,} of other phases"
+
+
+@decides(
+    "contradiction",
+    ("endpoints-clock", "error", OURS, "final_snapshot.json was made after the session, as late as its count says",
+     UNCHANGED),
+)  # fmt: skip
+def clock(case: Case) -> Iterator[Finding]:
+    """Does the session last as long as the client's snapshots, which another process counts by a clock of its own?"""
+    events, snapshot = case.run.events, case.run.snapshot
+    if events is None or snapshot is None or snapshot.timestamp_ns is None or not case.is_complete:
+        return
+    session_s, taken_s = ((time_ns - events.started_ns) / SECOND for time_ns in (events.last_ns, snapshot.timestamp_ns))
+    least_s = max(session_s, ((snapshot.counter or 0) - 2) * SNAPSHOT_S)  # the first may be one interval early
+    found = f"{taken_s:.3f} s; the session has {session_s:.3f} s, and {snapshot.counter} snapshots were made"
+    files = case.run.path(SNAPSHOT), events.path
+    yield applied("endpoints-clock", "the last snapshot", taken_s >= least_s, found, f"after {least_s:.3f} s", *files)
+    if taken_s > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s):
+        text = f"the last snapshot: {found}: tokenising took long after the session, or the session was longer"
+        yield warn("endpoints-clock", text, *files)
 
 
 @decides(
@@ -193,24 +222,25 @@ def reported_numbers(case: Case) -> Iterator[Finding]:
     if not case.is_complete:
         case.leave("reported numbers", "the client did not end by itself: its statistics are estimates of a part")
         return
-    against, told = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
-    if summary is not None and (told or case.metrics):
-        differing = compare_summary(run, summary, case.metrics)
-        yield from _compared("endpoints-summary", differing, run.path(SUMMARY), against)
-    if snapshot is not None and case.metrics:
-        yield from _compared("endpoints-snapshot", differences(told, case.metrics), run.path(SNAPSHOT), against)
-        yield from _token_series(case, told)
+    against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
+    if summary is not None and (reported or case.metrics):
+        found = compare_summary(run, summary, case.metrics)
+        yield from _compared("endpoints-summary", found, run.path(SUMMARY), against)
+    if snapshot is not None and run.events is not None:
+        found = differences(reported, case.metrics)
+        yield from _compared("endpoints-snapshot", found, run.path(SNAPSHOT), against)
+        yield from _token_series(case, run.events, reported)
     if run.report is not None and summary is not None:
-        differing = compare_report(run.report, summary)
-        yield from _compared("endpoints-report", differing, run.path(REPORT), run.path(SUMMARY))
+        found = compare_report(run.report, summary)
+        yield from _compared("endpoints-report", found, run.path(REPORT), run.path(SUMMARY))
 
 
 def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
     found = list(differences)
-    for one in found[:MOST_TOLD]:
+    for one in found[:MOST_SHOWN]:
         yield fail(rule, str(one), *files, name=one.name, reported=_plain(one.reported), expected=_plain(one.expected))
-    if len(found) > MOST_TOLD:
-        yield fail(rule, f"and {len(found) - MOST_TOLD} more numbers", *files, differences=len(found))
+    if len(found) > MOST_SHOWN:
+        yield fail(rule, f"and {len(found) - MOST_SHOWN} more numbers", *files, differences=len(found))
     if not found:
         yield applied(rule, "", True, "every number agrees", "", *files)
 
@@ -222,53 +252,47 @@ def _plain(value: Any) -> Any:
     return value if value is None or (isinstance(value, int) and abs(value) < 2**63) else str(value)[:200]
 
 
-def _token_series(case: Case, told: Metrics) -> Iterator[Finding]:
-    """What can be said of token counts without their tokenizer: how many there are, and that they fit themselves."""
-    events, path = case.run.events, case.run.path(SNAPSHOT)
-    assert events is not None
-    done = events.tracked & events.completed & (events.answer_kind != NOTHING)
+def _token_series(case: Case, events: Events, reported: Metrics) -> Iterator[Finding]:
+    """What is known of token counts without their tokenizer: how many there are, and that they fit themselves."""
+    path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
-    asked = events.tracked & (events.prompt_kind != NOTHING)
     for name, title, texts in (
         (OUTPUT, "output lengths", done),
-        (INPUT, "input lengths", asked),
+        (INPUT, "input lengths", events.tracked & (events.prompt_kind != NOTHING)),
         (TPOT, "TPOT", streamed),
     ):
-        if name not in told or name in case.metrics:
+        if name not in reported or name in case.metrics:
             continue
-        count, total, most = told[name]["count"], told[name]["total"], int(texts.sum())
+        count, total, most = reported[name]["count"], reported[name]["total"], int(texts.sum())
         if not count and most:
             case.leave(title, "the client counted none: it found no tokenizer for the model")
             continue
-        if name == INPUT:
-            case.leave(title, "prompts are not tokenised again")
-        else:
-            other = "the tokenizer of --model-path counts others"
-            case.leave(title, other if case.model_path else "give --model-path to count tokens again")
-        if count > most or (name != TPOT and count != most):
-            yield fail("endpoints-snapshot", f"{name}.count: {count} reported, {most} texts", path, events.path)
-        of_text = name == OUTPUT and not (events.answer_kind[done] > TEXT).any()
-        if of_text and total is not None and total > (of_bytes := int(events.answer_bytes[done].sum())):
-            text = f"{name}.total: {total} tokens in {of_bytes} bytes"
-            yield fail("endpoints-snapshot", text, path, events.path)
-        if text := _unfit(told[name]):
-            yield fail("endpoints-snapshot", f"{name}: {text}", path)
+        other = "the tokenizer of --model-path counts others"
+        why = other if case.model_path else "give --model-path to count tokens again"
+        case.leave(title, "prompts are not tokenised again" if name == INPUT else why)
+        of_bytes = int(events.answer_bytes[done].sum())
+        of_text = name == OUTPUT and total is not None and not (events.answer_kind[done] > TEXT).any()
+        problems = {
+            f"{name}.count: {count} reported, {most} texts": count > most or (name != TPOT and count != most),
+            f"{name}.total: {total} tokens in {of_bytes} bytes": of_text and total > of_bytes,
+            **{f"{name}: {text}": holds for text, holds in _unfit(reported[name]).items()},
+        }
+        yield from (fail("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
 
 
-def _unfit(stat: dict[str, Any]) -> str:
-    """What in a series cannot be true by itself."""
+def _unfit(stat: dict[str, Any]) -> dict[str, bool]:
+    """What in a series cannot be true by itself, and whether it is so."""
     count, total, least, most = (stat[name] for name in ("count", "total", "min", "max"))
     grid = [stat["percentiles"][share] for share in sorted(stat["percentiles"], key=float)]
     ordered = [value for value in (least, *grid, most) if value is not None]
-    problems = {
+    known = None not in (total, least, most)
+    return {
         "percentiles out of order": ordered != sorted(ordered),
-        "the histogram has another number of values": stat["histogram"]
+        "the histogram has another number of values": bool(stat["histogram"])
         and sum(number for _, number in stat["histogram"]) != count,
+        "a total below its least": known and least > 0 and least * count > total * (1 + ROUNDING),
+        "a total above its most": known and most > 0 and total > most * count * (1 + ROUNDING),
     }
-    if None not in (total, least, most):
-        problems["a total below its least"] = least > 0 and least * count > total * (1 + ROUNDING)
-        problems["a total above its most"] = most > 0 and total > most * count * (1 + ROUNDING)
-    return next((text for text, holds in problems.items() if holds), "")
 
 
 @decides(
@@ -279,13 +303,12 @@ def _unfit(stat: dict[str, Any]) -> str:
 )  # fmt: skip
 def failures(case: Case) -> Iterator[Finding]:
     """What the client's own numbers hide."""
-    found, summary, metrics = case.derived, case.run.summary, case.metrics
-    if found is None:
+    events, summary, metrics = case.run.events, case.run.summary, case.metrics
+    if events is None:
         return
-    events, failed, completed = found.events, metrics[FAILED], metrics[COMPLETED]
+    failed, completed, alone = metrics[FAILED], metrics[COMPLETED], case.numbers["answered_qps"]
     if failed:
         rate = f"QPS {summary.qps:.4g}" if summary is not None and summary.qps is not None else "QPS"
-        alone = answered_per_second(metrics)
         text = (
             f"{failed:,} of {completed:,} completed samples failed; the client counts them as completed, "
             f"in its {rate}; answers alone: {alone or 0:.4g}/s"
@@ -293,13 +316,12 @@ def failures(case: Case) -> Iterator[Finding]:
         yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
         yield applied("endpoints-failed", "", True, "none", "none", events.path)
-    if found.streaming:
-        late = events.tracked & events.completed & (events.first_ns >= events.complete_ns) & (events.rest_bytes > 0)
-        if late.any():
-            late_ones = counted(int(late.sum()), "sample")
-            text = f"the first token of {late_ones} came with the whole answer: its TPOT is 0 or less"
-            make = warn if late.sum() > FEW_LATE * completed else note
-            yield make("endpoints-first-token", text, events.path, samples=int(late.sum()))
+    if case.streaming:
+        first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
+        if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
+            text = f"the first token of {counted(late, 'sample')} came with the whole answer: its TPOT is 0 or less"
+            make = warn if late > FEW_LATE * completed else note
+            yield make("endpoints-first-token", text, events.path, samples=late)
         else:
             yield applied("endpoints-first-token", "", True, "in every sample", "", events.path)
 
@@ -313,39 +335,36 @@ def failures(case: Case) -> Iterator[Finding]:
 )  # fmt: skip
 def honest_tokens(case: Case) -> Iterator[Finding]:
     """Tokens counted again, and against the most that the server was allowed to make."""
-    summary, events, config = case.run.summary, case.run.events, case.run.config
-    total = summary.output_sequence_lengths.total if summary is not None else None
-    if summary is None or total is None or events is None:
+    events, config, total, ours = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
+    if total is None or events is None:
         case.leave("tokens", "the client counted none")
         return
-    if case.model_path is not None and case.recounted is None:
-        case.leave("tokens", "answers with reasoning or tool calls are counted through a chat template")
-    if case.recounted is not None:
-        ours = int(case.recounted.values[OUTPUT].sum())
+    files = case.run.path(SUMMARY), events.path
+    if ours is not None:
         off = 100 * (total / ours - 1) if ours else 0.0
-        said = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
-        make = fail if abs(off) > TOKENS_OFF_PCT else warn
-        numbers: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
+        text = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
+        found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
-            yield applied("endpoints-tokens", "", True, said, "", case.run.path(SUMMARY), events.path, **numbers)
+            yield applied("endpoints-tokens", "", True, text, "", *files, **found)
         else:
-            yield make("endpoints-tokens", said, case.run.path(SUMMARY), events.path, **numbers)
+            yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
+    elif case.model_path is not None:
+        case.leave("tokens", "answers with reasoning or tool calls are counted through a chat template")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
         case.leave("tokens of the server", "config.yaml has no max_new_tokens")
         return
-    answered = events.tracked & events.completed & (events.answer_kind != NOTHING)
-    limit = most * int(answered.sum())
+    limit = most * int(events.answered.sum())
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
-        found = f"{total:,} reported, {limit:,} allowed"
-        yield applied("endpoints-tokens-served", "", True, found, "", events.path, reported=total, allowed=limit)
+        text = f"{total:,} reported, {limit:,} allowed"
+        yield applied("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
         case.leave("tokens of the server", "the folder records neither its usage nor its ids")
         return
     # Without a tokenizer nothing says whether the client's own count was honest; with one the excess is the client's.
-    make = fail if case.model_path is not None else warn
     text = (
         f"{total:,} tokens are reported, {over:.1f} % more than the server was allowed to make ({limit:,}): the client "
         f"tokenises the text of each answer again, which gives other tokens than the server made"
     )
-    yield make("endpoints-tokens-served", text, case.run.path(SUMMARY), reported=total, allowed=limit, over_pct=over)
+    make = fail if case.model_path is not None else warn
+    yield make("endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over)

@@ -62,31 +62,53 @@ def model_rules(case: Case) -> tuple[str, dict[str, Any]]:
      "set model_params.streaming to on"),
     ("endpoints-rule-warm-up", "error", f"{_ENDPOINTS} §6.3.1", "warm-up takes no sample of the performance data",
      "set warmup.salt: the client warms up with the performance data"),
+    ("endpoints-rule-failures", "error", f"{_ENDPOINTS} §9.1", "no sample failed", RERUN),
+    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "samples are whole passes over the data set",
+     "set n_samples_to_issue to a multiple of its rows"),
+    ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "a point lasts as long as its concurrency asks for",
+     "issue more passes"),
+    ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "the P90 of TPOT is above 0", "stream, with a tokenizer"),
 )  # fmt: skip
-def asked(case: Case) -> Iterator[Finding]:
-    """What config.yaml asks for."""
-    load = case.load
+def point(case: Case) -> Iterator[Finding]:
+    """What config.yaml asks for, and what was measured."""
+    load, table = case.load, round_rules()
     if load is None:
         case.leave("rules of a round", "the folder has no measured phase")
         return
-    config, path, table = load.config, case.run.path(CONFIG), round_rules()
-    benchmark, rules = model_rules(case)
-    pattern = config.settings.load_pattern.type
+    model, settings, (benchmark, rules) = load.config.model_params, load.config.settings, model_rules(case)
+    pattern, warm_up, size, sent = settings.load_pattern, settings.warmup, load.size[0], len(load.rows)
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
-    seeds = {key: getattr(config.settings.runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
-    warm_up = config.settings.warmup
+    seeds = {key: getattr(settings.runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
+    failed = int(load.events.failed[load.rows].sum())
     rows: list[tuple[str, bool, object, object]] = [
-        ("model", bool(benchmark), config.model_params.name, ", ".join(table["models"])),
-        ("pattern", pattern in patterns, pattern, " or ".join(patterns)),
+        ("model", bool(benchmark), model.name, ", ".join(table["models"])),
+        ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
         ("seeds", seeds in table["seed_sets"].values(), seeds, " or ".join(f"set {one}" for one in table["seed_sets"])),
         ("warm-up", warm_up.salt or not warm_up.enabled, f"salt {warm_up.salt}", "a salt, or no warm-up"),
+        ("failures", not failed, failed, 0),
     ]
-    if pattern == "concurrency":
-        rows.append(("streaming", config.streaming is True, config.model_params.streaming, "on"))
+    if pattern.type == "concurrency":
+        low = (pattern.target_concurrency or 0) <= table["points"]["ultra_low"]
+        duration_s, least_s = (
+            (load.end_ns - load.start_ns) / 1e9,
+            table["min_duration_s"]["ultra_low" if low else "above"],
+        )
+        p90 = None if case.run.summary is None else case.run.summary.tpot.percentiles.get("90.0")
+        rows += [
+            ("streaming", load.config.streaming is True, model.streaming, "on"),
+            ("duration", duration_s >= least_s, f"{duration_s:.1f} s", f"{least_s} s"),
+            ("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0"),
+        ]
+    else:
+        case.leave("duration", "the published rules name none for the Offline point")
+    if size is None:
+        case.leave("number of samples", "the data set's size is not known")
+    else:
+        rows.append(("samples", sent % size == 0, f"{sent} of {size} rows", f"a multiple of {size}"))
     if "dataset" in rules:
         names = [str(one.get("name")) for one in case.run.datasets()]
-        size, wanted = load.size[0], f"{rules['dataset']}, {rules['rows']} rows"
         right = rules["dataset"] in names and size == rules["rows"]
+        wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
     else:
         case.leave("data set", "the published rules name none for this model")
@@ -96,44 +118,11 @@ def asked(case: Case) -> Iterator[Finding]:
         rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
     else:
         case.leave("sampling and output limits", "the published rules name none for this model")
-    for rule, right, found, required in rows:
-        yield applied(f"endpoints-rule-{rule}", "", right, str(found), str(required), path)
-
-
-@decides(
-    "official",
-    ("endpoints-rule-failures", "error", f"{_ENDPOINTS} §9.1", "no sample failed", RERUN),
-    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "samples are whole passes over the data set",
-     "set n_samples_to_issue to a multiple of its rows"),
-    ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "a point lasts as long as its concurrency asks for",
-     "issue more passes"),
-    ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "the P90 of TPOT is above 0", "stream, with a tokenizer"),
-)  # fmt: skip
-def measured(case: Case) -> Iterator[Finding]:
-    """What was measured."""
-    load = case.load
-    if load is None:
-        return
-    table, pattern = round_rules(), load.config.settings.load_pattern
-    failed, size, sent = int(load.events.failed[load.rows].sum()), load.size[0], len(load.rows)
-    rows: list[tuple[str, bool, str, str]] = [("failures", not failed, f"{failed}", "0")]
-    if size is None:
-        case.leave("number of samples", "the data set's size is not known")
-    else:
-        rows.append(("samples", sent % size == 0, f"{sent} of {size} rows", f"a multiple of {size}"))
-    if pattern.type == "concurrency":
-        low = (pattern.target_concurrency or 0) <= table["points"]["ultra_low"]
-        duration_s = (load.end_ns - load.start_ns) / 1e9
-        least_s = table["min_duration_s"]["ultra_low" if low else "above"]
-        rows.append(("duration", duration_s >= least_s, f"{duration_s:.1f} s", f"{least_s} s"))
-        summary = case.run.summary
-        p90 = None if summary is None else summary.tpot.percentiles.get("90.0")
-        rows.append(("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0"))
-    else:
-        case.leave("duration", "the published rules name none for the Offline point")
     case.leave("steady state and power", "the client writes neither")
     for rule, right, found, required in rows:
-        yield applied(f"endpoints-rule-{rule}", "", right, found, required, load.place)
+        yield applied(
+            f"endpoints-rule-{rule}", "", right, str(found), str(required), case.run.path(CONFIG), load.events.path
+        )
 
 
 @decides(

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,13 @@ class FoldersChecked(Verdict):
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         official = {"run": False} if self.official is None else {"run": True, **asdict(self.official)}
-        told: dict[str, Any] = {
+        return super().record(strict=strict) | {
             "tree": str(self.root),
             "round": self.round,
-            "folders": [str(folder) for folder in self.folders],
+            "folders": list(map(str, self.folders)),
+            "verdicts": self.verdicts,
+            "official": official,
         }
-        told["verdicts"] = self.verdicts
-        return super().record(strict=strict) | told | {"official": official}
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -105,8 +106,8 @@ class FoldersChecked(Verdict):
         if self.official is None:
             yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
             return
-        said = "accepts the tree" if self.official.outcome == "ok" else "refuses the tree"
-        yield f"official checker ({self.official.program}): {said}"
+        answer = "accepts the tree" if self.official.outcome == "ok" else "refuses the tree"
+        yield f"official checker ({self.official.program}): {answer}"
         for message in self.official.messages:
             if message.severity != "info":
                 yield f"  {message.severity} {message.rule}: {printable(message.text)}"
@@ -128,15 +129,12 @@ def run_folders(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
     there = (
-        root.joinpath(*path.relative_to(root).parts[: -len(Path(name).parts)])
+        path.parents[name.count("/")]
         for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
         for name in (EVENTS, *AUDIT_TOLD_BY)
         for path in root.glob(f"{depth}/{name}")
     )
-    found: set[Path] = set()
-    for folder in there:
-        if folder.parent.name != AUDIT and len(found) <= MOST_FOLDERS:
-            found.add(folder)
+    found = {folder for folder in there if folder.parent.name != AUDIT}
     if len(found) > MOST_FOLDERS:
         raise InputError(f"{root} has more than {MOST_FOLDERS} run folders", "check those of one curve at a time")
     return sorted(found)
@@ -155,29 +153,17 @@ def check_folders(
         verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
         checked.verdicts[str(folder)] = verdict.outcome
         checked.findings += verdict.findings
-        checked.not_judged[str(folder)] = [
-            f"{what}: {why}" for what, whys in verdict.not_judged.items() for why in whys
-        ]
+        whys = verdict.not_judged
+        checked.not_judged[str(folder)] = [f"{what}: {why}" for what in whys for why in whys[what]]
         checked.error = checked.error or verdict.error
-        if verdict.run is not None:
-            checked.runs.append(verdict.run)
-            checked.findings += _lacking(verdict.run)
-    checked.findings += _curve(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
+        checked.runs += [] if verdict.run is None else [verdict.run]
+    checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
     return checked
 
 
 @decides(
     "submit",
     ("endpoints-file", "warning", "[endpoints] §8.1", "a point's file is there", "write it by §8 of the rules"),
-)  # fmt: skip
-def _lacking(run: EndpointsRun) -> Iterator[Finding]:
-    lacks = [name for name, source in POINT_FILES.items() if not run.has(source) and name != "accuracy_results.json"]
-    if lacks:
-        yield applied("endpoints-file", "", False, f"no {shortened_list(lacks, len(lacks))}", "all of them", run.root)
-
-
-@decides(
-    "submit",
     ("endpoints-tree", "note", "[endpoints] §8.1", "what a submission has beside its points", "write it"),
     ("endpoints-points", "warning", "[endpoints] §5.3", "a curve has enough points, not too many", "run more points"),
     ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
@@ -186,7 +172,13 @@ def _lacking(run: EndpointsRun) -> Iterator[Finding]:
     ("endpoints-one-system", "error", "[endpoints] §5.1", "a curve has one model, sampling, data set and seeds",
      "give the run folders of one curve"),
 )  # fmt: skip
-def _curve(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
+def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
+    """What each point lacks, and all of them together."""
+    for run in runs:
+        lacks = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
+        if lacks:
+            found = f"no {shortened_list(lacks, len(lacks))}"
+            yield applied("endpoints-file", "", False, found, "all of them", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
         {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
@@ -194,8 +186,8 @@ def _curve(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> 
     offline = sum(one.type == "max_throughput" for one in patterns)
     least = limits["least_with_offline"] if offline else limits["least"]
     right = least <= len(levels) + offline <= limits["most"]
-    said = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
-    yield applied("endpoints-points", "", right, said, f"{least} to {limits['most']} points", root)
+    found = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
+    yield applied("endpoints-points", "", right, found, f"{least} to {limits['most']} points", root)
     yield applied("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
     yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
@@ -226,10 +218,8 @@ def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]
     lowest, highest = min(levels[0], ultra_low), levels[-1]
     step = math.log2(highest - lowest) / 3
     ends = [lowest, round(lowest + 2**step), round(lowest + 2 ** (2 * step)), highest]
-    bounds = {"ultra low": (1, ultra_low)}
-    for place, name in enumerate(("low", "medium", "high")):
-        bounds[name] = (ends[place] + 1, ends[place + 1])
-    return bounds
+    named = zip(("low", "medium", "high"), pairwise(ends), strict=True)
+    return {"ultra low": (1, ultra_low)} | {name: (low + 1, high) for name, (low, high) in named}
 
 
 def find_checker(named: Path | None, root: Path) -> str | None:

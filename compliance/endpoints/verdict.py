@@ -10,25 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.endpoints.audit import AuditFolder, has_audit, judge_audit
+from compliance.endpoints.audit import judge_audit
 from compliance.endpoints.compare import is_windowed
-from compliance.endpoints.derive import (
-    COMPLETED,
-    DURATION,
-    FAILED,
-    ISSUED,
-    LATENCY,
-    OUTPUT,
-    TPOT,
-    TTFT,
-    WINDOW,
-    numbers,
-    over_window,
-    rates,
-)
+from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW, over_window
 from compliance.endpoints.folder_rules import (
     KEEP,
     Case,
+    clock,
     failures,
     honest_tokens,
     order_of_events,
@@ -36,7 +24,7 @@ from compliance.endpoints.folder_rules import (
     whole,
 )
 from compliance.endpoints.load import judge_load
-from compliance.endpoints.rules import accuracy, asked, measured, rescored
+from compliance.endpoints.rules import accuracy, point, rescored
 from compliance.finding import Finding, Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import (
@@ -133,9 +121,9 @@ def judge_folder(
     verdict.not_judged = case.not_judged
     with suppress(HarnessError):
         if case.metrics:
-            verdict.numbers = numbers(case.metrics)
-            verdict.lines = list(_lines(case))
+            verdict.numbers = case.numbers
             verdict.measured = dict(_measured(case))
+            verdict.lines = list(_lines(case, verdict.measured))
     if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
         name = sorted(lacking)[0]
         verdict.error = SetupError(f"{path / name} is missing: there is nothing to hold the numbers against", KEEP)
@@ -159,11 +147,12 @@ def _load(case: Case) -> Iterator[Finding]:
 
 
 def _audit(case: Case) -> Iterator[Finding]:
-    if has_audit(case.run):
-        yield from judge_audit(AuditFolder(case.run))
+    config = case.run.config
+    if case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None):
+        yield from judge_audit(case.run, case.load)
         for name in (REFERENCE, CACHED):
-            leg = Case(EndpointsRun(case.run.root / AUDIT / name), case.model_path)
-            for decide in (whole, order_of_events, reported_numbers):
+            leg = Case(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
+            for decide in (whole, order_of_events, clock, reported_numbers):
                 yield from decide(leg)
             for what, whys in leg.not_judged.items():
                 case.leave(f"{what} of the audit's {name}", "; ".join(whys))
@@ -171,42 +160,40 @@ def _audit(case: Case) -> Iterator[Finding]:
 
 # All rules on a folder, in the order in which they are told.
 JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
-    *(whole, order_of_events, reported_numbers, failures, honest_tokens),
+    *(whole, order_of_events, clock, reported_numbers, failures, honest_tokens),
     *(_load, _audit),
-    *(rescored, asked, measured, accuracy),
+    *(rescored, point, accuracy),
 )
 
 
 def _measured(case: Case) -> Iterator[tuple[str, float]]:
-    tokens = case.metrics[OUTPUT].get("total") if OUTPUT in case.metrics else None
-    both = rates(case.metrics, tokens, over_window(case.metrics, is_windowed(case.run)))
-    for name, rate in zip(("samples_per_second", "tokens_per_second"), both, strict=True):
-        if rate is not None:
-            yield name, rate
+    window = "window_" if over_window(case.metrics, is_windowed(case.run)) else ""
+    for name, rate in (("samples_per_second", "qps"), ("tokens_per_second", "tps")):
+        if (value := case.numbers[window + rate]) is not None:
+            yield name, value
     for name, metric in (("ttft", TTFT), ("tpot", TPOT), ("latency", LATENCY)):
         if grid := case.metrics.get(metric, {}).get("percentiles"):
             yield from ((f"{name}_p{share}_ms", grid[f"{share}.0"] / 1e6) for share in (50, 90, 99))
 
 
-def _lines(case: Case) -> Iterator[str]:
+def _lines(case: Case, measured: dict[str, float]) -> Iterator[str]:
     """The numbers for people."""
-    run, metrics, by_window = case.run, case.metrics, over_window(case.metrics, is_windowed(case.run))
-    pattern = run.config.settings.load_pattern.asked if run.config else ""
-    model = run.config.model_params.name if run.config else ""
-    streaming = "streaming" if case.derived is not None and case.derived.streaming else "not streaming"
-    yield f"{pattern or 'load unknown'}, {streaming}, model {model or 'unknown'}"
+    config, metrics = case.run.config, case.metrics
+    load = config.settings.load_pattern.asked if config else "load unknown"
+    model = (config.model_params.name if config else "") or "unknown"
+    yield f"{load}, {'streaming' if case.streaming else 'not streaming'}, model {model}"
     yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"
-    reported = run.summary.output_sequence_lengths.total if run.summary is not None else None
-    tokens = metrics[OUTPUT].get("total") if OUTPUT in metrics else reported
-    for name, over in (("duration", False), ("window of LoadGen's Server", True)):
-        qps, tps = rates(metrics, tokens, over)
-        span_s = metrics[WINDOW if over else DURATION] / 1e9
-        mark = ", reported" if over == by_window else ""
+    windowed = over_window(metrics, is_windowed(case.run))
+    for name, over, span in (("duration", "", DURATION), ("window of LoadGen's Server", "window_", WINDOW)):
+        qps, span_s = case.numbers[f"{over}qps"], metrics[span] / 1e9
+        tps = case.numbers[f"{over}tps"] or (case.reported_tokens and span_s and case.reported_tokens / span_s)
         rate = "none" if qps is None else f"{qps:.6g}/s"
-        yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps is not None else "")
-    for label, metric in (("TTFT", TTFT), ("TPOT", TPOT), ("latency", LATENCY)):
-        if grid := metrics.get(metric, {}).get("percentiles"):
-            yield f"{label}: " + ", ".join(f"p{p} {milliseconds(grid[f'{p}.0'] / 1e6)}" for p in (50, 90, 99)) + " ms"
+        mark = ", reported" if bool(over) == windowed else ""
+        yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps else "")
+    for name in ("TTFT", "TPOT", "latency"):
+        if (key := f"{name.lower()}_p50_ms") in measured:
+            grid = (f"p{p} {milliseconds(measured[key.replace('50', str(p))])}" for p in (50, 90, 99))
+            yield f"{name}: {', '.join(grid)} ms"
 
 
 def as_text(verdict: FolderVerdict) -> str:

@@ -5,7 +5,6 @@ config.yaml, result_summary.json and accuracy_results.json are the client's own.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from compliance.endpoints.submission import POINT_FILES, FoldersChecked
 from compliance.finding import Finding
 from compliance.submission.build import refuse_taken
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
-from runs.endpoints.events import NO_TIME
 from runs.errors import InputError
 from runs.files import write_atomic
 from runs.reading import read_record
@@ -73,50 +71,45 @@ def point_of(case: Case) -> dict[str, Any]:
     load = case.load
     if load is None:
         raise InputError(f"{case.run.root} has no measured phase", "leave the folder out")
-    config, settings = load.config, load.config.settings
-    offline, size = settings.load_pattern.type == "max_throughput", load.size[0]
-    concurrency = (size or len(load.rows)) if offline else settings.load_pattern.target_concurrency
+    config, settings, events = load.config, load.config.settings, load.events
+    runtime, pattern, salt = settings.runtime, settings.load_pattern, settings.warmup.salt
+    offline = pattern.type == "max_throughput"
+    concurrency = (load.size[0] or len(load.rows)) if offline else pattern.target_concurrency
     if not concurrency:
-        raise InputError(f"{case.run.root}: {settings.load_pattern.asked} is no point of a curve", "leave it out")
+        raise InputError(f"{case.run.root}: {pattern.asked} is no point of a curve", "leave it out")
     dataset = next((str(one.get("name")) for one in case.run.datasets(measured=True)), "")
-    runtime = settings.runtime
-    client = case.run.raw_config["settings"].get("client") if "settings" in case.run.raw_config else None
-    point: dict[str, Any] = {
+    given = case.run.raw_config.get("settings")
+    client = given.get("client") if isinstance(given, dict) else None
+    before = events.issued_ns < load.start_ns  # warm-up
+    first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
+    seeds = {
+        "scheduler_random_seed": runtime.scheduler_random_seed,
+        "dataloader_random_seed": runtime.dataloader_random_seed,
+    }
+    seed_set = next((name for name, one in round_rules()["seed_sets"].items() if one == seeds), None)
+    return {
         "concurrency": concurrency,
         "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
         "dataset": dataset,
         "dataset_name": dataset,
         "dataset_type": "Accuracy + Performance" if case.run.has(ACCURACY) else "Performance",
         "runtime_settings": {
-            "load_pattern": settings.load_pattern.type,
-            "min_duration_ms": int(runtime.min_duration_ms or 0),
+            "load_pattern": pattern.type,
+            "min_duration_ms": int(runtime.min_duration_ms),
             "stream_all_chunks": bool(isinstance(client, dict) and client.get("stream_all_chunks")),
             "runtime": {
-                "scheduler_rng_seed": load.schedule_seed,
-                "sample_index_rng_seed": load.order_seed,
+                "scheduler_rng_seed": runtime.scheduler_random_seed,
+                "sample_index_rng_seed": runtime.dataloader_random_seed,
             },
-            "warmup": {"salt": settings.warmup.salt},
+            "warmup": {"salt": salt},
         },
-        "warmup": dict(_warm_up(case)),
+        "warmup": {
+            "duration_s": (load.start_ns - first_ns) / 1e9,
+            "requests_issued": warmed,
+            "requests_completed": int((before & events.completed & ~events.failed).sum()),
+            "data_source": "the performance data set" + (", salted" if salt else ""),
+            "concurrency": (pattern.target_concurrency or warmed) if warmed else 0,
+        },
+        **({"offline": "dedicated"} if offline else {}),
+        **({} if seed_set is None else {"seed_set": seed_set}),
     }
-    if offline:
-        point["offline"] = "dedicated"
-    seeds = {"scheduler_random_seed": load.schedule_seed, "dataloader_random_seed": load.order_seed}
-    sets: dict[str, Any] = round_rules()["seed_sets"]
-    for name in (name for name, one in sets.items() if one == seeds):
-        point["seed_set"] = name
-    return point
-
-
-def _warm_up(case: Case) -> Iterator[tuple[str, object]]:
-    load = case.load
-    assert load is not None
-    events = load.events
-    before = events.issued_ns < load.start_ns
-    issued = int(before.sum())
-    first_ns = int(events.issued_ns[before].min()) if issued else load.start_ns
-    yield "duration_s", (load.start_ns - first_ns) / 1e9
-    yield "requests_issued", issued
-    yield "requests_completed", int((before & (events.complete_ns != NO_TIME) & ~events.failed).sum())
-    yield "data_source", "the performance data set" + (", salted" if load.config.settings.warmup.salt else "")
-    yield "concurrency", (load.config.settings.load_pattern.target_concurrency or issued) if issued else 0

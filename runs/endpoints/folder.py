@@ -4,17 +4,19 @@ Fields are taken by name and everything else is ignored, because the client's re
 is used is of one type and bounded: every file is somebody else's.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
-from runs.endpoints.events import Events, read_events
+from runs.endpoints.events import Events
 from runs.errors import InputError, names_its_file
 from runs.fields import strictly
 from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
@@ -37,9 +39,10 @@ PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.
 NO_INDEX = -1
 _FIX = "take the unchanged file of the client's run folder"
 
+T = TypeVar("T")
 Count = Annotated[int, Field(ge=0, le=2**62)]
 Number = Annotated[int, Field(ge=-(2**62), le=2**62)] | Annotated[float, Field(allow_inf_nan=False)]
-
+Measure = Annotated[Number, Field(ge=0, le=2**62)]
 Percentiles = dict[Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3})?$")], Number | None]
 
 
@@ -47,30 +50,32 @@ class _Read(BaseModel):
     model_config = strictly() | {"extra": "ignore"}
 
 
-class Histogram(_Read):
+class _Statistics(_Read):
+    total: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    percentiles: Percentiles = {}
+    early_stopping_percentiles: Percentiles | None = None
+
+
+class _Histogram(_Read):
     buckets: list[tuple[float, float]] = []
     counts: list[Count] = []
 
 
-class Series(_Read):
-    """Statistics of one measure as result_summary.json has them; all empty where nothing was measured."""
+class Series(_Statistics):
+    """One measure as result_summary.json has it; all empty where nothing was measured."""
 
-    total: Number | None = None
-    min: Number | None = None
-    max: Number | None = None
     median: Number | None = None
     avg: Number | None = None
     std_dev: Number | None = None
-    percentiles: Percentiles = {}
-    early_stopping_percentiles: Percentiles | None = None
-    histogram: Histogram = Histogram()
+    histogram: _Histogram = _Histogram()
 
 
 class Summary(_Read):
     """performance/result_summary.json."""
 
     version: str
-    git_sha: str | None = None
     n_samples_issued: Count
     n_samples_completed: Count  # with those that failed
     n_samples_failed: Count
@@ -89,25 +94,22 @@ class Summary(_Read):
     run_config: dict[str, Any] | None = None
 
 
-class Stat(_Read):
+class Stat(_Statistics):
     """One metric of final_snapshot.json: a counter with its value, or a series."""
 
     type: Literal["counter", "series"]
     name: str
     value: Number | None = None
     count: Count = 0
-    total: Number | None = None
-    min: Number | None = None
-    max: Number | None = None
     sum_sq: Annotated[int, Field(ge=0, le=2**127)] | Annotated[float, Field(allow_inf_nan=False)] | None = None
-    percentiles: Percentiles = {}
-    early_stopping_percentiles: Percentiles | None = None
     histogram: list[tuple[tuple[float, float], Count]] = []
 
 
 class Snapshot(_Read):
     """metrics/final_snapshot.json: what the summary was made of."""
 
+    counter: Count | None = None  # of snapshots, this one included
+    timestamp_ns: Count | None = None  # by the clock of the events
     state: str
     n_pending_tasks: Count = 0
     metrics: list[Stat]
@@ -115,7 +117,7 @@ class Snapshot(_Read):
 
 class LoadPattern(_Read):
     type: str = "max_throughput"
-    target_qps: Number | None = None
+    target_qps: Annotated[Number, Field(ge=1e-6, le=2**62)] | None = None
     target_concurrency: Count | None = None
     use_legacy_loadgen_qps_metrics: bool = True
 
@@ -123,17 +125,16 @@ class LoadPattern(_Read):
     def asked(self) -> str:
         """In words: poisson at 4/s."""
         rate = f" at {self.target_qps:g}/s" if self.target_qps else ""
-        return (
-            self.type.replace("_", " ") + rate + (f" of {self.target_concurrency}" if self.target_concurrency else "")
-        )
+        count = f" of {self.target_concurrency}" if self.target_concurrency else ""
+        return self.type.replace("_", " ") + rate + count
 
 
 class _Runtime(_Read):
-    min_duration_ms: Number | None = None
-    max_duration_ms: Number | None = None
+    min_duration_ms: Measure = 600_000
+    max_duration_ms: Measure = 0  # 0: no limit
     n_samples_to_issue: Count | None = None
-    scheduler_random_seed: int | None = None
-    dataloader_random_seed: int | None = None
+    scheduler_random_seed: int = 42
+    dataloader_random_seed: int = 42
 
 
 class _EarlyStopping(_Read):
@@ -148,7 +149,7 @@ class _WarmUp(_Read):
 
 
 class _Drain(_Read):
-    performance_timeout_s: Number | None = None
+    performance_timeout_s: Measure | None = None
 
 
 class _Settings(_Read):
@@ -162,7 +163,6 @@ class _Settings(_Read):
 class Audit(_Read):
     """The audit that followed the run."""
 
-    test: str
     samples: Count
     audit_samples: Count | None = None
     sample_index: Count = 0
@@ -180,7 +180,6 @@ class Config(_Read):
     """The parts of config.yaml that numbers depend on."""
 
     version: str | Number | None = None
-    type: str = ""
     model_params: _ModelParams = _ModelParams()
     settings: _Settings = _Settings()
     audit: Audit | None = None
@@ -191,15 +190,65 @@ class Config(_Read):
         return {"on": True, "off": False, True: True, False: False}.get(self.model_params.streaming or "auto")
 
 
+def _config(path: Path) -> tuple[dict[str, Any], Config]:
+    read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
+    content = read_yaml(path, "")
+    try:
+        return content, Config.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
+
+
+def _snapshot(path: Path) -> Snapshot:
+    snapshot = read_as(path, Snapshot, _FIX, within=path.parent, strict=True)
+    if twice := next(
+        (name for name, count in Counter(stat.name for stat in snapshot.metrics).items() if count > 1), ""
+    ):
+        raise InputError(f"{path} has the metric {printable(twice, 40)} twice", _FIX)
+    return snapshot
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_record(path, _FIX).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text: {error}", _FIX) from error
+
+
+def _indices(path: Path) -> dict[str, dict[str, int]]:
+    content = read_record(path, _FIX, max_bytes=MAX_LOG_BYTES)
+    try:
+        phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is no map of samples: {error}", _FIX) from error
+    # None of the client's uuids or phases has these signs: there are as many as keys, unless a key stands there twice.
+    if content.count(b'":') != len(phases) + sum(map(len, phases.values())):
+        raise InputError(f"{path} has a key twice, or is not as the client writes it", _FIX)
+    return phases
+
+
+def _of_file(name: str, read: Callable[[Path], T]) -> "cached_property[T | None]":
+    """A property that reads the file when it is first asked for; None where there is no such file."""
+    named = names_its_file(read)
+    return cached_property(lambda run: named(run.path(name)) if run.has(name) else None)
+
+
 @dataclass(eq=False)
 class EndpointsRun:
-    """A run folder. Each property reads its file when it is first asked for; None where there is no such file.
+    """A run folder.
 
     Raises (every property):
         InputError: the file is damaged, of another form, too large, or no regular file; names it.
     """
 
     root: Path
+
+    both_configs = _of_file(CONFIG, _config)  # all of config.yaml, and the parts that numbers depend on
+    summary = _of_file(SUMMARY, lambda path: read_as(path, Summary, _FIX, within=path.parent, strict=True))
+    snapshot = _of_file(SNAPSHOT, _snapshot)
+    report = _of_file(REPORT, _text)
+    events = _of_file(EVENTS, Events)
+    indices = _of_file(SAMPLES, _indices)  # the phase's name, then the sample's uuid: its index in the data set
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -218,10 +267,13 @@ class EndpointsRun:
         """Files that the client writes and that are not there."""
         return () if self.only_audit else tuple(name for name in FILES if not self.has(name))
 
-    @cached_property
+    @property
     def raw_config(self) -> dict[str, Any]:
-        """All of config.yaml."""
-        return _config_file(self.path(CONFIG)) if self.has(CONFIG) else {}
+        return self.both_configs[0] if self.both_configs else {}
+
+    @property
+    def config(self) -> Config | None:
+        return self.both_configs[1] if self.both_configs else None
 
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
         """Those of config.yaml; with `measured` without those for accuracy alone."""
@@ -229,43 +281,12 @@ class EndpointsRun:
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
-    @cached_property
-    def config(self) -> Config | None:
-        return _config(self.path(CONFIG), self.raw_config) if self.has(CONFIG) else None
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        return _summary(self.path(SUMMARY)) if self.has(SUMMARY) else None
-
-    @cached_property
-    def snapshot(self) -> Snapshot | None:
-        return _snapshot(self.path(SNAPSHOT)) if self.has(SNAPSHOT) else None
-
-    @cached_property
-    def report(self) -> str | None:
-        """report.txt."""
-        return _text(self.path(REPORT)) if self.has(REPORT) else None
-
-    @cached_property
-    def events(self) -> Events | None:
-        return read_events(self.path(EVENTS)) if self.has(EVENTS) else None
-
-    @cached_property
-    def indices(self) -> dict[str, dict[str, int]] | None:
-        """sample_idx_map.json: the phase's name, then the sample's uuid: its index in the data set."""
-        return _indices(self.path(SAMPLES)) if self.has(SAMPLES) else None
-
-    @property
-    def release(self) -> str:
-        """The client's, as the summary has it."""
-        return self.summary.version if self.summary is not None else ""
-
     def sample_index(self, phase: str = PERFORMANCE) -> NDArray[np.int64]:
         """For each issued sample its index in the data set; NO_INDEX where the map's phase has none."""
-        events = self.events
-        index = np.full(0 if events is None else len(events), NO_INDEX, np.int64)
+        rows = {} if self.events is None else self.events.rows
+        index = np.full(len(rows), NO_INDEX, np.int64)
         for uuid, place in (self.indices or {}).get(phase, {}).items():
-            if events is not None and (row := events.rows.get(uuid)) is not None:
+            if (row := rows.get(uuid)) is not None:
                 index[row] = place
         return index
 
@@ -285,7 +306,7 @@ def read_folder(path: Path) -> EndpointsRun:
     if not is_run_folder(path):
         raise InputError(f"{path} holds no run of the MLPerf Endpoints client", f"name a folder with {SUMMARY}")
     run = EndpointsRun(path)
-    release = run.release or CLIENT_RELEASE
+    release = CLIENT_RELEASE if run.summary is None else run.summary.version
     form = CONFIG_FORMAT if run.config is None else str(run.config.version)
     if not f"{release}.".startswith(f"{CLIENT_RELEASE}.") or form != CONFIG_FORMAT:
         raise InputError(
@@ -298,52 +319,3 @@ def read_folder(path: Path) -> EndpointsRun:
 
 def _is_there(path: Path) -> bool:
     return path.exists() or path.is_symlink()
-
-
-@names_its_file
-def _config_file(path: Path) -> dict[str, Any]:
-    read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
-    return read_yaml(path, "")
-
-
-@names_its_file
-def _config(path: Path, content: dict[str, Any]) -> Config:
-    try:
-        return Config.model_validate(content)
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
-
-
-@names_its_file
-def _summary(path: Path) -> Summary:
-    return read_as(path, Summary, _FIX, within=path.parent, strict=True)
-
-
-@names_its_file
-def _snapshot(path: Path) -> Snapshot:
-    snapshot = read_as(path, Snapshot, _FIX, within=path.parent, strict=True)
-    names = [stat.name for stat in snapshot.metrics]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"{path} has the metric {printable(twice, 40)} twice", _FIX)
-    return snapshot
-
-
-@names_its_file
-def _text(path: Path) -> str:
-    try:
-        return read_record(path, _FIX).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text: {error}", _FIX) from error
-
-
-@names_its_file
-def _indices(path: Path) -> dict[str, dict[str, int]]:
-    content = read_record(path, _FIX, max_bytes=MAX_LOG_BYTES)
-    try:
-        phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no map of samples: {error}", _FIX) from error
-    # None of the client's uuids or phases has these signs: there are as many as keys, unless a key stands there twice.
-    if content.count(b'":') != len(phases) + sum(map(len, phases.values())):
-        raise InputError(f"{path} has a key twice, or is not as the client writes it", _FIX)
-    return phases

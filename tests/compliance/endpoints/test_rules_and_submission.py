@@ -1,10 +1,8 @@
 """What a round asks of real run folders, what they lack to be submitted, and the official checker relayed."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,71 +15,47 @@ from compliance.endpoints.verdict import judge_folder
 from main import main as run_command
 from runs.endpoints.folder import SUMMARY, EndpointsRun
 from runs.errors import ExecutionError, ExitCode, InputError
-from tests.support.endpoints_client import unpack, write_data
+from tests.support.endpoints_changes import Change, at, both, in_config, in_json
+from tests.support.endpoints_client import write_data
 
-SEEDS = round_rules()["seed_sets"]["A"]
-Change = Callable[[Any], None]
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack(tmp_path_factory.mktemp("recorded"))
-
-
-def _edit(folder: Path, change: Change) -> None:
-    path = folder / "config.yaml"
-    content = yaml.safe_load(path.read_text())
-    change(content)
-    path.write_text(yaml.safe_dump(content))
-
-
-def _as_asked(config: Any) -> None:
-    config["model_params"]["name"] = "meta-llama/Llama-3.1-8B-Instruct"
-    config["datasets"][0]["name"] = "cnn_dailymail::llama3_8b"
-    config["settings"]["runtime"] |= SEEDS
-
-
+CopyOf = Callable[[str], Path]
+NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
+AS_ASKED = both(
+    in_config(NAME, "meta-llama/Llama-3.1-8B-Instruct"),
+    in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
+    in_config(RUNTIME, lambda old: old | round_rules()["seed_sets"]["A"]),
+)
 # What the recorded folder does not keep: it is small, and its order follows from other seeds.
-ALWAYS = {"endpoints-rule-dataset", "endpoints-rule-duration"}
+ALWAYS = {"dataset", "duration"}
 CHANGES: dict[str, tuple[Change, set[str]]] = {
-    "nothing": (lambda config: None, set()),
-    "another model": (lambda config: config["model_params"].update(name="other"), {"endpoints-rule-model"}),
-    "poisson": (
-        lambda config: config["settings"]["load_pattern"].update(type="poisson", target_qps=1.0),
-        {"endpoints-rule-pattern"},
-    ),
-    "temperature": (lambda config: config["model_params"].update(temperature=1.0), {"endpoints-rule-sampling"}),
-    "longer answers": (lambda config: config["model_params"].update(max_new_tokens=256), {"endpoints-rule-sampling"}),
-    "one seed": (
-        lambda config: config["settings"]["runtime"].update(scheduler_random_seed=42),
-        {"endpoints-rule-seeds"},
-    ),
-    "no streaming": (lambda config: config["model_params"].update(streaming="off"), {"endpoints-rule-streaming"}),
+    "nothing": (both(), ALWAYS),
+    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its data set
+    "poisson": (in_config(PATTERN, {"type": "poisson", "target_qps": 1.0}), {"pattern", "dataset"}),
+    "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
+    "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
+    "one seed": (in_config(f"{RUNTIME}/scheduler_random_seed", 42), {"seeds", *ALWAYS}),
+    "no streaming": (in_config("model_params/streaming", "off"), {"streaming", *ALWAYS}),
     "warm-up of the data": (
-        lambda config: config["settings"]["warmup"].update(enabled=True, n_requests=1),
-        {"endpoints-rule-warm-up"},
+        in_config("settings/warmup", lambda old: old | {"enabled": True, "n_requests": 1}),
+        {"warm-up", *ALWAYS},
     ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_folder_is_held_to_the_round(change: str, recorded: Path, tmp_path: Path) -> None:
+def test_a_folder_is_held_to_the_round(change: str, copy_of: CopyOf) -> None:
     edit, rules = CHANGES[change]
-    shutil.copytree(recorded / "concurrency", tmp_path / "run")
-    _edit(tmp_path / "run", _as_asked)
-    _edit(tmp_path / "run", edit)
-    verdict = judge_folder(tmp_path / "run", official=True)
-    told = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
-    unknown = {"endpoints-rule-dataset"} if change == "another model" else set()  # nothing is said of its data set
-    of_points = {"endpoints-rule-duration"} if change == "poisson" else set()
-    assert told == (ALWAYS | rules) - unknown - of_points
+    both(AS_ASKED, edit)(folder := copy_of("concurrency"))
+    verdict = judge_folder(folder, official=True)
+    broken = {one.rule for one in verdict.of("error", "warning") if one.kind == "official"}
+    assert broken == {f"endpoints-rule-{rule}" for rule in rules}
     assert "steady state and power" in verdict.not_judged
     assert ("data set" in verdict.not_judged) == (change == "another model")
 
 
-def test_failures_and_parts_of_a_pass_are_told(recorded: Path) -> None:
-    told = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
-    assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= told
+def test_failures_and_parts_of_a_pass_break_rules(recorded: Path) -> None:
+    broken = {one.rule for one in judge_folder(recorded / "server-died", official=True).of("error")}
+    assert {"endpoints-rule-failures", "endpoints-rule-samples"} <= broken
 
 
 def test_an_unknown_round_is_refused() -> None:
@@ -89,53 +63,48 @@ def test_an_unknown_round_is_refused() -> None:
         round_rules("v9")
 
 
-def _scored(folder: Path, data: Path) -> dict[str, float]:
-    """The folder's answers scored by ROUGE, as its client would have written it."""
-    _edit(folder, lambda config: config["datasets"][1]["accuracy_config"].update(eval_method="rouge"))
+WITH_ROUGE = in_config("datasets/1/accuracy_config/eval_method", "rouge")
+
+
+@pytest.mark.parametrize("changed", [None, "rouge1", "rougeLsum", "gen_len"])
+def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: Path) -> None:
+    folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
+    write_data(data)
+    WITH_ROUGE(folder)
     run = EndpointsRun(folder)
     assert run.events is not None
     index = run.sample_index("scored")
     rows = [json.loads(line)["highlights"] for line in data.read_text().splitlines()]
     pairs = [(answer.text, rows[index[row]]) for row, answer in run.events.answers() if index[row] >= 0]
-    assert len(pairs) == len(rows)
-    return score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
-
-
-@pytest.mark.parametrize("changed", [None, "rouge1", "rougeLsum", "gen_len"])
-def test_rouge_is_scored_again(changed: str | None, recorded: Path, tmp_path: Path) -> None:
-    folder, data = tmp_path / "run", tmp_path / "prompts.jsonl"
-    shutil.copytree(recorded / "accuracy", folder)
-    write_data(data)
-    scores = _scored(folder, data)
-    told = {name: f"{value + 1 if name == changed else value}" for name, value in scores.items()}
-    (folder / "accuracy").mkdir(exist_ok=True)
-    content = {"accuracy_scores": [{"dataset_name": "scored", "dataset_type": "accuracy", "score": told}]}
+    scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
+    reported = {name: f"{value + 1 if name == changed else value}" for name, value in scores.items()}
+    (folder / ACCURACY).parent.mkdir(exist_ok=True)
+    content = {"accuracy_scores": [{"dataset_name": "scored", "dataset_type": "accuracy", "score": reported}]}
     (folder / ACCURACY).write_text(json.dumps(content))
-    findings = list(rescored(Case(EndpointsRun(folder), dataset_path=data)))
+    findings = list(rescored(Case(run, dataset_path=data)))
+    assert len(pairs) == len(rows)
     assert len(findings) == len(scores)
     assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
 
 
-def test_a_data_set_of_too_few_rows_is_refused(recorded: Path, tmp_path: Path) -> None:
-    folder, data = tmp_path / "run", tmp_path / "prompts.jsonl"
-    shutil.copytree(recorded / "accuracy", folder)
+def test_a_data_set_of_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) -> None:
+    folder, data = copy_of("accuracy"), tmp_path / "prompts.jsonl"
     data.write_text('{"highlights": "one"}\n{"highlights": "two"}\n')
-    _edit(folder, lambda config: config["datasets"][1]["accuracy_config"].update(eval_method="rouge"))
+    WITH_ROUGE(folder)
     with pytest.raises(InputError, match="2 rows"):
         list(rescored(Case(EndpointsRun(folder), dataset_path=data)))
 
 
 def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path) -> None:
     assert run_folders(recorded / "audit-honest") == [recorded / "audit-honest"]
-    assert recorded / "audit-honest" in run_folders(recorded)
-    assert not any("reference" in str(folder) for folder in run_folders(recorded))
+    assert {folder.name for folder in run_folders(recorded)} == {path.name for path in recorded.iterdir()}
     assert not is_for_endpoints(recorded / "nowhere")
 
 
 def test_what_folders_lack_is_listed(recorded: Path) -> None:
     checked = check_folders([recorded])
-    told = {one.rule for one in checked.of("error", "warning", "note")}
-    assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= told
+    broken = {one.rule for one in checked.of("error", "warning", "note")}
+    assert {"endpoints-file", "endpoints-points", "endpoints-offline", "endpoints-tree"} <= broken
     assert any("point.yaml" in line for line in checked.lines())
     assert checked.record()["official"] == {"run": False}
 
@@ -146,10 +115,10 @@ def test_regions_are_those_of_the_rules() -> None:
     assert list(regions([8, 32], 32)) == ["ultra low"]
 
 
-def _checker(folder: Path, said: str, code: int) -> str:
-    """A program that says this, in the place of the official checker."""
+def checker(folder: Path, output: str, code: int) -> str:
+    """A program that prints this, in the place of the official checker."""
     path = folder / "checker"
-    path.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\nexit {code}\n")
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {code}\n")
     path.chmod(0o755)
     return str(path)
 
@@ -159,22 +128,23 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
         {"severity": "info", "rule": "path-exists", "message": "there", "passed": True},
         {"severity": "error", "rule": "src-dir", "message": "Missing src/ directory", "passed": False},
     ]
-    program = _checker(tmp_path, json.dumps({"results": results}), 1)
     checked = check_folders([recorded / "concurrency"])
-    checked.official = run_checker(program, recorded)
+    checked.official = run_checker(checker(tmp_path, json.dumps({"results": results}), 1), recorded)
     assert (checked.official.outcome, checked.official.exit_code) == ("errors", 1)
     assert checked.outcome == "FAIL"
     assert any("error src-dir: Missing src/ directory" in line for line in checked.lines())
     assert checked.record()["official"]["run"] is True
 
 
-@pytest.mark.parametrize("said", ["a traceback", "{}", '{"results": [1]}'])
-def test_a_checker_that_says_nothing_is_told(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("output", ["a traceback", "{}", '{"results": [1]}'])
+def test_a_checker_without_a_result_is_an_error(output: str, tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="nothing that can be read"):
-        run_checker(_checker(tmp_path, said, 2), tmp_path)
+        run_checker(checker(tmp_path, output, 2), tmp_path)
 
 
-def test_submit_writes_what_folders_tell(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_submit_writes_what_follows_from_folders(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tree, folders = tmp_path / "tree", [str(recorded / name) for name in ("concurrency", "offline")]
     command = ["submit", *folders, "--organisation", "ORG", "--system-name", "BOX", "--output", str(tree)]
     assert run_command(command) == ExitCode.NEGATIVE
@@ -192,20 +162,17 @@ def test_submit_writes_what_folders_tell(recorded: Path, tmp_path: Path, capsys:
     assert (tree / "REHEARSAL.txt").is_file()
 
 
-def test_submit_refuses_a_folder_that_contradicts_itself(recorded: Path, tmp_path: Path) -> None:
-    shutil.copytree(recorded / "concurrency", tmp_path / "run")
-    path = tmp_path / "run" / SUMMARY
-    path.write_text(path.read_text().replace('"n_samples_failed": 0', '"n_samples_failed": 1'))
-    command = ["submit", str(tmp_path / "run"), "--organisation", "ORG", "--system-name", "BOX", "--rehearsal"]
+def test_submit_refuses_a_folder_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
+    in_json(SUMMARY, at("n_samples_failed", 1))(folder := copy_of("concurrency"))
+    command = ["submit", str(folder), "--organisation", "ORG", "--system-name", "BOX", "--rehearsal"]
     assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
 
 
-def test_folders_are_signed_off_together(recorded: Path, tmp_path: Path) -> None:
-    shutil.copytree(recorded / "concurrency", tmp_path / "run")
-    _edit(tmp_path / "run", lambda config: config["model_params"].update(temperature=1.0))
+def test_folders_are_signed_off_together(recorded: Path, copy_of: CopyOf) -> None:
+    in_config("model_params/temperature", 1.0)(folder := copy_of("concurrency"))
     command = ["signoff", "--scope", "harness", "--ref", str(recorded / "poisson")]
     assert run_command([*command, str(recorded / "concurrency")]) == ExitCode.OK
-    assert run_command([*command, str(tmp_path / "run")]) == ExitCode.NEGATIVE
+    assert run_command([*command, str(folder)]) == ExitCode.NEGATIVE
     assert run_command(["signoff", "--scope", "baseline", *command[3:]]) == ExitCode.BAD_INPUT
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runs.endpoints.events import NO_TIME, TEXT, read_events
+from runs.endpoints.events import NO_TIME, TEXT, Events
 from runs.endpoints.folder import EVENTS, SAMPLES, SUMMARY, is_run_folder, read_folder
 from runs.errors import InputError
 
@@ -53,7 +53,7 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert (events.issued_ns[0], events.first_ns[0], events.complete_ns[0]) == (12, 20, 25)
     assert (events.prompt_kind[0], events.prompt_size[0]) == (TEXT, 9)
     assert (events.answer_bytes[0], events.rest_bytes[0]) == (10, 6)
-    assert events.reasons == ["stop"]
+    assert events.reasons == {"stop": 0}
     assert events.tracked.all()
     assert not events.odd
     assert run.sample_index().tolist() == [7]
@@ -83,7 +83,7 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         LINES[0], _event("sample.issued", 10, "warm", data=["PromptData", "x"]), LINES[1], LINES[2],
         _event("sample.complete", 13, "warm", data=["TextModelOutput", "x"]), _event("session.ended", 14),
     )  # fmt: skip
-    events = read_events(_folder(tmp_path / "run", lines) / EVENTS)
+    events = Events(_folder(tmp_path / "run", lines) / EVENTS)
     assert events.tracked.tolist() == [False, True]
     assert events.complete_ns.tolist() == [13, NO_TIME]
     assert events.phases == [[11, NO_TIME]]
@@ -105,7 +105,7 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
     ],
 )
 def test_events_that_do_not_fit_are_kept(tmp_path: Path, change: object, what: str | None) -> None:
-    events = read_events(_folder(tmp_path / "run", tuple(change(list(LINES)))) / EVENTS)  # type: ignore[operator]
+    events = Events(_folder(tmp_path / "run", tuple(change(list(LINES)))) / EVENTS)  # type: ignore[operator]
     if what is not None:
         assert what in events.odd
 
@@ -130,7 +130,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, content: bytes) -> None:
     folder = _folder(tmp_path / "run")
     (folder / EVENTS).write_bytes(content)
     with pytest.raises(InputError, match=r"events\.jsonl line \d"):
-        read_events(folder / EVENTS)
+        Events(folder / EVENTS)
 
 
 @pytest.mark.parametrize(
