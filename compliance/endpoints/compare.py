@@ -9,27 +9,12 @@ file tells: they agree up to ROUNDING.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compliance.endpoints.derive import COUNTERS, EMPTY, FIELDS, ROUNDING, SERIES, Metrics, Near, summary_of
 from runs.endpoints.folder import EndpointsRun, Series, Snapshot, Summary
 
-
-@dataclass(frozen=True)
-class Difference:
-    """One number that does not fit."""
-
-    name: str
-    reported: Any
-    expected: Any
-
-    def __str__(self) -> str:
-        return f"{self.name}: {_shown(self.reported)} reported, {_shown(self.expected)} derived again"
-
-
-def _shown(value: Any) -> str:
-    return "nothing" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)[:60]
+Difference = tuple[str, Any, Any]  # of one number: its path in the file, what is reported, what is expected
 
 
 def differences(reported: Any, expected: Any, name: str = "") -> Iterator[Difference]:
@@ -38,7 +23,7 @@ def differences(reported: Any, expected: Any, name: str = "") -> Iterator[Differ
         for key, value in expected.items():
             yield from differences(reported.get(key), value, f"{name}.{key}" if name else key)
     elif not _agree(reported, expected):
-        yield Difference(name, reported, expected)
+        yield name, reported, expected
 
 
 def _agree(reported: Any, expected: Any) -> bool:

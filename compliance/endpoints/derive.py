@@ -14,7 +14,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
@@ -52,15 +51,7 @@ class Near(float):
     within: float = ROUNDING
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens of texts, counted again, in order of the samples."""
-
-    output: Column  # of each answer
-    rest: Column  # after its first piece
-
-
-def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Tokens | None) -> Metrics:
+def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Column | None) -> Metrics:
     """All numbers that the events tell; of tokens only with their counts."""
     tracked, done = events.tracked, events.completed & events.tracked
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
@@ -70,10 +61,10 @@ def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Tok
         if events.chunk_ns is not None:
             values[CHUNKS] = events.chunk_ns
     if tokens is not None:
-        values[OUTPUT] = tokens.output[events.answered]
+        values[OUTPUT] = tokens[0, events.answered]
         if streaming:
-            counted = done & (first != NO_TIME) & (events.rest_bytes > 0) & (tokens.rest > 0)
-            values[TPOT] = (complete - first)[counted] / tokens.rest[counted]
+            counted = done & (first != NO_TIME) & (events.rest_bytes > 0) & (tokens[1] > 0)
+            values[TPOT] = (complete - first)[counted] / tokens[1, counted]
     if not np.any(tracked & np.isin(events.prompt_kind, (TEXT, MESSAGES))):
         values[INPUT] = events.prompt_size[tracked & (events.prompt_kind == IDS)]
     return _counters(events, done) | {
@@ -106,21 +97,21 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
     }
 
 
-def count_tokens(events: Events, tokenizer: Tokenizer) -> Tokens | None:
-    """Count the tokens of all answers; None where an answer has parts that a chat template joins."""
+def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
+    """Two rows: the tokens of each sample's answer, and those after its first piece. None where a chat template would
+    join the parts of an answer."""
     if np.any(events.answer_kind[events.tracked] == MESSAGES):
         return None
-    found = Tokens(np.zeros(len(events), np.int64), np.zeros(len(events), np.int64))
+    counts = np.zeros((2, len(events)), np.int64)
     special = len(tokenizer.encode(""))  # the client counts without what a tokenizer puts before or after a text
     answers = events.answers()
     while part := list(islice(answers, BATCH)):
         for column, texts in (
-            (found.output, [(row, answer.text) for row, answer in part if answer.text]),
-            (found.rest, [(row, answer.rest) for row, answer in part if answer.rest]),
+            (counts[0], {row: answer.text for row, answer in part if answer.text}),
+            (counts[1], {row: answer.rest for row, answer in part if answer.rest}),
         ):
-            encoded = tokenizer.encode_batch([text for _, text in texts])
-            column[[row for row, _ in texts]] = [len(ids) - special for ids in encoded]
-    return found
+            column[list(texts)] = [len(ids) - special for ids in tokenizer.encode_batch(list(texts.values()))]
+    return counts
 
 
 def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from compliance.endpoints.derive import (
     ROUNDING,
     TPOT,
     Metrics,
-    Tokens,
     count_tokens,
     derive,
     numbers,
@@ -25,7 +24,7 @@ from compliance.endpoints.derive import (
 from compliance.endpoints.load import SECOND, Load, read_load
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from qsl.tokenizers import load_tokenizer
-from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
+from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import EVENTS, PERFORMANCE, REPORT, SAMPLES, SNAPSHOT, SUMMARY, EndpointsRun
 from runs.wording import counted, printable
 
@@ -65,7 +64,7 @@ class Case:
         return asked if asked is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
 
     @cached_property
-    def tokens(self) -> Tokens | None:
+    def tokens(self) -> Column | None:
         """Counted again; None without a tokenizer or events, or where a chat template would be needed."""
         if self.model_path is None or self.run.events is None:
             return None
@@ -76,7 +75,7 @@ class Case:
         """Of all answers, counted again."""
         if self.tokens is None or self.run.events is None:
             return None
-        return int(self.tokens.output[self.run.events.answered].sum())
+        return int(self.tokens[0, self.run.events.answered].sum())
 
     @property
     def reported_tokens(self) -> float | None:
@@ -237,12 +236,17 @@ def reported_numbers(case: Case) -> Iterator[Finding]:
 
 def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
     found = list(differences)
-    for one in found[:MOST_SHOWN]:
-        yield fail(rule, str(one), *files, name=one.name, reported=_plain(one.reported), expected=_plain(one.expected))
+    for name, reported, expected in found[:MOST_SHOWN]:
+        text = f"{name}: {_shown(reported)} reported, {_shown(expected)} derived again"
+        yield fail(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
     if len(found) > MOST_SHOWN:
         yield fail(rule, f"and {len(found) - MOST_SHOWN} more numbers", *files, differences=len(found))
     if not found:
         yield applied(rule, "", True, "every number agrees", "", *files)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)[:60]
 
 
 def _plain(value: Any) -> Any:

@@ -87,27 +87,6 @@ class Load:
         """Samples without an end."""
         return np.asarray(self.complete_ns == NO_TIME)
 
-    @property
-    def time_was_up(self) -> bool:
-        limit_ns = float(self.config.settings.runtime.max_duration_ms) * MS
-        return 0 < limit_ns <= self.end_ns - self.start_ns + EARLY_NS
-
-    @property
-    def interrupted(self) -> bool:
-        """The client ends at ^C without a word of it: it sends nothing more and waits for no answer."""
-        return bool(self.left.any()) and self.wanted is not None and len(self.rows) < self.wanted
-
-    @property
-    def stopped_draining(self) -> bool:
-        """Whether the folder is as ^C leaves it once all is sent: no answer came for a while before the client stopped,
-        or what is left waited no longer than others did for theirs. Of an answer taken out early neither holds."""
-        left = self.left
-        if left.all():
-            return True
-        waited_ns = np.where(left, self.end_ns, self.complete_ns) - self.issued_ns
-        stalled = self.end_ns - int(self.complete_ns.max()) > STALLED_NS
-        return stalled or bool(waited_ns[left].max() <= waited_ns[~left].max())
-
 
 def replayed_order(seed: int, size: int, count: int) -> Column:
     """The first `count` indices: the data set shuffled, and what came of it shuffled again for each further pass."""
@@ -199,7 +178,7 @@ def judge_load(load: Load) -> Iterator[Finding]:
     """Every rule on the load of one run."""
     pattern = load.config.settings.load_pattern
     yield from _order(load)
-    yield from _count(load)
+    yield from _whole(load)
     if pattern.type == "poisson" and pattern.target_qps:
         yield from _arrivals(load, float(pattern.target_qps))
     elif pattern.type == "concurrency" and pattern.target_concurrency:
@@ -212,7 +191,6 @@ def judge_load(load: Load) -> Iterator[Finding]:
         right = took_s <= max(LATE_SHARE * whole_s, 1.0)
         yield _applied(load, "burst", "time in which all samples were sent", right, f"{took_s:.3f} s", limit)
     yield from _warm_up(load)
-    yield from _drained(load)
 
 
 def _applied(
@@ -239,19 +217,6 @@ def _order(load: Load) -> Iterator[Finding]:
     pairs = np.unique(np.stack([index, load.events.prompt_hash[load.rows]]), axis=1)
     doubled = pairs.shape[1] - len(np.unique(index))
     yield _applied(load, "prompts", "indices with more than one prompt", not doubled, doubled, 0)
-
-
-def _count(load: Load) -> Iterator[Finding]:
-    wanted, sent = load.wanted, len(load.rows)
-    if wanted is None:
-        text = "how many samples were asked for depends on the data set's size"
-        yield note("endpoints-count", text, load.events.path)
-    elif sent < wanted and (load.time_was_up or load.interrupted):
-        why = "max_duration_ms was over" if load.time_was_up else INTERRUPTED
-        text = f"{sent} of {wanted} samples were sent: {why}"
-        yield warn("endpoints-count", text, load.events.path, sent=sent, asked=wanted)
-    else:
-        yield _applied(load, "count", "samples sent", sent == wanted, sent, wanted)
 
 
 def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
@@ -326,20 +291,41 @@ def _warm_up(load: Load) -> Iterator[Finding]:
         yield warn("endpoints-warm-up", text, place, still_open=still_open)
 
 
-def _drained(load: Load) -> Iterator[Finding]:
-    left, patience_s = int(load.left.sum()), load.config.settings.drain.performance_timeout_s
-    waited_ns = load.end_ns - int(load.issued_ns[-1])
-    if not left:
+def _whole(load: Load) -> Iterator[Finding]:
+    """Was everything sent, and did it end; if not, does the folder say why?"""
+    place, settings, left = load.events.path, load.config.settings, load.left
+    wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())
+    patience_s, limit_ns = settings.drain.performance_timeout_s, float(settings.runtime.max_duration_ms) * MS
+    time_was_up = 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
+    # The client writes nothing of ^C: it sends nothing more and waits for no answer.
+    interrupted = open_ones > 0 and wanted is not None and sent < wanted
+    if wanted is None:
+        yield note("endpoints-count", "how many samples were asked for depends on the data set's size", place)
+    elif sent < wanted and (time_was_up or interrupted):
+        text = f"{sent} of {wanted} samples were sent: {'max_duration_ms was over' if time_was_up else INTERRUPTED}"
+        yield warn("endpoints-count", text, place, sent=sent, asked=wanted)
+    else:
+        yield _applied(load, "count", "samples sent", sent == wanted, sent, wanted)
+    if not open_ones:
         yield _applied(load, "drained", "samples without an end", True, 0, 0)
         return
+    # After ^C once all is sent, no answer came for a while before the client stopped, or what is left waited no longer
+    # than others did for theirs. Of an answer taken out early neither holds.
+    waited_ns = np.where(left, load.end_ns, load.complete_ns) - load.issued_ns
+    while_it_drained = (
+        bool(left.all())
+        or load.end_ns - int(load.complete_ns.max()) > STALLED_NS
+        or bool(waited_ns[left].max() <= waited_ns[~left].max())
+    )
+    drained_ns = load.end_ns - int(load.issued_ns[-1])
     reasons = {
-        "the time for draining was over": patience_s is not None and waited_ns >= patience_s * SECOND - EARLY_NS,
-        "max_duration_ms was over": load.time_was_up,
-        INTERRUPTED: load.interrupted,
-        f"{INTERRUPTED} while it drained, or answers were taken out": load.stopped_draining,
+        "the time for draining was over": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
+        "max_duration_ms was over": time_was_up,
+        INTERRUPTED: interrupted,
+        f"{INTERRUPTED} while it drained, or answers were taken out": while_it_drained,
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
-    text = f"{left} of {len(load.rows)} samples have no end" + (
+    text = f"{open_ones} of {sent} samples have no end" + (
         f": {why}" if why else ", and nothing in the folder says why"
     )
-    yield (warn if why else fail)("endpoints-drained", text, load.events.path, left=left)
+    yield (warn if why else fail)("endpoints-drained", text, place, left=open_ones)

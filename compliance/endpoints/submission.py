@@ -48,15 +48,6 @@ POINT_FILES = {
 TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
 
 
-@dataclass(frozen=True)
-class Message:
-    """One result of the checker, as it says it."""
-
-    severity: str
-    rule: str
-    text: str
-
-
 @dataclass
 class Relayed:
     """What endpoints-submission-cli said of a tree."""
@@ -64,7 +55,7 @@ class Relayed:
     program: str
     outcome: str  # ok, errors
     exit_code: int
-    messages: list[Message] = field(default_factory=list)
+    messages: list[dict[str, str]] = field(default_factory=list)  # severity, rule, text
 
 
 @dataclass
@@ -109,8 +100,8 @@ class FoldersChecked(Verdict):
         answer = "accepts the tree" if self.official.outcome == "ok" else "refuses the tree"
         yield f"official checker ({self.official.program}): {answer}"
         for message in self.official.messages:
-            if message.severity != "info":
-                yield f"  {message.severity} {message.rule}: {printable(message.text)}"
+            if message["severity"] != "info":
+                yield "  {severity} {rule}: ".format_map(message) + printable(message["text"])
 
 
 def is_for_endpoints(root: Path) -> bool:
@@ -252,7 +243,8 @@ def run_checker(program: str, root: Path) -> Relayed:
             raise ExecutionError(f"{program} could not be run: {error}", "run it by hand to see why") from error
     try:
         results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
-        messages = [Message(one["severity"], one["rule"], one["message"]) for one in results if not one["passed"]]
+        fields = {"severity": "severity", "rule": "rule", "text": "message"}
+        messages = [{name: str(one[key]) for name, key in fields.items()} for one in results if not one["passed"]]
     except (ValueError, KeyError, TypeError) as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise ExecutionError(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from os.path import lexists
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -177,8 +178,9 @@ class _ModelParams(_Read):
 
 
 class Config(_Read):
-    """The parts of config.yaml that numbers depend on."""
+    """The parts of config.yaml that numbers depend on, and all of it."""
 
+    whole: dict[str, Any]
     version: str | Number | None = None
     model_params: _ModelParams = _ModelParams()
     settings: _Settings = _Settings()
@@ -190,11 +192,11 @@ class Config(_Read):
         return {"on": True, "off": False, True: True, False: False}.get(self.model_params.streaming or "auto")
 
 
-def _config(path: Path) -> tuple[dict[str, Any], Config]:
+def _config(path: Path) -> Config:
     read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
     content = read_yaml(path, "")
     try:
-        return content, Config.model_validate(content)
+        return Config.model_validate(content | {"whole": content})
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", _FIX) from error
 
@@ -243,7 +245,7 @@ class EndpointsRun:
 
     root: Path
 
-    both_configs = _of_file(CONFIG, _config)  # all of config.yaml, and the parts that numbers depend on
+    config = _of_file(CONFIG, _config)
     summary = _of_file(SUMMARY, lambda path: read_as(path, Summary, _FIX, within=path.parent, strict=True))
     snapshot = _of_file(SNAPSHOT, _snapshot)
     report = _of_file(REPORT, _text)
@@ -255,7 +257,7 @@ class EndpointsRun:
 
     def has(self, name: str) -> bool:
         """Also a link that leads nowhere: whoever reads it says so."""
-        return _is_there(self.path(name))
+        return lexists(self.path(name))
 
     @property
     def only_audit(self) -> bool:
@@ -269,11 +271,7 @@ class EndpointsRun:
 
     @property
     def raw_config(self) -> dict[str, Any]:
-        return self.both_configs[0] if self.both_configs else {}
-
-    @property
-    def config(self) -> Config | None:
-        return self.both_configs[1] if self.both_configs else None
+        return self.config.whole if self.config is not None else {}
 
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
         """Those of config.yaml; with `measured` without those for accuracy alone."""
@@ -293,7 +291,7 @@ class EndpointsRun:
 
 def is_run_folder(path: Path) -> bool:
     """Whether a directory is a run folder of the client, by its files."""
-    return path.is_dir() and any(_is_there(path / name) for name in (*TOLD_BY, *AUDIT_TOLD_BY))
+    return path.is_dir() and any(lexists(path / name) for name in (*TOLD_BY, *AUDIT_TOLD_BY))
 
 
 def read_folder(path: Path) -> EndpointsRun:
@@ -315,7 +313,3 @@ def read_folder(path: Path) -> EndpointsRun:
             "read the folder with a version of this harness that knows that client",
         )
     return run
-
-
-def _is_there(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
