@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.benchmark import Scenario
+from sut.engine import Request
 from tests.redteam import virtual_audits
 from tests.redteam.matrix import (
     CAUGHT,
@@ -25,7 +27,8 @@ from tests.redteam.matrix import (
     run_audit,
 )
 from tests.redteam.virtual_audits import AUDITS
-from tests.support.cheats import CHEAT_KINDS, STORE
+from tests.support.cheats import CHEAT_KINDS, HONEST_QUERIES, STORE, CheatContext, Service, make_cheat
+from tests.support.fakes import FakeSink
 
 # The document says why.
 UNSEEN = {
@@ -46,10 +49,21 @@ def test_the_document_has_every_cheat_and_what_may_be_said(scenario: str) -> Non
     assert passed == UNSEEN[scenario]
 
 
-def test_the_document_describes_every_cheat() -> None:
-    text = " ".join(DOCUMENT.read_text().split())
-    for kind, description in CHEAT_KINDS.items():
-        assert f"| `{kind}` | {description} |" in text
+@pytest.mark.parametrize("kind", CHEAT_KINDS)
+def test_every_cheat_is_described_and_changes_what_is_served(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that no check sees, too."""
+    assert f"| `{kind}` | {CHEAT_KINDS[kind]} |" in " ".join(DOCUMENT.read_text().split())
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
+    cheat = make_cheat(
+        kind, CheatContext(True, BOS_ID, EOS_ID, ord(" "), 128, references=[[7], [8]], now_s=lambda: 0.0)
+    )
+    honest, served = Service(list(range(10, 40)), 50, 29), []
+    for seq in range(HONEST_QUERIES + 3):
+        served.append(Service(list(honest.answer), honest.prefill_tokens, honest.decode_tokens))
+        cheat(Request(FakeSink(), [seq % 2, *range(49)], seq=seq, sample_index=seq % 2), served[-1])
+    assert (served == [honest] * len(served)) is (kind == "overcount")  # of which the SUT alone knows
 
 
 # The audits, by the replayed schedule ---------------------------------------------------------------------------------

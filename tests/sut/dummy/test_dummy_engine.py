@@ -1,16 +1,22 @@
 """The dummy engine: the same answer to the same prompt, tokens in time, and each fault on purpose."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
 from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
 from sut.engine import Request
+from sut.replicas.pool import make_engine
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
+from tests.support.virtual import issue_all
 
 PROMPT = [1, 2, *range(100, 160)]
 PIECES = 10  # of a wait: a pause of the machine makes one of them long, and the others leave the engine its turns
@@ -64,6 +70,27 @@ def test_first_token_then_the_whole_output() -> None:
     ]
     assert engine.activity() == before + 2
     engine.check_alive()
+
+
+@pytest.mark.parametrize(("slots", "turns"), [(0, [1, 1, 1, 1, 1]), (2, [1, 1, 2, 2, 3])])
+def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: int, turns: list[int]) -> None:
+    costs = {"ttft_ms": 4.0, "tpot_ms": 0.5, "prefill_us": 100.0, "slots": slots}
+    served = issue_all(lambda _: DummyEngine(SAMPLING, **costs), [PROMPT], "Server", [0] * 5, [0] * 5)
+    first_ns = 4_000_000 + 100_000 * len(PROMPT)
+    whole_ns = first_ns + 500_000 * (len(served[0].ids) - 1)
+    assert sorted(one.complete_ns for one in served) == pytest.approx([whole_ns * turn for turn in turns], abs=1000)
+    assert [one.complete_ns - one.first_ns for one in served] == pytest.approx([whole_ns - first_ns] * 5, abs=1000)
+
+
+def test_options_reach_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    given = {"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 2, 4])}
+    given["output_log_dir"] = tmp_path / "leg"
+    engine = make_engine(prepare(make_config({**given, "dummy_slots": 3, "dummy_prefill_us": 1.5})).plan)
+    assert isinstance(engine, DummyEngine)
+    assert (engine.slots, engine.prefill_us) == (3, 1.5)
+    for option in ("dummy_slots", "dummy_prefill_us"):
+        with pytest.raises(InputError, match=f"--{option.replace('_', '-')} -1"):
+            make_config({**given, option: -1})
 
 
 # Faults -------------------------------------------------------------------------------------------------------------
