@@ -1,25 +1,58 @@
-"""Shared: a small campaign, the building of a tree from it, and a world in which no finding has a text."""
+"""Shared: recorded legs, a small campaign, and the building of a tree from it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compliance import finding as findings
-from compliance.finding import Finding, all_rules
+from compliance.accuracy.accuracy_verdict import parse_accuracy_text
+from compliance.accuracy.metrics import ROUGE, Metric, Scores
+from compliance.accuracy.scores import DecodedAnswer, begin_scoring
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.build_submission import submit
 from compliance.submission.system import read_system_file
-from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
+from tests.support.official import targets_at
+from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.submission_legs import CALIBRATION, SYSTEM, campaign_copy
+from tests.support.verify_legs import DummyLegs
 
 Submit = Callable[..., SubmitOutcome]
-X = "x"
+
+
+@pytest.fixture(scope="session")
+def legs() -> DummyLegs:
+    return DummyLegs()
+
+
+@pytest.fixture(scope="session")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    """The legs of the sign-off's back-test."""
+    return FrozenLegs(tmp_path_factory)
+
+
+@pytest.fixture
+def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The predictions of every scoring that is really done."""
+    done: list[tuple[str, ...]] = []
+
+    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Any:
+        done.append(tuple(answer.text for answer in answers))
+        return begin_scoring(metric, answers, *more)
+
+    monkeypatch.setattr("compliance.evidence.scorer.begin_scoring", counted)
+    return done
+
+
+@pytest.fixture
+def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> Scores:
+    """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
+    scores = parse_accuracy_text(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
+    return scores
 
 
 @pytest.fixture
@@ -54,26 +87,3 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
         return submit(SubmitRequest(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]
 
     return run
-
-
-@pytest.fixture
-def wordless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call the fixture's value to make every text that a finding, a rule or an error could have "x"."""
-
-    def without_words() -> None:
-        for rule in all_rules().values():
-            monkeypatch.setitem(findings.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
-        known, error = Finding.__post_init__, HarnessError.__init__
-
-        def finding(self: Finding) -> None:
-            known(self)
-            for name in ("text", "found", "required", "fix"):
-                object.__setattr__(self, name, X if getattr(self, name) else "")
-
-        def silent(self: HarnessError, message: str, fix: str = "", **facts: Any) -> None:
-            error(self, X, X, **facts)
-
-        monkeypatch.setattr(Finding, "__post_init__", finding)
-        monkeypatch.setattr(HarnessError, "__init__", silent)
-
-    return without_words

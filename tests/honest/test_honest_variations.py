@@ -15,9 +15,8 @@ from compliance.signoff.judge import sign_off
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result
 from tests.conftest import PATIENCE_S, StartedMain
-from tests.honest.clocks import STEPPED
 from tests.honest.pair import Pair
-from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS
+from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.support import warm
 from tests.support.verify_legs import USER_CONF, DummyLegs
 

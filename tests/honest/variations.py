@@ -1,155 +1,391 @@
 """Ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
 
-A variation gets the two legs of a result (performance, accuracy). Files that only the leg's own process writes are
-sealed anew.
+A variation gets the two legs of a result (performance, accuracy), and returns where the result lies afterwards, None
+where it stayed. Files that only the leg's own process writes are sealed anew.
 """
 
+import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from runs.record.attestation import attest, signer_of
 from runs.record.layout import RunDir
 from runs.record.progress import PHASES
-from tests.honest.clocks import CLOCKS, run_at, utc
-from tests.honest.pair import Pair, Variation, close, lagged, manifest_of, told, varied
-from tests.honest.places import PLACES
-from tests.signoff.forge.faults import set_manifest
-from tests.signoff.forge.rebuilt_faults import rebuild, scale_clock
-from tests.signoff.forge.record_faults import each_record, stretch_requests
-from tests.support.editing import reseal
+from tests.honest.pair import Pair, manifest_of
+from tests.signoff.forge.faults import set_detail
+from tests.signoff.forge.forged_legs import rebuild, scale_clock
+from tests.signoff.forge.record_faults import shift_requests, stretch_requests
+from tests.support.editing import each_record, read_records, reseal, set_record
 
-VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES}
+Variation = Callable[[Pair], Path | None]
 OFFLINE_TOO = frozenset({"new-year", "moved", "busy", "renamed-host", "two-localhosts"})
+STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
+POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 
 
-# Campaigns ------------------------------------------------------------------------------------------------------------
+def each_leg(change: Callable[[RunDir], object]) -> Variation:
+    """Both legs, changed alike and sealed anew."""
 
-
-@varied(VARIATIONS, "resumed-campaign")
-def _resumed(pair: Pair) -> None:
-    """What was interrupted lies beside."""
-    lost = pair.root / "discarded" / "performance-1"
-    shutil.copytree(pair.performance.root, lost)
-    told(RunDir(lost), status="interrupted", exit_code=130)
-    for name in ("mlperf_log_summary.txt", "mlperf_log_detail.txt"):
-        (lost / name).unlink()
-
-
-@varied(VARIATIONS, "interrupted-audit-beside")
-def _audit_beside(pair: Pair) -> None:
-    (pair.root / "audit" / "TEST06").mkdir(parents=True)
-
-
-@varied(VARIATIONS, "commented-configuration")
-def _commented(pair: Pair) -> None:
-    for run in pair.legs:
-        run.user_conf.write_text("# rates of Monday\n\n" + run.user_conf.read_text())
-        close(run)
-
-
-@varied(VARIATIONS, "data-set-by-another-name")
-def _other_name(pair: Pair) -> None:
-    data = Path(manifest_of(pair.accuracy)["plan"]["dataset_path"])
-    copy = pair.root.with_name("cnn_eval.json")
-    shutil.copy(data, copy)
-    told(pair.accuracy, plan__dataset_path=str(copy))
-
-
-# Machines -------------------------------------------------------------------------------------------------------------
-
-
-_BOOT = "observed__host__boot_id"
-# Other facts in the records: of the performance leg and of the accuracy leg; one for both where there is one.
-FACTS: dict[str, tuple[dict[str, Any], ...]] = {
-    "no-git": ({"observed__harness__git_commit": None, "observed__harness__git_changed": None},),
-    "environment-elsewhere": ({}, {"observed__loadgen__extension": "/scratch/venv/mlperf_loadgen.so"}),
-    "other-place-for-the-output": ({}, {"asked__output_log_dir": "/mnt/results/accuracy"}),
-    "started-by-another-user": (
-        {"asked__output_log_dir": "/home/ada/über/out", "asked__user_conf": "/home/ada/user.conf"},
-    ),
-    "processor-times-unreadable": ({"observed__contention": {"not_recorded": "/proc/stat: Permission denied"}},),
-    "renamed-host": (  # the lease of its address ended
-        {"observed__host__hostname": "ip-10-0-0-7", _BOOT: "0b7a"},
-        {"observed__host__hostname": "ip-10-0-0-9", _BOOT: "0b7a"},
-    ),
-    "container-anew": ({"observed__host__hostname": "3f1c9aa1"}, {"observed__host__hostname": "77be0021"}),
-    "rebooted-between": ({_BOOT: "0b7a"}, {_BOOT: "91cc"}),
-    "no-boot-id": ({_BOOT: None},),
-    "ports-differ": (
-        {"plan__environment": {"VLLM_PORT": "29500", "VLLM_HOST_IP": "10.0.0.0"}},
-        {"plan__environment": {"VLLM_PORT": "29617", "VLLM_HOST_IP": "10.0.0.7"}},
-    ),
-    "host-without-a-processor-name": ({"observed__host__cpu": "", "observed__host__cores_logical": None},),
-    "leg-over-in-a-moment": (
-        {"observed__loop_lag": {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0}},
-    ),
-}  # fmt: skip
-
-
-def _facts(of_legs: tuple[dict[str, Any], ...]) -> Variation:
-    def variation(pair: Pair) -> None:
-        for run, facts in zip(pair.legs, (of_legs * 2)[:2], strict=True):
-            told(run, **facts)
-
-    return variation
-
-
-VARIATIONS |= {name: _facts(of_legs) for name, of_legs in FACTS.items()}
-
-
-def _busy(share: float) -> Variation:
     def variation(pair: Pair) -> None:
         for run in pair.legs:
-            window_s = _window_s(run)
-            foreign_s = round(share * 2 * window_s, 2)
-            told(
-                run,
-                observed__contention={
-                    "window_s": round(window_s, 4), "usable_cores": 2, "busy_cpu_s": foreign_s + 0.25,
-                    "own_cpu_s": 0.25, "stolen_cpu_s": 0.0, "foreign_cpu_s": foreign_s, "load_average_start": 9.0,
-                    "load_average_end": 12.5,
-                },
-            )  # fmt: skip
+            change(run)
+            reseal(run)
 
     return variation
+
+
+# Moments at which results were made -----------------------------------------------------------------------------------
+
+
+def run_at(run: RunDir, start: datetime) -> None:
+    """The leg as if it had started then."""
+    before = manifest_of(run)
+    by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
+    shift_requests(run, by_ns)
+    for key, form in (("power_begin", POWER_TIME), ("power_end", POWER_TIME), ("test_datetime", "%Y-%m-%dT%H:%M:%SZ")):
+        _move(run, key, by_ns / 1e9, form)
+    set_record(run, {name: before[name] + by_ns for name in ("start_time_ns", "end_time_ns")})
+
+
+def _move(run: RunDir, key: str, by_s: float, form: str) -> None:
+    """Another time in LoadGen's log."""
+    records = (orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines())
+    stamp = next(one["value"] for one in records if one["key"] == key)
+    text = (datetime.strptime(stamp, form) + timedelta(seconds=by_s)).strftime(form)
+    set_detail(run, key, text[:-3] if form == POWER_TIME else text)
+
+
+def at(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
+    start = datetime(*moment, tzinfo=UTC)
+
+    def variation(pair: Pair) -> None:
+        run_at(pair.performance, start)
+        run_at(pair.accuracy, start + apart)
+
+    return variation
+
+
+def stepped(by_ms: float) -> Variation:
+    """The machine's clock was set by some milliseconds in the middle of each leg; LoadGen's and ours read it alike."""
+
+    def step(run: RunDir) -> None:
+        moments = sorted(one["complete_ns"] for one in read_records(run))
+        at_ns, by_ns = moments[len(moments) // 2], int(by_ms * 1e6)
+        # By the same clock LoadGen's Server waits for the next query, so there only answers on their way differ.
+        waits = manifest_of(run)["plan"]["loadgen_scenario"] == "Server"
+
+        def edit(one: dict[str, Any]) -> dict[str, Any]:
+            if waits and one["issue_ns"] > at_ns:
+                return one
+            return one | {name: one[name] + by_ns for name in STAMPS if one[name] is not None and one[name] > at_ns}
+
+        each_record(run, edit)
+        if not waits:
+            _move(run, "power_end", by_ms / 1e3, POWER_TIME)
+            set_record(run, {"end_time_ns": manifest_of(run)["end_time_ns"] + by_ns})
+        if manifest_of(run)["plan"]["mode"] == "performance":
+            rebuild(run, 1)
+
+    return each_leg(step)
+
+
+CLOCKS: dict[str, Variation] = {
+    "new-year": at(2026, 12, 31, 23, 59, 59),
+    "leap-day": at(2028, 2, 28, 23, 59, 59),
+    "after-2038": at(2038, 1, 19, 3, 14, 7),
+    "clock-never-set": at(1970, 1, 1, 0, 1),
+    "legs-a-week-apart": at(2026, 11, 15, 8, apart=timedelta(days=6)),
+    "accuracy-before-performance": at(2026, 11, 22, 8, apart=timedelta(hours=-3)),
+    "legs-right-after-each-other": at(2026, 11, 22, 8, apart=timedelta(seconds=30)),
+}
+STEPPED: dict[str, Variation] = {f"clock-set-by-{by_ms}-ms": stepped(by_ms) for by_ms in (-3, 4, -0.5)}
+
+# Places in which a result lies, and how its files came there ----------------------------------------------------------
+
+
+def to(*parts: str) -> Variation:
+    def variation(pair: Pair) -> Path:
+        target = pair.root.parent.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.move(pair.root, target))
+
+    return variation
+
+
+def beside(*places: str, content: str = "{}\n") -> Variation:
+    """Files that do not belong to the result; {} is each leg."""
+
+    def variation(pair: Pair) -> None:
+        for run in pair.legs:
+            for place in places:
+                path = pair.root / place.format(run.root)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content)
+
+    return variation
+
+
+def modes(of_folders: int, of_files: int, *, times: bool = False) -> Variation:
+    def variation(pair: Pair) -> None:
+        for path in (*pair.root.rglob("*"), pair.root):
+            path.chmod(of_folders if path.is_dir() else of_files)
+            if times:
+                os.utime(path, (0, 0))
+
+    return variation
+
+
+def archived(form: str) -> Variation:
+    """Unpacked elsewhere: a zip file keeps no modes, and times to two seconds in a zone of its own."""
+
+    def variation(pair: Pair) -> Path:
+        archive = shutil.make_archive(str(pair.root.with_name("archive")), form, pair.root)
+        target = pair.root.with_name("restored")
+        shutil.unpack_archive(archive, target, **({} if form == "zip" else {"filter": "data"}))
+        return target
+
+    return variation
+
+
+def through_a_link(pair: Pair) -> Path:
+    link = pair.root.with_name("link")
+    link.symlink_to(pair.root.name)
+    return link
+
+
+def legs_are_links(pair: Pair) -> None:
+    elsewhere = pair.root.with_name("big-disk")
+    shutil.move(pair.accuracy.root, elsewhere)
+    pair.accuracy.root.symlink_to(elsewhere)
+
+
+def core_dump(pair: Pair) -> None:
+    for run in pair.legs:
+        with (run.root / "core.1234").open("wb") as stream:
+            stream.truncate(3 << 30)
+
+
+def names_that_differ_in_case_alone(pair: Pair) -> None:
+    """A second copy, which would be the same one on a disk that knows no case."""
+    shutil.copytree(pair.root, pair.root.with_name(pair.root.name.upper()))
+    (pair.performance.root / "Manifest.json").write_text("{}")
+
+
+def of_another_user(pair: Pair) -> None:
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    for path in (*pair.root.rglob("*"), pair.root):
+        os.chown(path, 65534, 65534)
+
+
+def name_of_no_text(pair: Pair) -> Path:
+    target = Path(os.fsdecode(os.fsencode(pair.root.parent) + b"/r\xe9sultat"))
+    return Path(shutil.move(pair.root, target))
+
+
+def discarded_legs_beside(pair: Pair) -> None:
+    for number in (1, 2):
+        shutil.copytree(pair.accuracy.root, pair.root / "discarded" / f"{number}-accuracy")
+    (pair.root / "discarded" / "1-accuracy" / "mlperf_log_detail.txt").write_bytes(b"")
+
+
+def resumed_campaign(pair: Pair) -> None:
+    """What was interrupted lies beside."""
+    lost = RunDir(Path(shutil.copytree(pair.performance.root, pair.root / "discarded" / "performance-1")))
+    set_record(lost, {"status": "interrupted", "exit_code": 130})
+    for path in (lost.summary, lost.detail):
+        path.unlink()
+
+
+PLACES: dict[str, Variation] = {
+    "moved": to("archive", "2026", "result"),
+    "name-with-spaces": to("my results (final)", "result 1"),
+    "name-in-another-script": to("результаты", "結果-é"),
+    "name-in-capitals": to("RESULT"),
+    "name-with-brackets": to("[b]{x}", "result*1?"),
+    "name-with-a-dash": to("-x", "--result"),
+    "long-name": to("a" * 200, "b" * 200),
+    "long-path": to(*("a" * 200,) * 15),
+    "name-with-line-breaks": to("a\nb", "c\td\r"),
+    "name-in-two-unicode-forms": to("re\u0301sultat", "r\u00e9sultat"),
+    "name-of-a-shell": to("$HOME", "~; `true` && %s"),
+    "name-of-no-text": name_of_no_text,
+    "hidden": to(".cache", ".result"),
+    "through-a-link": through_a_link,
+    "legs-are-links": legs_are_links,
+    "restored-from-an-archive": archived("gztar"),
+    "restored-from-a-zip-file": archived("zip"),
+    "times-and-modes-of-files-lost": modes(0o777, 0o777, times=True),
+    "read-only": modes(0o555, 0o444),
+    "of-another-user": of_another_user,
+    "names-that-differ-in-case-alone": names_that_differ_in_case_alone,
+    "files-of-a-desktop": beside(
+        *(f"{{}}/{name}" for name in (".DS_Store", "Thumbs.db", "._manifest.json", "manifest.json~", ".nfs0001")),
+        content="\0\1\2",
+    ),
+    "notes-beside": beside("{}/NOTES.md", "{}/profile/trace.json", "{}/notes.ipynb", "report.html", content="["),
+    "core-dump": core_dump,
+    "verified-before": beside("{}/verify_performance.txt", "{}/verify_performance.json"),
+    "an-older-verdict-elsewhere": beside("audit_verdict.json", content='{"verdict": "FAIL"}'),
+    "interrupted-audit-beside": lambda pair: (pair.root / "audit" / "TEST06").mkdir(parents=True),
+    "discarded-legs-beside": discarded_legs_beside,
+    "resumed-campaign": resumed_campaign,
+}
+
+# Other facts in the records -------------------------------------------------------------------------------------------
+
+
+def facts(*of_legs: dict[str, Any]) -> Variation:
+    """Values by their place in the manifest, of the performance and of the accuracy leg; one for both where there is
+    one."""
+
+    def variation(pair: Pair) -> None:
+        for run, values in zip(pair.legs, (of_legs * 2)[:2], strict=True):
+            set_record(run, values)
+
+    return variation
+
+
+_HOST, _BOOT, _CORES = "observed.host.hostname", "observed.host.boot_id", "observed.contention"
+
+
+def busy(share: float) -> Variation:
+    """Others used so much of the cores."""
+
+    def change(run: RunDir) -> None:
+        window_s = _window_s(run)
+        foreign_s = round(share * 2 * window_s, 2)
+        load = {"load_average_start": 9.0, "load_average_end": 12.5, "stolen_cpu_s": 0.0}
+        used = {"busy_cpu_s": foreign_s + 0.25, "own_cpu_s": 0.25, "foreign_cpu_s": foreign_s}
+        set_record(run, {_CORES: {"window_s": round(window_s, 4), "usable_cores": 2, **used, **load}})
+
+    return each_leg(change)
 
 
 def _window_s(run: RunDir) -> float:
-    records = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
+    records = read_records(run)
     return (max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)) / 1e9
 
 
-VARIATIONS["busy"] = _busy(0.3)
-VARIATIONS["very-busy"] = _busy(0.95)
-
-
-@varied(VARIATIONS, "fast-legs-on-a-busy-machine")
-def _disturbed(pair: Pair) -> None:
+def fast_legs_on_a_busy_machine(pair: Pair) -> None:
     """An engine that needs next to nothing waits for the cores, in the accuracy leg eight times as long as before."""
-    slowed(pair.accuracy, 8)
-    _busy(0.95)(pair)
-
-
-def slowed(run: RunDir, factor: int) -> None:
-    """All of an accuracy leg, so many times as long."""
+    run, factor = pair.accuracy, 8
     before_s = _window_s(run)
     stretch_requests(run, factor)
     scale_clock(run, factor)
-    by_ns = int((_window_s(run) - before_s) * 1e9)
-    manifest = manifest_of(run)
-    set_manifest(run, "end_time_ns", manifest["end_time_ns"] + by_ns)
-    running_s = manifest["observed"]["start_stages"][PHASES["running"]] + by_ns / 1e9
-    set_manifest(run, f"observed.start_stages.{PHASES['running']}", running_s)
-    reseal(run)
-    reseal(run)
+    by_s = _window_s(run) - before_s
+    manifest, running = manifest_of(run), f"observed.start_stages.{PHASES['running']}"
+    running_s = manifest["observed"]["start_stages"][PHASES["running"]] + by_s
+    set_record(run, {"end_time_ns": manifest["end_time_ns"] + int(by_s * 1e9), running: running_s})
+    busy(0.95)(pair)
 
 
-def _late(by_ns: Callable[[int, int], int]) -> Variation:
+def other_pids(*pids: int | None) -> Variation:
+    """Other process numbers; None is that of the performance leg."""
+
+    def variation(pair: Pair) -> None:
+        first = manifest_of(pair.performance)["pid"]
+        for run, pid in zip(pair.legs, pids, strict=True):
+            old = manifest_of(run)["pid"]
+            for path in (run.detail, run.manifest):
+                path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid or first}'))
+            reseal(run)
+
+    return variation
+
+
+def at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
+    """Both legs at the same time, each on its machine (name, boot id)."""
+
+    def variation(pair: Pair) -> None:
+        at(2026, 11, 22, 8, apart=timedelta(0))(pair)
+        facts(*({_HOST: name, _BOOT: boot} for name, boot in (first, second)))(pair)
+
+    return variation
+
+
+def data_set_by_another_name(pair: Pair) -> None:
+    copy = shutil.copy(manifest_of(pair.accuracy)["plan"]["dataset_path"], pair.root.with_name("cnn_eval.json"))
+    set_record(pair.accuracy, {"plan.dataset_path": str(copy)})
+
+
+def less_memory_after_a_reboot(pair: Pair) -> None:
+    bytes_ = manifest_of(pair.accuracy)["observed"]["host"]["memory_bytes"] - 4_194_304
+    set_record(pair.accuracy, {"observed.host.memory_bytes": bytes_})
+
+
+def warm_up_longer(pair: Pair) -> None:
+    at(2026, 11, 22, 10, apart=timedelta(hours=-2))(pair)
+    for run in pair.legs:
+        set_record(run, {"start_time_ns": manifest_of(run)["start_time_ns"] - 1_800_000_000_000})
+
+
+def legs_signed_with_different_keys(pair: Pair) -> None:
+    for run in pair.legs:
+        attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
+
+
+def asked(run: RunDir) -> None:
+    """By a YAML file that names defaults, too, and as many replicas as there are devices: one."""
+    given = {"enable_log_trace": False, "sampling_arg": {}, "mechanism": None, "replicas": "auto"}
+    mode = {"accuracy": manifest_of(run)["plan"]["mode"] == "accuracy"}
+    set_record(run, {"asked": {**manifest_of(run)["asked"], **given, **mode}})
+
+
+def conf(change: Callable[[bytes], bytes]) -> Variation:
+    return each_leg(lambda run: run.user_conf.write_bytes(change(run.user_conf.read_bytes())))
+
+
+RECORDS: dict[str, Variation] = {
+    "no-git": facts({"observed.harness.git_commit": None, "observed.harness.git_changed": None}),
+    "environment-elsewhere": facts({}, {"observed.loadgen.extension": "/scratch/venv/mlperf_loadgen.so"}),
+    "other-place-for-the-output": facts({}, {"asked.output_log_dir": "/mnt/results/accuracy"}),
+    "started-by-another-user": facts(
+        {"asked.output_log_dir": "/home/ada/über/out", "asked.user_conf": "/home/ada/user.conf"}
+    ),
+    "processor-times-unreadable": facts({_CORES: {"not_recorded": "/proc/stat: Permission denied"}}),
+    "renamed-host": facts({_HOST: "ip-10-0-0-7", _BOOT: "0b7a"}, {_HOST: "ip-10-0-0-9", _BOOT: "0b7a"}),
+    "container-anew": facts({_HOST: "3f1c9aa1"}, {_HOST: "77be0021"}),
+    "rebooted-between": facts({_BOOT: "0b7a"}, {_BOOT: "91cc"}),
+    "no-boot-id": facts({_BOOT: None}),
+    "two-localhosts": at_once(("localhost", "0b7a"), ("localhost", "91cc")),
+    "two-localhosts-without-boot-id": at_once(("localhost", None), ("localhost", None)),
+    "ports-differ": facts(
+        {"plan.environment": {"VLLM_PORT": "29500", "VLLM_HOST_IP": "10.0.0.0"}},
+        {"plan.environment": {"VLLM_PORT": "29617", "VLLM_HOST_IP": "10.0.0.7"}},
+    ),
+    "host-without-a-processor-name": facts({"observed.host.cpu": "", "observed.host.cores_logical": None}),
+    "leg-over-in-a-moment": facts(
+        {"observed.loop_lag": {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0}}
+    ),
+    "slow-event-loop": facts({"observed.loop_lag.p99_ms": 120.0, "observed.loop_lag.worst_ms": 900.0}),
+    "busy": busy(0.3),
+    "very-busy": busy(0.95),
+    "fast-legs-on-a-busy-machine": fast_legs_on_a_busy_machine,
+    "same-process-number-after-a-reboot": other_pids(None, None),
+    "process-numbers-of-a-large-machine": other_pids(4_194_303, 4_194_301),
+    "less-memory-after-a-reboot": less_memory_after_a_reboot,
+    "warm-up-longer": warm_up_longer,
+    "data-set-by-another-name": data_set_by_another_name,
+    "legs-signed-with-different-keys": legs_signed_with_different_keys,
+    "asked-in-a-file": each_leg(asked),
+    "commented-configuration": conf(lambda content: b"# rates of Monday\n\n" + content),
+    "configuration-of-another-editor": conf(lambda content: content.replace(b"\n", b"\r\n").replace(b" = ", b"\t=  ")),
+}
+VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES, **RECORDS}
+
+
+# A Server leg whose queries LoadGen issued late -----------------------------------------------------------------------
+
+
+def late(by_ns: Callable[[int, int], int]) -> Variation:
     """LoadGen is late with queries of a Server leg, and their answers are, so its results too.
 
     `by_ns`: of the number of a query, and of its time from the first.
@@ -157,129 +393,22 @@ def _late(by_ns: Callable[[int, int], int]) -> Variation:
 
     def variation(pair: Pair) -> None:
         run = pair.performance
-        times_ns = [orjson.loads(line)["issue_ns"] for line in run.requests.open("rb")]
+        times_ns = [one["issue_ns"] for one in read_records(run)]
 
         def edit(one: dict[str, Any]) -> dict[str, Any]:
             late_ns = by_ns(one["seq"], one["issue_ns"] - min(times_ns)) if one["seq"] <= len(times_ns) - 250 else 0
-            return one | {name: one[name] + late_ns for name in ("issue_ns", "first_token_ns", "complete_ns")}
+            return one | {name: one[name] + late_ns for name in STAMPS}
 
         each_record(run, edit)
         rebuild(run, 1)
         reseal(run)
-        reseal(run)
 
     return variation
 
 
-def _now_and_then(by_ms: int, every: int) -> Variation:
-    return _late(lambda seq, _: by_ms * 1_000_000 * (seq % every == 0))
-
-
-def _stopped(for_ms: int) -> Variation:
-    """A machine is stopped as the second query is due; then all that is overdue is issued."""
-    return _late(lambda seq, since_ns: max(0, for_ms * 1_000_000 + 5_000 * seq - since_ns) * (seq > 0))
-
-
-@varied(VARIATIONS, "slow-event-loop")
-def _slow_loop(pair: Pair) -> None:
-    for run in pair.legs:
-        lagged(run, {**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
-
-
-def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
-    """Both legs at the same time, each on its machine (name, boot id)."""
-
-    def variation(pair: Pair) -> None:
-        for run in pair.legs:
-            run_at(run, utc(2026, 11, 22, 8))
-        for run, (name, boot) in zip(pair.legs, (first, second), strict=True):
-            told(run, observed__host__hostname=name, observed__host__boot_id=boot)
-
-    return variation
-
-
-VARIATIONS["two-localhosts"] = _at_once(("localhost", "0b7a"), ("localhost", "91cc"))
-VARIATIONS["two-localhosts-without-boot-id"] = _at_once(("localhost", None), ("localhost", None))
-
-
-@varied(VARIATIONS, "same-process-number-after-a-reboot")
-def _same_pid(pair: Pair) -> None:
-    """Containers number their processes anew."""
-    pid, old = (manifest_of(run)["pid"] for run in pair.legs)
-    for path in (pair.accuracy.detail, pair.accuracy.manifest):
-        path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
-    close(pair.accuracy)
-
-
-@varied(VARIATIONS, "less-memory-after-a-reboot")
-def _less_memory(pair: Pair) -> None:
-    told(
-        pair.accuracy,
-        observed__host__memory_bytes=manifest_of(pair.accuracy)["observed"]["host"]["memory_bytes"] - 4_194_304,
-    )
-
-
-@varied(VARIATIONS, "warm-up-longer")
-def _warm_up(pair: Pair) -> None:
-    run_at(pair.accuracy, utc(2026, 11, 22, 8))
-    run_at(pair.performance, utc(2026, 11, 22, 10))
-    for run in pair.legs:
-        told(run, start_time_ns=manifest_of(run)["start_time_ns"] - 1_800_000_000_000)
-
-
-@varied(VARIATIONS, "configuration-of-another-editor")
-def _crlf(pair: Pair) -> None:
-    for run in pair.legs:
-        run.user_conf.write_bytes(run.user_conf.read_bytes().replace(b"\n", b"\r\n").replace(b" = ", b"\t=  "))
-        close(run)
-
-
-@varied(VARIATIONS, "discarded-legs-beside")
-def _discarded(pair: Pair) -> None:
-    for number in (1, 2):
-        shutil.copytree(pair.accuracy.root, pair.root / "discarded" / f"{number}-accuracy")
-    (pair.root / "discarded" / "1-accuracy" / "mlperf_log_detail.txt").write_bytes(b"")
-
-
-@varied(VARIATIONS, "process-numbers-of-a-large-machine")
-def _large_pids(pair: Pair) -> None:
-    for run, pid in zip(pair.legs, (4_194_303, 4_194_301), strict=True):
-        old = manifest_of(run)["pid"]
-        for path in (run.detail, run.manifest):
-            path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
-        close(run)
-
-
-@varied(VARIATIONS, "legs-signed-with-different-keys")
-def _two_keys(pair: Pair) -> None:
-    for run in pair.legs:
-        attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
-
-
-@varied(VARIATIONS, "as-many-replicas-as-devices")
-def _one_device(pair: Pair) -> None:
-    """Of which there is one, so that no replicas were made."""
-    for run in pair.legs:
-        told(run, asked={**manifest_of(run)["asked"], "replicas": "auto"})
-
-
-@varied(VARIATIONS, "asked-in-a-file")
-def _asked(pair: Pair) -> None:
-    """By a YAML file that names defaults, too."""
-    for run in pair.legs:
-        asked = manifest_of(run)["asked"]
-        told(
-            run,
-            asked={
-                **asked,
-                "enable_log_trace": False,
-                "sampling_arg": {},
-                "mechanism": None,
-                "accuracy": run != pair.performance,
-            },
-        )
-
-
-LATE: dict[str, Variation] = {  # of a Server leg
-    "late-159-ms": _now_and_then(159, 16), "late-338-ms": _now_and_then(338, 40), "stopped-900-ms": _stopped(900)
-}  # fmt: skip
+LATE: dict[str, Variation] = {
+    "late-159-ms": late(lambda seq, _: 159_000_000 * (seq % 16 == 0)),
+    "late-338-ms": late(lambda seq, _: 338_000_000 * (seq % 40 == 0)),
+    # A machine is stopped as the second query is due; then all that is overdue is issued.
+    "stopped-900-ms": late(lambda seq, since_ns: max(0, 900_000_000 + 5_000 * seq - since_ns) * (seq > 0)),
+}

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -20,32 +22,46 @@ def loadgen_line(record: dict[str, Any]) -> bytes:
     return PREFIX + text.replace('"@"', f"{time_ms:.6f}").encode() + b"\n"
 
 
+def edit_lines(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    """Change every record of a log, a detail log or requests.jsonl; None removes one."""
+    lines = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        old = orjson.loads(line.removeprefix(PREFIX))
+        new = change(old)
+        if new is old:
+            lines.append(line)
+        elif new is not None:
+            lines.append(loadgen_line(new) if line.startswith(PREFIX) else orjson.dumps(new) + b"\n")
+    path.write_bytes(b"".join(lines))
+
+
+def read_records(run: RunDir) -> list[dict[str, Any]]:
+    """The lines of requests.jsonl, in the order of the file."""
+    return [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
+
+
+def write_records(run: RunDir, records: list[dict[str, Any]]) -> None:
+    """The other way round."""
+    run.requests.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
+
+
+def each_record(run: RunDir, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Every line of requests.jsonl, edited."""
+    write_records(run, [edit(one) for one in read_records(run)])
+
+
 def edit_detail(run: RunDir, key: str, value: Any) -> None:
     """Give the records of `key` another value; None removes them."""
-    lines = []
-    found = False
-    for line in run.detail.read_bytes().splitlines(keepends=True):
-        record = orjson.loads(line[len(PREFIX) :])
-        if record["key"] != key:
-            lines.append(line)
-            continue
-        found = True
-        if value is not None:
-            lines.append(loadgen_line(record | {"value": value}))
-    assert found, key
-    run.detail.write_bytes(b"".join(lines))
+    assert f'"{key}"' in run.detail.read_text(), key
+    edit_lines(
+        run.detail,
+        lambda one: one if one["key"] != key else None if value is None else one | {"value": value},
+    )
 
 
 def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
     """Change fields of one request; no fields removes its line."""
-    lines = []
-    for line in run.requests.read_bytes().splitlines():
-        record = orjson.loads(line)
-        if record["seq"] != seq:
-            lines.append(line + b"\n")
-        elif fields:
-            lines.append(orjson.dumps(record | fields) + b"\n")
-    run.requests.write_bytes(b"".join(lines))
+    edit_lines(run.requests, lambda one: one if one["seq"] != seq else one | fields if fields else None)
 
 
 # Always the same one, so that a leg that is sealed again has the same seal.
@@ -62,4 +78,23 @@ def say_in_manifest(run: RunDir, **configuration: Any) -> None:
     manifest = orjson.loads(run.manifest.read_bytes())
     manifest["engine"]["configuration"] |= configuration
     run.manifest.write_bytes(orjson.dumps(manifest))
+    reseal(run)
+
+
+def set_at(path: Path, place: str, value: Any) -> None:
+    """Another value at a dotted place of a JSON file; ... takes it away."""
+    content = part = orjson.loads(path.read_bytes())
+    *parents, last = [int(name) if name.isdecimal() else name for name in place.split(".")]
+    for name in parents:
+        part = part[name]
+    part[last] = value
+    if value is ...:
+        del part[last]
+    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+def set_record(run: RunDir, values: dict[str, Any]) -> None:
+    """Other values in the manifest by their dotted place, as the leg's own process would have written them."""
+    for place, value in values.items():
+        set_at(run.manifest, place, value)
     reseal(run)

@@ -102,8 +102,8 @@ def relocate(root: Path) -> None:
         path.write_text(text)
 
 
-def pack(root: Path) -> None:
-    """Like files beside each other."""
+def pack(root: Path, to: Path = ARCHIVE) -> None:
+    """Like files beside each other, and nothing that differs from packing to packing."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: (path.name, path)):
@@ -112,7 +112,7 @@ def pack(root: Path) -> None:
             with path.open("rb") as stream:
                 archive.addfile(entry, stream)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 64 << 20}]
-    ARCHIVE.write_bytes(lzma.compress(buffer.getvalue(), filters=filters))
+    to.write_bytes(lzma.compress(buffer.getvalue(), filters=filters))
 
 
 def main() -> None:

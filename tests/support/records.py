@@ -3,7 +3,10 @@
 import time
 from typing import Any
 
+import numpy as np
+
 from runs.record.manifest import LegPlan, Manifest
+from runs.record.requests_log import NO_TIME, Digests, RequestTable
 
 SAMPLING = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 128}
 HOST = {
@@ -46,3 +49,16 @@ def record(plan: LegPlan | None = None, seen: dict[str, Any] | None = None, **ch
         "start_time_ns": time.time_ns(),
     }  # fmt: skip
     return Manifest(**values | changes)
+
+
+def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **columns: Any) -> RequestTable:
+    """Requests of 100 prompt tokens and 11 output tokens, each of a sample of its own, but for the columns that are
+    given. A first token before the request's issue stands for none."""
+    count = len(issue_ns)
+    given = {
+        "seq": range(count), "sample_index": range(count), "prompt_tokens": 100, "output_tokens": 11,
+        "issue_ns": issue_ns, "first_token_ns": first_token_ns, "complete_ns": complete_ns, **columns,
+    }  # fmt: skip
+    numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in given.items()}
+    numbers["first_token_ns"][numbers["first_token_ns"] < numbers["issue_ns"]] = NO_TIME
+    return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))

@@ -4,8 +4,11 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import Verification, as_text, verify_result
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import PATIENCE_S
@@ -41,6 +44,15 @@ class DummyLegs:
             for name in OURS:
                 (target / name).unlink(missing_ok=True)
         return RunDir(target)
+
+
+def judged(*folders: Path, **options: Any) -> Verification:
+    """The verdict of `verify` on one result; its text and its record can be written whatever it is."""
+    (result,) = find_results(list(folders))
+    verdict = verify_result(result, **options)
+    json.dumps(verdict.record())
+    assert ("TEST PASS" in as_text(verdict)) == (verdict.exit_code() == ExitCode.OK)
+    return verdict
 
 
 def _make(home: Path, scenario: str, mode: str, settings: str) -> None:

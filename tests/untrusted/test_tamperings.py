@@ -1,36 +1,323 @@
-"""Each tampering of a result, sealed anew, is found by verify or refused by the sign-off of a bundle."""
+"""Each tampering of a result is refused by the sign-off of a bundle.
 
+Somebody who reads our code changes a copy of a result (performance and accuracy leg), wants to gain by it, and makes
+the seals anew.
+"""
+
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.signoff.judge import sign_off
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
 from tests.honest.pair import Pair
+from tests.signoff.forge.faults import set_detail, set_summary, take
+from tests.signoff.forge.forged_legs import rebuild
+from tests.support.editing import each_record, edit_lines, reseal, set_at
 from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs
-from tests.untrusted.tampering import TAMPERINGS, Tampering
-from tests.untrusted.tamperings import VLLM
+
+Json = dict[str, Any]
+Change = Callable[[RunDir], object]
+MANIFEST, REQUESTS, USER_CONF = "manifest.json", "requests.jsonl", "user.conf"
+DETAIL, SUMMARY, ANSWERS = "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
+BOTH, PERFORMANCE, ACCURACY = slice(0, 2), slice(0, 1), slice(1, 2)  # legs
+REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest", "vllm"
 
 
-class Legs:
-    """Fresh legs of the dummy engine, and frozen ones of vLLM."""
+@dataclass(frozen=True)
+class Tampering:
+    """Changes of some legs of a result of a scenario, and the file that is to be named; "" = any."""
 
-    def __init__(self, factory: pytest.TempPathFactory) -> None:
-        self._dummy, self._frozen = DummyLegs(), FrozenLegs(factory)
+    name: str
+    changes: tuple[Change, ...]
+    legs: slice
+    scenario: str
+    by: str
+    sealed: bool
 
-    def __call__(self, scenario: str, mode: str) -> Path:
-        if scenario == VLLM:
-            return self._frozen("vllm-off" if mode == "performance" else "vllm-off-acc")
-        return self._dummy(scenario, mode)
+    def apply(self, pair: Pair) -> None:
+        for run in pair.legs[self.legs]:
+            for change in self.changes:
+                change(run)
+        for run in pair.legs if self.sealed else ():
+            reseal(run)
 
 
-@pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> Legs:
-    return Legs(tmp_path_factory)
+TAMPERINGS: list[Tampering] = []
+
+
+def tampering(
+    name: str,
+    *changes: Change,
+    legs: slice = PERFORMANCE,
+    scenario: str = "Server",
+    by: str = "",
+    sealed: bool = True,
+) -> None:
+    TAMPERINGS.append(Tampering(name, changes, legs, scenario, by, sealed))
+
+
+# What is changed ------------------------------------------------------------------------------------------------------
+
+
+def put(path: str, value: object, file: str = MANIFEST) -> Change:
+    """Another value at a dotted place of a JSON file; ... takes it away."""
+    return lambda run: set_at(run.root / file, path, value)
+
+
+def text(file: str, found: str, new: str) -> Change:
+    """What is found by a pattern, replaced once."""
+
+    def change(run: RunDir) -> None:
+        path = run.root / file
+        path.write_text(re.sub(found, new, path.read_text(), count=1))
+
+    return change
+
+
+def detail(key: str, value: object) -> Change:
+    return lambda run: set_detail(run, key, value)
+
+
+def requests(edit: Callable[[Json], Json]) -> Change:
+    return lambda run: each_record(run, lambda one: one | edit(one))
+
+
+def answers(edit: Callable[[Json], Json], *left_out: str) -> Change:
+    """Another log of the answers, entry by entry, without some fields."""
+
+    def change(run: RunDir) -> None:
+        entries = [one | edit(one) for one in orjson.loads(run.accuracy_log.read_bytes())]
+        kept = [{name: value for name, value in one.items() if name not in left_out} for one in entries]
+        run.accuracy_log.write_bytes(orjson.dumps(kept))
+
+    return change
+
+
+def accuracy_of(run: RunDir) -> RunDir:
+    """The accuracy leg of a performance leg."""
+    return RunDir(run.root.parents[1] / "accuracy")
+
+
+def error_as_a_number(run: RunDir) -> None:
+    """An error record whose flag is 1, not true."""
+
+    def change(one: Json) -> Json:
+        return one | {"metadata": one["metadata"] | {"is_error": 1}} if one["key"] == "power_begin" else one
+
+    edit_lines(run.detail, change)
+
+
+def scores_raised(run: RunDir) -> None:
+    run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': ", "'rouge1': 4"))
+    run.accuracy_json.unlink()
+
+
+def log_cut(run: RunDir) -> None:
+    """As the official tool cuts it."""
+    content = run.accuracy_log.read_bytes()
+    run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
+
+
+PRINTED = {
+    "result_completed_samples_per_sec": "Completed samples per second",
+    "result_completed_tokens_per_second": "Completed tokens per second",
+    "result_qps_with_loadgen_overhead": "QPS w/ loadgen overhead",
+    "result_token_throughput_with_loadgen_overhead": "TPS w/ loadgen overhead",
+}
+
+
+def rates_half_a_percent_higher(run: RunDir) -> None:
+    """In both of LoadGen's logs."""
+    logged = read_detail(run.detail).values
+    for key in PRINTED.keys() & logged.keys():
+        rate = float(f"{logged[key] * 1.005:.6g}")
+        set_detail(run, key, rate)
+        text(SUMMARY, rf"(?m)^({re.escape(PRINTED[key])}\s*: ).*$", rf"\g<1>{rate:.2f}")(run)
+
+
+# Values of the wrong kind, or that another file contradicts -----------------------------------------------------------
+
+WEIGHTS = {
+    "files": 4, "tensors": 291, "parameters": 8030261248, "dtypes": {"BF16": 8030261248}, "precision": "bfloat16",
+    "quantized": False, "sparse": False, "shape": {"hidden_size": 4096}, "headers_sha256": "ab" * 32,
+}  # fmt: skip
+HASHES = {"model.safetensors": "ab" * 32}
+in_record = partial(tampering, legs=BOTH, by=MANIFEST)
+in_record("engine-nobody-knows", put("plan.engine", "my-engine"))
+in_record("replicas-that-were-not", put("replicas", [{"pid": 4242}]))
+in_record("unofficial-for-a-blank", put("unofficial_reasons", [" "]))
+in_record("a-commit-in-words", put("observed.harness.git_commit", "unknown"))
+in_record(
+    "model-of-an-engine-without-one",
+    put("observed.model.weights", WEIGHTS),
+    put("observed.model.sha256", HASHES),
+)
+in_record("engine-without-configuration", put("engine.configuration", {}))
+in_record("warm-up-below-nothing", put("engine.warm_up", {"prompts": -1}))
+in_record("patience-below-nothing", put("plan.stall_timeout_s", -1.0))
+in_record("an-error-of-a-finished-leg", put("error", {"message": "x"}))
+in_record("longest-prompt-of-another-data-set", put("plan.longest_prompt_tokens", 4000))
+in_record("replica-with-other-weights", put("replicas.1.weights_sha256", HASHES), scenario=REPLICAS)
+in_record("replicas-on-a-node-that-there-is-not", put("plan.replicas.places.1.node", 3), scenario=REPLICAS)
+in_record(
+    "order-that-there-is-not",
+    put("plan.admission.policy", "magic"),
+    put("asked.admission", "magic"),
+    scenario=HELD_BACK,
+)
+in_record("order-left-out", put("plan.admission", {}), scenario=HELD_BACK)
+in_record("vllm-without-a-batch", put("engine.configuration.max_num_seqs", ...), scenario=VLLM)
+tampering(
+    "held-back-in-one-leg",
+    put("plan.admission", None),
+    put("asked.admission", "off"),
+    legs=ACCURACY,
+    scenario=HELD_BACK,
+)
+tampering(
+    "answers-shorter-than-was-asked-for",
+    put("asked.sampling_arg", {"min_tokens": 100}),
+    put("plan.sampling.min_tokens", 100),
+    legs=BOTH,
+    by=REQUESTS,
+)
+tampering(
+    "technique-of-one-leg",
+    put("asked.mechanism", {"mechanism": "kv_compression", "mechanism_variant": "h2o"}),
+)
+tampering("harness-of-one-leg", put("observed.harness.version", "9.9.9"))
+tampering("engine-versions-of-one-leg", put("engine.versions", {"dummy": "2"}))
+tampering("a-changed-harness-in-one-leg", put("observed.harness.git_changed", None))
+tampering("official-after-all", put("official", True), put("unofficial_reasons", []), legs=BOTH)
+for key, scenario, told_as in (
+    ("llama3_1-8b-interactive", "Server", "Interactive"),
+    ("llama3_1-8b", "Interactive", "Server"),
+):  # LoadGen calls both Server
+    tampering(
+        f"{scenario.lower()}-told-as-{told_as.lower()}",
+        put("asked.scenario", told_as),
+        put("plan.loadgen_key", key),
+        put("scenario", told_as, "progress.json"),
+        legs=BOTH,
+        scenario=scenario,
+        by=USER_CONF,
+    )
+for name, found, line in (
+    ("conf-without-minimum-duration", r"\*\.Server\.min_duration.*\n", ""),
+    ("conf-with-fewer-queries", r"\Z", "*.Server.min_query_count = 1\n"),
+    ("conf-with-coalescing", r"\Z", "*.Server.coalesce_queries = 1\n"),
+    ("conf-with-asynchronous-queries", r"\Z", "*.Server.max_async_queries = 1\n"),
+    ("conf-with-another-percentile", r"\Z", "*.Server.target_latency_percentile = 50\n"),
+    ("conf-with-answers-logged", r"\Z", "*.*.accuracy_log_sampling_target = 100\n"),
+):
+    tampering(name, text(USER_CONF, found, line), legs=BOTH, by=USER_CONF)
+tampering("user-conf-of-another-rate", text(USER_CONF, "target_qps = 400", "target_qps = 4000"))
+tampering("user-conf-of-a-shorter-run", text(USER_CONF, "min_duration = 1500", "min_duration = 15"))
+tampering("user-conf-emptied", lambda run: run.user_conf.write_text(""))
+
+# Files of other legs, and LoadGen's logs in another form --------------------------------------------------------------
+
+tampering("legs-exchanged", lambda run: take(run, accuracy_of(run), MANIFEST, REQUESTS, "progress.json"))
+tampering("seal-of-the-other-leg", lambda run: take(run, accuracy_of(run), "seal.json"), sealed=False)
+tampering("record-of-the-scores-gone", lambda run: run.accuracy_json.unlink(), legs=ACCURACY, scenario="Offline")
+tampering("a-second-summary-behind-the-first", lambda run: run.summary.write_bytes(run.summary.read_bytes() * 2))
+tampering("a-value-twice-in-the-log", text(DETAIL, r'("key": ?"result_validity", ?)', r'\1"value": "INVALID", '))
+tampering(
+    "a-key-twice-among-the-answers",
+    text(ANSWERS, '"qsl_idx"', '"qsl_idx" : 1, "qsl_idx"'),
+    legs=ACCURACY,
+    scenario="Offline",
+)
+tampering("error-as-a-number", error_as_a_number)
+tampering("sources-of-another-loadgen", detail("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), legs=BOTH, by=DETAIL)
+tampering(
+    "summary-of-the-answers-with-a-warning",
+    text(SUMMARY, r"\Z", "7 warnings encountered. See detailed log.\n"),
+    legs=ACCURACY,
+    by=SUMMARY,
+)
+tampering("summary-in-other-digits", text(SUMMARY, "400", "４００"), by=SUMMARY)
+tampering("summary-with-a-sign", text(SUMMARY, r"(Min latency \(ns\)\s+: )", r"\1+"), by=SUMMARY)
+tampering("summary-with-a-stroke", text(SUMMARY, r"(Max latency \(ns\)\s+: \d\d)", r"\1_"), by=SUMMARY)
+
+# Scores, answers and times --------------------------------------------------------------------------------------------
+
+scores = partial(tampering, legs=ACCURACY, scenario="Offline")
+scores("scores-raised", scores_raised)
+scores("scores-raised-and-the-log-cut", scores_raised, log_cut)
+scores(
+    "scores-raised-and-the-data-set-gone",
+    scores_raised,
+    lambda run: [
+        put(f"plan.dataset_{name}", value)(leg)
+        for leg in Pair(run.root.parent).legs
+        for name, value in (("path", "/data/cnn_eval.json"), ("sha256", "0" * 64))
+    ],
+)
+scores(
+    "scores-raised-and-the-model-gone",
+    scores_raised,
+    lambda run: [put("plan.model_path", "/data/model")(leg) for leg in Pair(run.root.parent).legs],
+)
+scores("accuracy-text-with-two-scores", text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
+scores("answers-without-token-counts", answers(lambda _: {}, "token_count"), by=ANSWERS)
+first_tokens = partial(tampering, legs=ACCURACY, by=ANSWERS)
+first_tokens("first-tokens-of-other-answers", answers(lambda _: {"token_data": "7A000000"}))
+first_tokens("first-tokens-of-nothing", answers(lambda _: {"token_data": ""}), scenario="SingleStream")
+first_tokens("first-tokens-that-are-answers", answers(lambda one: {"token_data": one["data"]}), scenario="Interactive")
+first_tokens(
+    "first-tokens-that-nobody-asked-for", answers(lambda one: {"token_data": one["data"][:8]}), scenario="Offline"
+)
+first_tokens("first-tokens-left-out", answers(lambda _: {}, "token_data"))
+tampering("answers-that-were-given-up", requests(lambda _: {"finish_reason": "abort"}), legs=BOTH)
+tampering(
+    "an-answer-hashed-by-nothing",
+    requests(lambda one: {"output_sha256": "z" * 64} if one["seq"] == 5 else {}),
+    by=REQUESTS,
+)
+tampering("half-of-the-answers-invented", requests(lambda one: {"output_sha256": "ab" * 32} if one["seq"] % 2 else {}))
+# Which left the statistics of all others uncompared.
+tampering("one-first-token-left-out", requests(lambda one: {"first_token_ns": None} if one["seq"] == 5 else {}))
+tampering("prompts-of-another-length", requests(lambda _: {"prompt_tokens": 900}))
+tampering(
+    "longer-outputs",
+    requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 9)}),
+    lambda run: rebuild(run, 1),
+    scenario="Offline",
+)
+# In all files but the log of the answers.
+tampering(
+    "more-tokens-than-ids-in-both-legs",
+    requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 6)}),
+    lambda run: run.root.name == "accuracy" or rebuild(run, 1),
+    legs=BOTH,
+    scenario="Offline",
+    by=ANSWERS,
+)
+tampering(
+    "a-higher-rate-in-log-summary-and-settings",
+    detail("effective_target_qps", 440.0),
+    detail("requested_server_target_qps", 440.0),
+    lambda run: set_summary(run, "target_qps", "440"),
+)
+for scenario in ("Server", "SingleStream"):
+    name = f"rates-of-{scenario.lower()}-half-a-percent-higher"
+    tampering(name, rates_half_a_percent_higher, scenario=scenario, by=DETAIL)
+
+
+# Before the sign-off --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -39,25 +326,32 @@ def sources() -> Iterator[ScoreSources]:
         yield ScoreSources(scorer=scorer)
 
 
-def copy(legs: Legs, scenario: str, folder: Path) -> Pair:
-    pair = Pair(folder)
-    for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
-        shutil.copytree(legs(scenario, mode), run.root)
-    return pair
+@pytest.fixture
+def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
+    """A result to change: legs of the dummy engine, or frozen ones of vLLM."""
+    dummy, frozen = DummyLegs(), FrozenLegs(tmp_path_factory)
+
+    def make(scenario: str) -> Pair:
+        pair = Pair(tmp_path / "result")
+        for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.legs, strict=True):
+            shutil.copytree(frozen(name) if scenario == VLLM else dummy(scenario, mode), run.root)
+        return pair
+
+    return make
 
 
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
-def test_untouched_it_is_signed_off(legs: Legs, sources: ScoreSources, tmp_path: Path, scenario: str) -> None:
-    verdict = sign_off("bundle", [copy(legs, scenario, tmp_path / "result").root], sources=sources)
+def test_untouched_it_is_signed_off(copy: Callable[[str], Pair], sources: ScoreSources, scenario: str) -> None:
+    verdict = sign_off("bundle", [copy(scenario).root], sources=sources)
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
 
 
-@pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda one: one.name)
-def test_it_is_found(legs: Legs, sources: ScoreSources, tmp_path: Path, tampering: Tampering) -> None:
-    pair = copy(legs, tampering.scenario, tmp_path / "result")
-    tampering.apply(pair)
+@pytest.mark.parametrize("one", TAMPERINGS, ids=lambda one: one.name)
+def test_it_is_found(copy: Callable[[str], Pair], sources: ScoreSources, one: Tampering) -> None:
+    pair = copy(one.scenario)
+    one.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)
     assert verdict.outcome == "FAIL", verdict.as_text()
     assert verdict.blocks
-    wrong = [one for one in verdict.findings if one.severity == "error"]
-    assert any(tampering.by in f"{one.where} {one.sentence}" for one in wrong), verdict.as_text()
+    wrong = [found for found in verdict.findings if found.severity == "error"]
+    assert any(one.by in f"{found.where} {found.sentence}" for found in wrong), verdict.as_text()

@@ -50,43 +50,53 @@ def test_a_run_over_part_of_the_data_set_is_scored_against_that_part() -> None:
     assert (scores["rouge1"], scores["gen_num"]) == (100.0, 1)
 
 
-def test_samples_that_lack_or_do_not_belong_are_named() -> None:
-    with pytest.raises(ExecutionError, match="lacks 2 of 3 samples: 0, 2"):
-        score_accuracy_log(ROUGE, [entry(1, "x")], REFERENCES, decode)
-    with pytest.raises(ExecutionError, match="outside 0 to 2: 3"):
-        score_accuracy_log(ROUGE, [entry(index, "x") for index in range(4)], REFERENCES, decode)
-    with pytest.raises(ExecutionError, match="outside 0 to 2: -1"):
-        score_accuracy_log(ROUGE, [entry(index, "x") for index in (-1, 0, 1, 2)], REFERENCES, decode)
-    with pytest.raises(ExecutionError, match=r"lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"):
-        score_accuracy_log(ROUGE, [], ["x"] * 20, decode)
+def broken(data: bytes, seq_id: int, token_count: int | None = None) -> AccuracyEntry:
+    return AccuracyEntry(seq_id=seq_id, qsl_idx=1, data=data, token_count=token_count, token_data=None)
+
+
+@pytest.mark.parametrize(
+    ("log", "count", "said"),
+    [
+        ([entry(1, "x")], 3, "lacks 2 of 3 samples: 0, 2"),
+        ([entry(index, "x") for index in range(4)], 3, "outside 0 to 2: 3"),
+        ([entry(index, "x") for index in (-1, 0, 1, 2)], 3, "outside 0 to 2: -1"),
+        ([], 20, "lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"),
+        ([entry(0, "x"), broken(bytes(13), 7), entry(2, "x")], 3, r"sample 1 \(seq_id 7\): 13 bytes"),
+        ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is no token id"),
+    ],
+)
+def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
+    log: list[AccuracyEntry], count: int, said: str
+) -> None:
+    with pytest.raises(ExecutionError, match=said):
+        score_accuracy_log(ROUGE, log, (REFERENCES * 7)[:count], decode)
+
+
+def test_more_samples_than_the_data_set_has_are_refused_and_so_is_an_id_beyond_every_model() -> None:
     with pytest.raises(InputError, match="4 samples are to be scored but the data set has 3 rows"):
         score_accuracy_log(ROUGE, [entry(0, "x")], REFERENCES, decode, expected_count=4)
-
-
-def test_data_that_are_no_ids_are_refused_by_sample() -> None:
-    cut = AccuracyEntry(seq_id=7, qsl_idx=1, data=bytes(13), token_count=None, token_data=None)
-    with pytest.raises(ExecutionError, match=r"sample 1 \(seq_id 7\): 13 bytes"):
-        score_accuracy_log(ROUGE, [entry(0, "x"), cut, entry(2, "x")], REFERENCES, decode)
-    negative = AccuracyEntry(seq_id=8, qsl_idx=1, data=b"\xff" * 8, token_count=2, token_data=None)
-    with pytest.raises(ExecutionError, match=r"sample 1 \(seq_id 8\): -1 is no token id"):
-        score_accuracy_log(ROUGE, [entry(0, "x"), negative, entry(2, "x")], REFERENCES, decode)
-    huge = np.array([5, 2**40], np.int64).tobytes()
     with pytest.raises(ExecutionError, match=f"response: {2**40} is no token id"):
-        decode_ids(huge, 2)
+        decode_ids(np.array([5, 2**40], np.int64).tobytes(), 2)
 
 
-def test_the_width_of_ids_is_found() -> None:
-    ids = [9642, 0, 128009, 0]
-    as_int32, as_int64 = (np.array(ids, dtype).tobytes() for dtype in (np.int32, np.int64))
-    assert decode_ids(as_int64, None).tolist() == ids
-    assert decode_ids(as_int64, 4).tolist() == ids
-    # Id 0 is an ordinary token; only the count tells two int32 ids from one int64.
-    assert decode_ids(as_int32, 4).tolist() == ids
-    assert decode_ids(as_int32[:12], None).tolist() == ids[:3]
-    # A count that fits neither says nothing.
-    assert decode_ids(as_int64, 3).tolist() == ids
-    assert decode_ids(b"", 0).tolist() == []
-    assert decode_ids(b"", None).tolist() == []
+IDS = [9642, 0, 128009, 0]
+AS_INT32, AS_INT64 = (np.array(IDS, dtype).tobytes() for dtype in (np.int32, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "ids"),
+    [
+        (AS_INT64, None, IDS),
+        (AS_INT64, 4, IDS),
+        (AS_INT32, 4, IDS),  # id 0 is an ordinary token; only the count tells two int32 ids from one int64
+        (AS_INT32[:12], None, IDS[:3]),
+        (AS_INT64, 3, IDS),  # a count that fits neither says nothing
+        (b"", 0, []),
+        (b"", None, []),
+    ],
+)
+def test_the_width_of_ids_is_found(data: bytes, count: int | None, ids: list[int]) -> None:
+    assert decode_ids(data, count).tolist() == ids
 
 
 def test_without_counts_one_plain_int32_sample_decides_for_the_log() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.accuracy.metrics import ROUGE, Scores
+from compliance.accuracy.metrics import ROUGE
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
+from compliance.evidence.official_rules import official_rules
 from compliance.evidence.plausibility import (
     PADDING_LOOKED_AT,
     answers_plausible,
@@ -25,14 +26,17 @@ from compliance.evidence.plausibility import (
 )
 from compliance.finding import Finding
 from qsl.tokenizers import ByteTokenizer
-from runs.numbers.numbers import LatencyNumbers
+from runs.benchmarks import BENCHMARKS
+from runs.numbers.numbers import LatencyNumbers, reported_numbers
+from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.observed import FOREIGN_SHARE
-from runs.record.requests_log import NO_TIME, Digests, RequestTable
-from tests.signoff.forge.faults import set_manifest
-from tests.signoff.forge.rebuilt_faults import rebuild
-from tests.signoff.forge.record_faults import each_record
+from runs.record.requests_log import RequestTable
+from tests.signoff.forge.forged_legs import rebuild
+from tests.support.editing import each_record, set_record
 from tests.support.official import DATACENTER
+from tests.support.records import request_table
+from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs
 
 MS = 1_000_000
@@ -42,20 +46,9 @@ def table(
     samples: Sequence[int], ttft_ms: Sequence[float], latency_ms: Sequence[float], tokens: int = 11
 ) -> RequestTable:
     """One request after the other. A negative time to first token stands for none."""
-    count = len(samples)
-    issue_ns = np.arange(count, dtype=np.int64) * 10**9
-    ttft_ns = (np.array(ttft_ms) * MS).astype(np.int64)
-    return RequestTable(
-        seq=np.arange(count, dtype=np.int64),
-        sample_index=np.array(samples, dtype=np.int64),
-        prompt_tokens=np.full(count, 100, dtype=np.int64),
-        output_tokens=np.full(count, tokens, dtype=np.int64),
-        issue_ns=issue_ns,
-        first_token_ns=np.where(ttft_ns < 0, NO_TIME, issue_ns + ttft_ns),
-        complete_ns=issue_ns + (np.array(latency_ms) * MS).astype(np.int64),
-        finish_reason=["stop"] * count,
-        output_sha256=Digests(bytes(32 * count)),
-    )
+    issue_ns = np.arange(len(samples)) * 10**9
+    first_ns, done_ns = (issue_ns + np.array(times) * MS for times in (ttft_ms, latency_ms))
+    return request_table(issue_ns, first_ns, done_ns, sample_index=samples, output_tokens=tokens)
 
 
 def passed(finding: Finding | None) -> bool:
@@ -198,15 +191,10 @@ REFERENCE = "The council voted on Monday to close the old bridge.\nTraffic will 
     ],
 )
 def test_reference_text(prediction: str, verbatim: bool) -> None:
-    own = [f"A text of its own, number {number}, which nobody else wrote." for number in range(50)]
-    finding = not_the_reference([*own, prediction], [REFERENCE] * 51)
-    assert passed(finding) is not verbatim
-
-
-def test_one_in_a_hundred_is_chance() -> None:
+    """One in a hundred is chance."""
     own = ["A text of its own that nobody else wrote."] * 99
-    assert passed(not_the_reference([*own, REFERENCE], [REFERENCE] * 100))
-    assert not passed(not_the_reference([*own[1:], REFERENCE, REFERENCE], [REFERENCE] * 100))
+    assert passed(not_the_reference([*own, prediction], [REFERENCE] * 100))
+    assert passed(not_the_reference([*own[1:], *[prediction] * 2], [REFERENCE] * 100)) is not verbatim
     assert not_the_reference([], []) is None
 
 
@@ -215,15 +203,19 @@ def words(texts: list[str]) -> list[list[int]]:
     return [[0] * len(text.split()) for text in texts]
 
 
-def test_padding() -> None:
-    texts = ["five words and a blank "] * 100
-    assert passed(not_padded([6] * 100, texts, words))
-    assert passed(not_padded([5 + 16] * 100, texts, words))
-    assert passed(not_padded([*[6] * 99, 128], texts, words))
-    finding = not_padded([*[6] * 98, 128, 128], texts, words)
-    assert not passed(finding)
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        ([6] * 100, None),
+        ([5 + 16] * 100, None),
+        ([*[6] * 99, 128], None),
+        ([*[6] * 98, 128, 128], "2 of 100 outputs have more than 16 ids that leave no text (at most 123)"),
+    ],
+)
+def test_padding(ids: list[int], found: str | None) -> None:
+    finding = not_padded(ids, ["five words and a blank "] * 100, words)
     assert finding is not None
-    assert finding.found == "2 of 100 outputs have more than 16 ids that leave no text (at most 123)"
+    assert (finding.passed, found in (None, finding.found)) == (found is None, True)
     assert not_padded([], [], words) is None
 
 
@@ -239,21 +231,16 @@ def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> Non
     assert looked_at == [PADDING_LOOKED_AT]
     padded = [128 if place % 50 == 0 else 6 for place in range(count)]
     finding = not_padded(padded, ["text"] * count, words)
-    assert finding is not None
-    assert not finding.passed
-    assert finding.found.startswith("81 of 4001 outputs")
-
-
-def test_scores_within_reach() -> None:
-    def scores(factor: float) -> Scores:
-        reference = {name: target.reference for name, target in DATACENTER.targets.items()}
-        return {**reference, "rouge2": reference["rouge2"] * factor}
-
-    assert passed(scores_within_reach(ROUGE, scores(1.09), DATACENTER.targets))
-    finding = scores_within_reach(ROUGE, scores(1.11), DATACENTER.targets)
     assert not passed(finding)
-    assert finding is not None
-    assert finding.found.startswith("rouge2 17.6573 is 1.110")
+    assert str(finding.found).startswith("81 of 4001 outputs")
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.09, None), (1.11, "rouge2 17.6573 is 1.110")])
+def test_scores_within_reach(factor: float, found: str | None) -> None:
+    reference = {name: target.reference for name, target in DATACENTER.targets.items()}
+    finding = scores_within_reach(ROUGE, {**reference, "rouge2": reference["rouge2"] * factor}, DATACENTER.targets)
+    assert passed(finding) is (found is None)
+    assert finding.found.startswith(found or "")
 
 
 # On a leg's answers ---------------------------------------------------------------------------------------------------
@@ -304,11 +291,6 @@ def test_first_tokens_that_are_held_back(
     assert (None if found is None else found.passed) is passes
 
 
-@pytest.fixture(scope="module")
-def legs() -> DummyLegs:
-    return DummyLegs()
-
-
 @pytest.mark.parametrize(
     ("foreign", "lag_p99_ms", "severity"),
     [
@@ -330,10 +312,9 @@ def test_first_tokens_on_cores_that_others_used(
     rebuild(run, 1)
     cores = json.loads(run.manifest.read_bytes())["observed"]["contention"]
     foreign_s = foreign * cores["window_s"] * cores["usable_cores"]
-    busy_s = cores["own_cpu_s"] + foreign_s
-    set_manifest(run, "observed.contention", cores | {"busy_cpu_s": busy_s, "foreign_cpu_s": foreign_s})
-    set_manifest(run, "observed.loop_lag.p99_ms", lag_p99_ms)
-    set_manifest(run, "observed.loop_lag.worst_ms", 500.0)
+    busy = {"busy_cpu_s": cores["own_cpu_s"] + foreign_s, "foreign_cpu_s": foreign_s}
+    lag = {"observed.loop_lag.p99_ms": lag_p99_ms, "observed.loop_lag.worst_ms": 500.0}
+    set_record(run, {"observed.contention": cores | busy, **lag})
     found = [one for one in performance_plausible(FinishedLeg(run)) if one.rule == "plausible-first-tokens-held"]
     assert (found[0].passed, found[0].severity) == (False, severity)
 
@@ -361,10 +342,25 @@ def test_first_tokens_that_are_held_back_by_different_times(
     pace_ms = 60 * draw.lognormal(0, 0.2, count)
     done_ms = ttft_ms + pace_ms * (output - 1)
     told_ms = np.minimum(np.maximum(ttft_ms, held_ms * (1 + jitter * draw.uniform(-1, 1, count))), done_ms)
-    zero = np.zeros(count, np.int64)
-    table = RequestTable(
-        np.arange(count), zero, zero, output, zero, (told_ms * 1e6).astype(np.int64), (done_ms * 1e6).astype(np.int64),
-        [], [],
-    )  # fmt: skip
+    table = request_table(np.zeros(count), told_ms * MS, done_ms * MS, output_tokens=output)
     found = first_tokens_on_the_line(table, 2e9)
     assert (None if found is None else found.passed) is passes
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "tokens", "broken"),
+    [
+        ("llama2-70b", 294.45, False), ("llama2-70b", 266.0, False), ("llama2-70b", 2 * 294.45, True),
+        ("llama2-70b", 147.0, True), ("llama3_1-8b", 2 * 294.45, None),
+    ],
+)  # fmt: skip
+def test_tokens_per_sample_are_those_of_the_accuracy_target(
+    benchmark: str, tokens: float, broken: bool | None, frozen: FrozenLegs
+) -> None:
+    """Of the benchmarks whose target has them."""
+    leg = FinishedLeg(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
+    numbers = reported_numbers(leg.detail)
+    said = numbers.model_copy(update={"tokens_per_second": tokens * (numbers.samples_per_second or 0)})
+    found = [one.passed for one in official_rules(leg, said) if one.rule == "perf-tokens-per-sample"]
+    assert len(found) == (0 if broken is None else 2)
+    assert broken is None or all(found) is not broken

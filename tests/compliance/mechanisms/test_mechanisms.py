@@ -117,24 +117,6 @@ def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     assert gate(given_row, strict=True).closed is bool(failed)
 
 
-def test_the_gate_gives_the_same_verdict_without_a_word(wordless: Callable[[], None]) -> None:
-    rows = [row(), row(kv_cache_dtype="fp8"), fp8(support_status="gold"), eagle3(), row("kv_magic")]
-
-    def outcomes() -> list[object]:
-        found: list[object] = []
-        for one in rows:
-            for strict in (False, True):
-                outcome = gate(one, strict=strict, division="closed")
-                failures = [(failure.rule, failure.severity) for failure in outcome.matched[0].findings]
-                found.append((outcome.status, outcome.closed, failures))
-        return found
-
-    before = outcomes()
-    assert len({str(one) for one in before}) > len(rows)
-    wordless()
-    assert outcomes() == before
-
-
 def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> None:
     old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
     legacy = gate(*old)

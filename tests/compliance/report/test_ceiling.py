@@ -11,7 +11,7 @@ from compliance.report import ceiling as module
 from compliance.report.ceiling import Device, bounds, ceiling_rows, find_device
 from runs.record.manifest import EngineState, LegPlan, Manifest
 from runs.record.observed import Model, Observed
-from tests.compliance.report.test_series import table
+from tests.compliance.report.test_report import table
 
 LLAMA = {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096, "num_hidden_layers": 32}
 ONE_BILLION = 10**9

@@ -17,9 +17,9 @@ from tests.support.verify_legs import DummyLegs
 RunMain = Callable[..., Finished]
 
 
-@pytest.fixture(scope="module")
-def leg() -> Path:
-    return DummyLegs()("Server")
+@pytest.fixture
+def leg(legs: DummyLegs) -> Path:
+    return legs("Server")
 
 
 def made(leg: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:

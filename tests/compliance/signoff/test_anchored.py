@@ -20,8 +20,8 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tests.conftest import run_here
 from tests.signoff.forge.faults import set_manifest
-from tests.signoff.forge.record_faults import read_records, shorten_requests, write_records
-from tests.support.editing import SIGNER, reseal
+from tests.signoff.forge.record_faults import shorten_requests
+from tests.support.editing import SIGNER, read_records, reseal, write_records
 from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.tsa import Authority, served
 

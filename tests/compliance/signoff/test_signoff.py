@@ -4,27 +4,22 @@ import contextlib
 import hashlib
 import json
 import os
-import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from compliance.evidence.truncate import submitted_accuracy
-from compliance.finding import Finding, fail
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import MOST_DIRECTORIES, OutOfTime, time_limit
-from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.signoff.signoff_verdict import Scope
 from runs.errors import ExitCode, InputError
 from runs.record import leg as leg_module
 from runs.record.layout import RunDir
@@ -32,7 +27,6 @@ from tests.conftest import ROOT, run_here
 from tests.support.published import PUBLISHED, needs_published
 from tests.support.signoff_fixtures import FrozenLegs, slugs
 
-RAW_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl", "mlperf_log_accuracy.json")
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
 LONG_S = 600.0  # nobody waits so long: the limit ends it
@@ -82,39 +76,6 @@ def test_the_package_loads_neither_the_system_under_test_nor_the_scenarios() -> 
     assert done.stdout.strip() == "[]"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from(RAW_LOGS), seed=st.integers(0, 2**32))
-def test_no_edited_digit_passes(
-    legs: FrozenLegs, tmp_path_factory: pytest.TempPathFactory, name: str, seed: int
-) -> None:
-    """Whoever edits a log without covering it up is found, wherever the digit stands."""
-    accuracy = name == "mlperf_log_accuracy.json"
-    folder = tmp_path_factory.mktemp("edited")
-    copies = {leg: legs.copy(folder / leg, leg) for leg in ("off-1", "off-acc")}
-    path = copies["off-acc" if accuracy else "off-1"] / name
-    content = bytearray(path.read_bytes())
-    digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
-    place = random.Random(seed).choice(digits)
-    content[place] = 48 + (content[place] - 48 + 1 + seed % 9) % 10
-    path.write_bytes(content)
-    assert sign_off("harness", list(copies.values())).outcome == "FAIL"
-
-
-def test_many_reasons_are_looked_through_once() -> None:
-    """There may be one for each pair of legs: of 200 legs 60,000, which took 40 s."""
-
-    class Reasons(list[Finding]):
-        asked = 0
-
-        def __iter__(self) -> Iterator[Finding]:
-            self.asked += 1
-            return super().__iter__()
-
-    reasons = Reasons([fail("P-1/missing_raw", "it is not there")] * 100)
-    assert SignOff("bundle", 0.5, "closed", findings=reasons).headline
-    assert reasons.asked < 10
-
-
 @pytest.mark.parametrize(
     ("scope", "policy", "blocks"),
     [("harness", None, False), ("bundle", None, True), ("harness", "closed", True), ("bundle", "open", False)],
@@ -145,33 +106,20 @@ def test_a_sign_off_that_hangs_ends_as_degraded(monkeypatch: pytest.MonkeyPatch,
     assert "no verdict within 0.05 s" in verdict.error.message
 
 
-def test_the_limit_is_raised_again_in_a_block_that_caught_it() -> None:
+def test_the_shorter_limit_is_raised_again_in_a_block_that_caught_it_and_not_after_it() -> None:
     def hang_twice() -> None:
         with contextlib.suppress(OutOfTime):
             hang()
         hang()
 
-    with pytest.raises(OutOfTime), time_limit(SHORT_S):
-        hang_twice()
-
-
-def test_the_outer_limit_counts_and_nothing_is_raised_after_it() -> None:
     with pytest.raises(OutOfTime, match=r"0\.05 s"), time_limit(SHORT_S), time_limit(LONG_S):
-        hang()
+        hang_twice()
     time.sleep(2 * SHORT_S)
 
 
 def test_another_thread_has_no_limit() -> None:
-    reached = []
-
-    def work() -> None:
-        with time_limit(SHORT_S):
-            reached.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert reached == [True]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(time_limit(SHORT_S).__enter__).result()
 
 
 def test_every_file_is_parsed_once(legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,7 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
-from tests.signoff.forge.record_faults import each_record
-from tests.support.editing import reseal
+from tests.support.editing import each_record, reseal
 from tests.support.signoff_fixtures import FrozenLegs, slugs
 
 LEGS = ("off-1", "off-2", "off-acc")

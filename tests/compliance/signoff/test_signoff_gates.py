@@ -31,7 +31,7 @@ from compliance.signoff.signoff_verdict import SignOff
 from runs.files import write_json
 from runs.record.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
-from runs.record.requests_log import Digests, RequestTable
+from tests.support.records import request_table
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
 
 TOKENS = "tokens_per_second"
@@ -154,25 +154,6 @@ def test_conditions_are_compared_key_by_key() -> None:
     ] * 2
 
 
-def requests_in_flight() -> RequestTable:
-    """Three requests, never more than two at a time."""
-
-    def column(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        return np.array(values, dtype=np.int64)
-
-    return RequestTable(
-        seq=column(0, 1, 2),
-        sample_index=column(0, 1, 2),
-        prompt_tokens=column(10, 20, 40),
-        output_tokens=column(1, 2, 4),
-        issue_ns=column(0, 5, 10),
-        first_token_ns=column(1, 6, 11),
-        complete_ns=column(10, 30, 20),  # the first ends as the third begins
-        finish_reason=["stop"] * 3,
-        output_sha256=Digests(bytes(32 * 3)),
-    )
-
-
 @pytest.mark.parametrize(
     ("batch_limit", "pool_tokens", "preempted", "without_effect"),
     [
@@ -187,7 +168,10 @@ def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
     batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
 ) -> None:
     leg = SimpleNamespace(
-        requests=requests_in_flight(),
+        # Three requests, never more than two at a time: the first ends as the third begins.
+        requests=request_table(
+            [0, 5, 10], [1, 6, 11], [10, 30, 20], prompt_tokens=[10, 20, 40], output_tokens=[1, 2, 4]
+        ),
         manifest=SimpleNamespace(engine=SimpleNamespace(configuration={"max_num_seqs": batch_limit})),
         engine_log=EngineLog(kv_cache_tokens=pool_tokens, preempted=preempted),
         run=SimpleNamespace(root="leg", engine_log="leg/engine.log"),

@@ -19,7 +19,7 @@ from runs.files import write_json
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import FOREIGN_SHARE, Contention
-from tests.signoff.forge.record_faults import each_record, read_records
+from tests.support.editing import each_record, read_records
 from tests.support.mechanism_rows import manifest, weights
 from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence

@@ -25,8 +25,8 @@ from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import CampaignDir, RunDir
 from tests.signoff.forge.faults import inject, set_manifest
-from tests.signoff.forge.record_faults import read_records, shorten_requests, write_records
-from tests.support.editing import reseal
+from tests.signoff.forge.record_faults import shorten_requests
+from tests.support.editing import read_records, reseal, write_records
 from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
 

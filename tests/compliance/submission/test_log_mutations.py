@@ -17,7 +17,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.support.any_tree import ROUND, any_tree
 from tests.support.editing import edit_detail
-from tests.support.tree_mutations.registry import edit_text
+from tests.support.tree_mutations import edit_text
 
 SDXL, RESNET, STREAMS, GPT = (
     "stable-diffusion-xl/Server",

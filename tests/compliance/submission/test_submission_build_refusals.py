@@ -328,24 +328,3 @@ def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: P
         gather([tmp_path / "nothing"])
     with pytest.raises(InputError, match="missing does not exist"):
         gather([tmp_path / "missing"])
-
-
-def test_the_same_is_refused_without_a_word(
-    build: Submit, campaign: CampaignDir, wordless: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sign_off_all(monkeypatch)
-    offline, server = (campaign.result(BENCHMARK, name) for name in ("Offline", "Server"))
-    shutil.rmtree(offline.audit("TEST06"))
-    edit(server.performance.manifest, plan={"engine_options": {"seed": 7}})
-    summary = offline.accuracy.summary
-    summary.write_text(summary.read_text().replace("seed", "sed"))
-
-    def refused() -> list[object]:
-        outcomes = [build(rehearsal=False), build(round=ROUNDS["v6.0"]), build(division="open")]
-        return [(outcome.built, [(one.rule, one.severity) for one in outcome.findings]) for outcome in outcomes]
-
-    before = refused()
-    rules = {rule for _, rows in before for rule, _ in rows}
-    assert {"submit/not-official", "audit-missing", "perf-seeds", "submit/one-configuration"} <= rules
-    wordless()
-    assert refused() == before

@@ -8,9 +8,8 @@ import pytest
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
 from runs.record.layout import CampaignDir
-from tests.honest.clocks import run_at
 from tests.honest.pair import Pair
-from tests.honest.variations import VARIATIONS
+from tests.honest.variations import VARIATIONS, run_at
 from tests.support.submission_legs import results_of
 
 pytestmark = pytest.mark.slow

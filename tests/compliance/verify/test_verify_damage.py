@@ -9,73 +9,51 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.metrics import Scores
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import TEXT_NAME, Verification, as_text, verify_result
+from compliance.verify.result_verdict import TEXT_NAME, as_text
+from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.conftest import Finished
-from tests.support.editing import reseal
+from tests.support.editing import reseal, set_at, set_record
 from tests.support.loadgen_runs import ALL, Runs
-from tests.support.verify_legs import DummyLegs
+from tests.support.verify_legs import DummyLegs, judged
 
 SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
+OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.txt")
+OFFICIAL = {"official": True, "unofficial_reasons": []}
 
-
-@pytest.fixture(scope="session")
-def legs() -> DummyLegs:
-    return DummyLegs()
-
-
-def judged(directory: Path) -> Verification:
-    """The verdict, whose text and record are writable whatever happened."""
-    (result,) = find_results([directory])
-    verdict = verify_result(result)
-    json.dumps(verdict.record())
-    assert ("TEST PASS" in as_text(verdict)) == (verdict.exit_code() == 0)
-    return verdict
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "cut": lambda content: content[: len(content) * 2 // 3],
-    "empty": lambda content: b"",
-    "utf-16": lambda content: content.decode().encode("utf-16"),
-    "binary": lambda content: bytes(range(256)) * 40,
-    "long-line": lambda content: content + b"x" * (17 << 20) + b"\n",
-    "null-json": lambda content: b"null",
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3]),
+    "empty": lambda path: path.write_bytes(b""),
+    "utf-16": lambda path: path.write_bytes(path.read_text().encode("utf-16")),
+    "binary": lambda path: path.write_bytes(bytes(range(256)) * 40),
+    "long-line": lambda path: path.write_bytes(path.read_bytes() + b"x" * (17 << 20) + b"\n"),
+    "null-json": lambda path: path.write_bytes(b"null"),
+    "missing": Path.unlink,
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("bare", [False, True], ids=["ours", "bare"])
-@pytest.mark.parametrize("name", [SUMMARY, DETAIL, ACCURACY_LOG])
-def test_damaged_logs_of_loadgen(legs: DummyLegs, tmp_path: Path, name: str, bare: bool, damage: str) -> None:
-    mode = "accuracy" if name == ACCURACY_LOG else "performance"
+BOTH = {"performance": (SUMMARY, DETAIL), "accuracy": (ACCURACY_LOG,)}
+DAMAGED = [
+    *((mode, name, False, how) for mode in BOTH for name in BOTH[mode] for how in DAMAGES),
+    *((mode, name, True, how) for mode in BOTH for name in BOTH[mode] for how in DAMAGES if how != "missing"),
+    *(("performance", name, False, how) for name in OURS[:3] for how in DAMAGES if how != "long-line"),
+    *(("accuracy", name, False, "missing") for name in (SUMMARY, DETAIL, "requests.jsonl")),
+    *(("accuracy", "accuracy.txt", False, how) for how in DAMAGES if how != "long-line"),
+]
+
+
+@pytest.mark.parametrize(("mode", "name", "bare", "how"), DAMAGED)
+def test_damaged_files(legs: DummyLegs, tmp_path: Path, mode: str, name: str, bare: bool, how: str) -> None:
     run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
-    path = run.root / name
-    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    DAMAGES[how](run.root / name)
     verdict = judged(run.root)
     assert verdict.exit_code() in (2, 4)
-    assert name in " ".join(verdict.reasons)
-
-
-@pytest.mark.parametrize("damage", [name for name in DAMAGES if name != "long-line"])
-@pytest.mark.parametrize("name", ["manifest.json", "requests.jsonl", "result.json", "accuracy.txt"])
-def test_damaged_files_of_ours(legs: DummyLegs, tmp_path: Path, name: str, damage: str) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", "accuracy" if name == "accuracy.txt" else "performance")
-    path = run.root / name
-    path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    assert judged(run.root).exit_code() in (2, 4)
-
-
-@pytest.mark.parametrize("name", [SUMMARY, DETAIL, ACCURACY_LOG, "requests.jsonl"])
-@pytest.mark.parametrize("mode", ["performance", "accuracy"])
-def test_missing_files(legs: DummyLegs, tmp_path: Path, name: str, mode: str) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", mode)
-    (run.root / name).unlink()
-    assert judged(run.root).exit_code() in (2, 4)
+    assert name in " ".join(verdict.reasons) or name in OURS or how == "missing"
 
 
 # An accuracy log holds nothing in a performance run; a summary says the same in every accuracy run, whose result.json
@@ -86,35 +64,74 @@ OWN_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "name"), OWN_FILES)
-@pytest.mark.parametrize("other", ["Interactive", "SingleStream"])
-def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: str, other: str) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", mode)
+@pytest.mark.parametrize(
+    ("other", "mode", "name", "bare"),
+    [(other, *file, False) for other in ("Interactive", "SingleStream") for file in OWN_FILES]
+    + [
+        (other, "performance", name, True)
+        for other in ("Interactive", "SingleStream", "Offline")
+        for name in (SUMMARY, DETAIL)
+    ],
+)
+def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: str, other: str, bare: bool) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
     foreign = legs(other, mode) / name
     assert foreign.read_bytes() != (run.root / name).read_bytes()
     shutil.copy(foreign, run.root / name)
     verdict = judged(run.root)
     assert verdict.exit_code() == 4, verdict.reasons
+    assert not bare or "the summary" in verdict.reasons[0]
 
 
-@pytest.mark.parametrize("name", [SUMMARY, DETAIL])
-@pytest.mark.parametrize("scenario", ["Interactive", "SingleStream", "Offline"])
-def test_bare_logs_of_two_runs(legs: DummyLegs, tmp_path: Path, name: str, scenario: str) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", bare=True)
-    shutil.copy(legs(scenario) / name, run.root / name)
-    verdict = judged(run.root)
-    assert verdict.exit_code() == 4
-    assert "the summary" in verdict.reasons[0]
-
-
-def test_an_accuracy_log_under_other_seeds_is_not_this_legs(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", "accuracy", bare=True)
+def exchanged(run: RunDir) -> None:
+    """Two answers, each under the other's sample."""
     entries = json.loads(run.accuracy_log.read_bytes())
     entries[0]["qsl_idx"], entries[1]["qsl_idx"] = entries[1]["qsl_idx"], entries[0]["qsl_idx"]
     run.accuracy_log.write_text(json.dumps(entries))
+
+
+def an_answer_changed(run: RunDir) -> None:
+    """With another hash in the seal, our record of every answer still tells."""
+    text = run.accuracy_log.read_text()
+    place = text.index('"data" : "') + len('"data" : "')
+    run.accuracy_log.write_text(text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :])
+    reseal(run)
+
+
+def scores_raised(run: RunDir) -> None:
+    run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': '", "'rouge1': '1"))
+    reseal(run)
+
+
+# Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
+CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
+    "under other seeds": ("accuracy", True, exchanged, 4, "by the seeds in force"),
+    "answers that nobody asked for": (
+        "performance", True,
+        lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 answers",
+    ),
+    "an answer changed": ("accuracy", False, an_answer_changed, 4, "the answer is not the one"),
+    "scores raised": ("accuracy", False, scores_raised, 4, "does not belong to these answers"),
+    "a leg that failed": (
+        "performance", False, lambda run: set_at(run.manifest, "status", "interrupted"), 4, "interrupted",
+    ),
+    "called official": (
+        "performance", False, lambda run: set_record(run, OFFICIAL), 1, "min_duration",
+    ),
+    "unofficial without a reason": (
+        "performance", False, lambda run: set_record(run, {"unofficial_reasons": []}), 2, "unofficial_reasons",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_changed_content(legs: DummyLegs, own_target: Scores, tmp_path: Path, case: str) -> None:
+    mode, bare, change, code, reason = CHANGES[case]
+    legs.copy(tmp_path / "accuracy", "Server", "accuracy")
+    run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
+    change(run)
     verdict = judged(run.root)
-    assert verdict.exit_code() == 4
-    assert "by the seeds in force" in verdict.reasons[0]
+    assert (verdict.exit_code(), reason in verdict.reasons[0]) == (code, True), verdict.reasons
 
 
 def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, tmp_path: Path) -> None:
@@ -127,24 +144,20 @@ def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, 
     assert f"{ACCURACY_LOG} was changed" in as_text(verdict)
 
 
-def test_answers_in_a_performance_run_that_logged_none(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", bare=True)
-    shutil.copy(legs("Server", "accuracy") / ACCURACY_LOG, run.accuracy_log)
-    verdict = judged(run.root)
-    assert verdict.exit_code() == 4
-    assert "64 answers" in verdict.reasons[0]
-
-
-def test_an_answer_that_was_exchanged(legs: DummyLegs, tmp_path: Path) -> None:
-    """With another hash in the seal, our record of every answer still tells."""
+def test_the_official_truncation_changes_nothing(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
-    text = run.accuracy_log.read_text()
-    place = text.index('"data" : "') + len('"data" : "')
-    run.accuracy_log.write_text(text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :])
-    reseal(run)
+    content, digest = run.accuracy_log.read_bytes(), sha256_of(run.accuracy_log)
+    run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
+    text = run.accuracy_text.read_text() + f"\nhash={digest}\n"
+    run.accuracy_text.write_text(text)
     verdict = judged(run.root)
-    assert verdict.exit_code() == 4
-    assert "the answer is not the one" in verdict.reasons[0]
+    assert verdict.outcome == "PASS", verdict.reasons
+    assert "truncated for submission" in as_text(verdict)
+    for changed in (text.replace(digest, "0" * 64), text.replace("'rouge1': ", "'rouge1': 1")):
+        run.accuracy_text.write_text(changed)
+        verdict = judged(run.root)
+        assert verdict.exit_code() == 4
+        assert "attested" in {found.rule for part in verdict.parts for found in part.contradictions}
 
 
 def one_digit_edits(content: str, generator: random.Random, place: str) -> list[str]:
@@ -159,49 +172,28 @@ def one_digit_edits(content: str, generator: random.Random, place: str) -> list[
     return edited
 
 
+# Of a summary all but what is said of Server in Offline alone; of a rate the leading digits, since the last ones are
+# beyond what the other log has; of a detail log the whole nanoseconds, counts and seeds.
+DIGITS: dict[str, tuple[str, ...]] = {
+    SUMMARY: (r"^((?!.*(?:per second|[TQ]PS|ttft_latency|tpot_latency)).*)$", r"(?:per second|overhead)\s*: (\d\d)"),
+    DETAIL: (
+        r'"key": "(?:result_(?:first|min|max|mean|\d|time|query)|num_errors|(?:requested|effective)_\w+_seed|'
+        r'effective_min)[^"]*", "value": (\d+),',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIGITS)
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_one_digit_of_a_summary(legs: DummyLegs, tmp_path: Path, scenario: str) -> None:
+def test_one_digit(legs: DummyLegs, tmp_path: Path, scenario: str, name: str) -> None:
     run = legs.copy(tmp_path / "leg", scenario, bare=True)
-    text = run.summary.read_text()
-    # Of a rate the leading digits (the last ones are beyond what the detail log has); the limits in force are those
-    # of Server, Offline logs them in the summary alone.
-    edits = one_digit_edits(text, random.Random(1), r"^((?!.*(?:per second|[TQ]PS|ttft_latency|tpot_latency)).*)$")
-    edits += one_digit_edits(text, random.Random(1), r"(?:per second|loadgen overhead)\s*: (\d\d)")
-    assert len(edits) > 25
-    for text in edits:
-        run.summary.write_text(text)
-        assert judged(run.root).exit_code() in (2, 4), text
-
-
-@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_one_digit_of_a_result_in_the_detail_log(legs: DummyLegs, tmp_path: Path, scenario: str) -> None:
-    """The whole nanoseconds, counts and seeds; the last digits of rates are beyond what the summary has."""
-    run = legs.copy(tmp_path / "leg", scenario, bare=True)
-    keys = r"(?:result_(?:first|min|max|mean|\d|time|query)|num_errors|(?:requested|effective)_\w+_seed|effective_min)"
-    edits = one_digit_edits(run.detail.read_text(), random.Random(2), rf'"key": "{keys}[^"]*", "value": (\d+),')
-    assert len(edits) > 15
-    for text in edits:
-        run.detail.write_text(text)
-        assert judged(run.root).exit_code() in (2, 4)
-
-
-@pytest.mark.parametrize("name", [SUMMARY, DETAIL, "requests.jsonl"])
-def test_one_digit_anywhere_in_a_run_of_ours(legs: DummyLegs, tmp_path: Path, name: str) -> None:
-    run = legs.copy(tmp_path / "leg", "SingleStream")
     path = run.root / name
-    generator = random.Random(3)
-    for text in generator.sample(one_digit_edits(path.read_text(), generator, r"^(.*)$"), 12):
-        path.write_text(text)
-        assert judged(run.root).exit_code() in (2, 4)
-
-
-def test_a_leg_that_failed_is_no_result(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Server")
-    manifest = json.loads(run.manifest.read_bytes())
-    run.manifest.write_text(json.dumps({**manifest, "status": "interrupted"}))
-    verdict = judged(run.root)
-    assert verdict.exit_code() == 4
-    assert "interrupted" in verdict.reasons[0]
+    text = path.read_text()
+    edits = [edited for place in DIGITS[name] for edited in one_digit_edits(text, random.Random(1), place)]
+    assert len(edits) > 15
+    for edited in edits:
+        path.write_text(edited)
+        assert judged(run.root).exit_code() in (2, 4), edited
 
 
 def test_an_older_pass_does_not_survive_damage(

@@ -4,39 +4,22 @@ import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scores import DecodedAnswer, begin_scoring, score_texts
+from compliance.accuracy.scores import score_texts
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer, local_model
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import verify_result
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
 from tests.support.small_tokenizer import make_tokenizer
-from tests.support.verify_legs import DummyLegs
+from tests.support.verify_legs import DummyLegs, judged
 
 ANSWERS = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture
-def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of samples of every scoring that is really done."""
-    done: list[int] = []
-
-    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Any:
-        done.append(len(answers))
-        return begin_scoring(metric, answers, *more)
-
-    monkeypatch.setattr("compliance.evidence.scorer.begin_scoring", counted)
-    return done
 
 
 @pytest.fixture
@@ -81,7 +64,7 @@ def log(ids: list[list[int]]) -> list[AccuracyEntry]:
 
 
 def test_the_same_answers_are_scored_once_and_others_anew(
-    scorings: list[int], make_dataset: Callable[..., Path], tmp_path: Path
+    scorings: list[tuple[str, ...]], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     dataset, other_dataset = make_dataset([1], [2], [3]), make_dataset([1], [2], [4], name="other.json")
     entries = log([load_tokenizer("bytes").encode(text) for text in ANSWERS])
@@ -96,15 +79,15 @@ def test_the_same_answers_are_scored_once_and_others_anew(
         assert (
             scorer.scoring("rouge", list(entries), scorer.references(dataset), "bytes", expected_count=3)(None) is first
         )
-        assert scorings == [3]
+        assert len(scorings) == 1
         swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]
         assert scorer.scoring("rouge", swapped, references, "bytes", expected_count=3)(None).scores != first.scores
         scorer.scoring("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)(None)
         scorer.scoring("rouge", entries, references, model, expected_count=3)(None)
-        assert scorings == [3, 3, 3, 3]
+        assert len(scorings) == 4
     with Scorer() as another:  # nothing is left of the first one
         another.scoring("rouge", entries, another.references(dataset), "bytes", expected_count=3)(None)
-    assert scorings == [3, 3, 3, 3, 3]
+    assert [len(answers) for answers in scorings] == [3] * 5
 
 
 def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[..., Path]) -> None:
@@ -117,7 +100,7 @@ def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[
 
 
 def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
-    scorings: list[int], make_dataset: Callable[..., Path], tmp_path: Path
+    scorings: list[tuple[str, ...]], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = make_tokenizer(tmp_path / "model")
     tokenizer = load_tokenizer(str(folder))
@@ -168,11 +151,11 @@ def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     manifest = json.loads(run.manifest.read_bytes())
     manifest["plan"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))
-    verdict = verify_result(find_results([run.root])[0])
+    verdict = judged(run.root)
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
     (unscored,) = [one for one in verdict.parts[0].broken if one.rule == "accuracy-scored-again"]
     assert "model org/model is neither a folder here" in unscored.found
     asked = ScoreSources(Path(manifest["plan"]["dataset_path"]), "org/model")
-    verdict = verify_result(find_results([run.root])[0], sources=asked)
+    verdict = judged(run.root, sources=asked)
     assert verdict.exit_code() == 2
     assert no_network == []

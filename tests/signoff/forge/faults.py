@@ -4,8 +4,10 @@ Each changes files as somebody would who wants a better result. `inject` then se
 fits the changed files.
 """
 
+import inspect
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,50 +16,17 @@ import orjson
 
 from runs.errors import InputError
 from runs.files import write_json
-from runs.loadgen.detail_log import PREFIX, read_detail
+from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
-from tests.signoff.forge.leg_faults import (
-    borrow_answers,
-    borrow_latencies,
-    disguise,
-    drop_slowest,
-    plant_caching_audit,
-    plant_verdict,
-    repeat_fastest,
-    round_stamps,
-)
-from tests.signoff.forge.rebuilt_faults import blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
-from tests.signoff.forge.record_faults import (
-    add_to_requests,
-    append_requests,
-    invent_each_output,
-    invent_outputs,
-    regenerate_from_percentiles,
-    regenerate_from_trace,
-    regenerate_on_schedule,
-    regenerate_steady,
-    reorder_requests,
-    repeat_one_token,
-    shift_requests,
-    shorten_requests,
-    stretch_requests,
-    swap_requests,
-)
-from tests.support.editing import loadgen_line, reseal
+from tests.signoff.forge import forged_legs, record_faults
+from tests.support.editing import edit_lines, reseal, set_at
 
 Json = dict[str, Any]
 
 
 def set_detail(run: RunDir, key: str, value: Any) -> None:
     """Another value in the detail log; null is written as null, "-" removes the record."""
-    lines = []
-    for line in run.detail.read_bytes().splitlines(keepends=True):
-        record = orjson.loads(line[len(PREFIX) :])
-        if record["key"] != key:
-            lines.append(line)
-        elif value != "-":
-            lines.append(loadgen_line(record | {"value": value}))
-    run.detail.write_bytes(b"".join(lines))
+    edit_lines(run.detail, lambda one: one if one["key"] != key else None if value == "-" else one | {"value": value})
 
 
 def scale_reported(run: RunDir, pattern: str, factor: float) -> None:
@@ -91,13 +60,7 @@ def set_summary(run: RunDir, name: str, value: str) -> None:
 
 def set_manifest(run: RunDir, path: str, value: Any) -> None:
     """Another value in manifest.json; `path` has dots."""
-    content = orjson.loads(run.manifest.read_bytes())
-    *parents, last = path.split(".")
-    place = content
-    for name in parents:
-        place = place[name]
-    place[last] = value
-    write_json(run.manifest, content)
+    set_at(run.manifest, path, value)
 
 
 def drop_processes(run: RunDir) -> None:
@@ -176,18 +139,11 @@ def adopt(run: RunDir, other: RunDir) -> None:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    fault.__name__: fault
-    for fault in (
-        set_detail, scale_reported, set_summary, add_to_requests, shift_requests, stretch_requests, shorten_requests,
-        swap_requests, reorder_requests, regenerate_from_trace, regenerate_from_percentiles, regenerate_steady,
-        invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
-        set_manifest, drop_processes, shift_manifest, take, append, append_requests, remove, empty,
-        cut, edit_text, edit_trace, scrub, adopt,
-        borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
-        round_stamps,
-        blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask,
-    )
-}  # fmt: skip
+    name: fault
+    for module in (sys.modules[__name__], record_faults, forged_legs)
+    for name, fault in inspect.getmembers(module, inspect.isfunction)
+    if fault.__module__ == module.__name__ and not name.startswith("_")
+}
 WITH_ANOTHER_LEG = frozenset(
     {"swap_requests", "take", "append", "append_requests", "adopt", "borrow_answers", "borrow_latencies"}
 )

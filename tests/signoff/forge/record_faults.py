@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -11,6 +10,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.record.layout import RunDir
+from tests.support.editing import each_record, read_records, write_records
 
 Json = dict[str, Any]
 _SEED = 7  # of what a fault draws: the same in every back-test
@@ -186,18 +186,3 @@ def append_requests(run: RunDir, other: RunDir) -> None:
     """Another leg's records behind this one's, numbered on."""
     ours = read_records(run)
     write_records(run, ours + [one | {"seq": one["seq"] + len(ours)} for one in read_records(other)])
-
-
-def read_records(run: RunDir) -> list[Json]:
-    """The lines of requests.jsonl, in the order of the file."""
-    return [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
-
-
-def write_records(run: RunDir, records: list[Json]) -> None:
-    """The other way round."""
-    run.requests.write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in records))
-
-
-def each_record(run: RunDir, edit: Callable[[Json], Json]) -> None:
-    """Every line, edited."""
-    write_records(run, [edit(one) for one in read_records(run)])

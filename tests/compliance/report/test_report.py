@@ -1,0 +1,188 @@
+"""What the pages show: series of records, pictures, the curve of several runs, and the section of one leg."""
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from compliance.accuracy.accuracy_verdict import judge, scores_record
+from compliance.accuracy.metrics import ROUGE
+from compliance.report.curve import curves, point_of_folder
+from compliance.report.leg_section import leg_section, score_rows
+from compliance.report.pictures import CurvePoint, Picture, Point, distribution, points
+from compliance.report.report_page import Page, render
+from compliance.report.series import BINS, CDF_POINTS, cdf, time_series
+from runs.benchmark import Target
+from runs.loadgen.early_stopping import judge_latencies
+from runs.record.layout import RunDir
+from runs.record.requests_log import RequestTable
+from scenarios.status.shown_legs import write_page
+from tests.support.endpoints_client import unpack
+from tests.support.recorded import OVER_HTTP, recorded
+from tests.support.records import request_table
+from tests.support.submission_legs import edit
+from tests.support.verify_legs import DummyLegs
+
+FAST = CurvePoint("fast", "8", 900.0, 20.0, 2.0)
+SLOW = CurvePoint("slow", "1", 100.0, 30.0, 4.0)
+OURS = CurvePoint("leg", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), ours=True)
+MS = 1_000_000
+
+
+def texts(picture: Picture) -> set[str]:
+    root = ElementTree.fromstring(picture.svg)
+    return {"".join(one.itertext()).strip() for one in root.iter() if one.tag.endswith("text")}
+
+
+def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_holds() -> None:
+    rows = [Point("$a$ <b>&", 564_400.0), Point("y" * 80, 99.5, "Org")]
+    drawn = points("llama", rows, "% of the limit", 100)
+    assert drawn == points("llama", rows, "% of the limit", 100)
+    assert {"$a$ <b>&", "y" * 13 + "…" + "y" * 12, "Org"} <= texts(drawn)
+    assert drawn.words == "llama, % of the limit: 2 results; named: Org 99.5"
+
+
+@pytest.mark.parametrize(
+    ("late", "count", "said"),
+    [
+        (0, 10, "0 late, too few queries to allow any"),
+        (3, 1000, "3 late of 2 allowed"),
+        (0, 1000, "0 late of 2 allowed"),
+    ],
+)
+def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, said: str) -> None:
+    values_ns = np.full(count, 10 * MS)
+    values_ns[:late] = 2001 * MS
+    drawn = distribution("TTFT", values_ns, 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
+    assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {said}"
+    assert {"ms", "% of queries"} <= texts(drawn)
+    assert distribution("latency", values_ns, 10 * MS, None, None).words == "latency: p99 10 ms"
+
+
+def test_runs_are_drawn_as_points_on_curves() -> None:
+    ttft, tpot, user = curves([FAST, SLOW, OURS])
+    assert {"8", "1", "12/s", "P90 TTFT, ms"} <= texts(ttft)
+    assert "12/s: 500 at 25" in ttft.words
+    assert "1,000 / P90 TPOT" in user.words
+    assert tpot.svg != next(iter(curves([FAST, SLOW, replace(OURS, holds=False)]))).svg
+    assert not list(curves([FAST]))
+    assert not list(curves([FAST, replace(SLOW, ttft_ms=None, tpot_ms=None)]))
+
+
+# Series --------------------------------------------------------------------------------------------------------------
+
+
+def table(count: int, *, offline: bool = False) -> RequestTable:
+    """Queries one ms apart, first token after 10 ms, 11 tokens in all, one each ms."""
+    issue_ns = 10**18 + np.arange(count) * 1_000_000
+    first_ns = np.zeros(count) if offline else issue_ns + 10_000_000
+    return request_table(issue_ns, first_ns, issue_ns + 20_000_000, prompt_tokens=100 + np.arange(count) % 7)
+
+
+def test_what_is_drawn_is_bounded_whatever_the_number_of_queries() -> None:
+    requests = table(300_000)
+    over_time = time_series(requests, lateness_ns=requests.seq, late=requests.seq % 1000 == 0)
+    assert len(cdf(requests.complete_ns - requests.issue_ns)[1]) <= CDF_POINTS
+    assert len(over_time.tokens_per_second) == BINS
+    assert over_time.lateness_ms is not None
+    assert len(over_time.lateness_ms) == BINS
+    assert over_time.late is not None
+    assert over_time.late.sum() == 300
+
+
+def test_distribution_holds_the_percentiles() -> None:
+    values = np.random.default_rng(1).permutation(np.arange(1, 10_001)) * 1_000_000
+    values_ms, shares = cdf(values)
+    assert (values_ms[0], values_ms[-1], shares[-1]) == (1, 10_000, 1)
+    assert np.interp(0.99, shares, values_ms) == pytest.approx(9_900, rel=0.001)
+    assert (np.diff(shares) > 0).all()
+
+
+def test_tokens_are_neither_lost_nor_made() -> None:
+    for requests in (table(50), table(50, offline=True), table(1)):
+        over_time = time_series(requests)
+        made = (over_time.tokens_per_second * np.diff(over_time.edges_s)).sum()
+        assert made == pytest.approx(requests.output_tokens.sum(), rel=1e-6)
+
+
+def test_tokens_are_spread_over_the_time_of_an_answer() -> None:
+    over_time = time_series(table(1))  # 20 ms; first token after 10 ms, then one each ms
+    middle = over_time.edges_s[:-1]
+    assert (over_time.tokens_per_second[middle < 0.0099] == 0).all()
+    assert over_time.tokens_per_second[middle > 0.0101] == pytest.approx(1000)
+
+
+def test_queries_open() -> None:
+    over_time = time_series(table(100))
+    assert over_time.waiting is not None
+    assert over_time.waiting.max() == pytest.approx(10, abs=1)
+    assert over_time.computing.max() == pytest.approx(10, abs=1)
+    assert over_time.computing[-1] == 0
+    offline = time_series(table(100, offline=True))
+    assert offline.waiting is None
+    assert offline.computing.max() == pytest.approx(20, abs=1)
+
+
+# Run folders ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(tmp_path_factory.mktemp("recorded"))
+
+
+def test_a_folder_is_a_point(folders: Path) -> None:
+    point = point_of_folder(folders / "concurrency", "c")
+    assert point is not None
+    assert (point.load, point.holds, point.ours) == ("8", True, False)
+    assert point.tokens_per_user == pytest.approx(1000 / (point.tpot_ms or 0))
+    died = point_of_folder(folders / "server-died", "d")
+    assert died is not None
+    assert not died.holds
+    offline = point_of_folder(folders / "offline", "o")
+    assert offline is not None
+    assert (offline.load, offline.ttft_ms) == ("Offline", None)
+
+
+def test_a_page_shows_run_folders_and_legs_over_http_on_one_curve(folders: Path, tmp_path: Path) -> None:
+    leg = recorded() / OVER_HTTP / "campaign" / "llama3.1-8b" / "Server" / "performance"
+    page = write_page([folders, leg], tmp_path / "page.html").read_text()
+    assert "Throughput against latency over concurrency" in page
+    assert page.count("Tokens/s against") == 3
+    assert "server-died" in page
+    assert "100/s: " in page
+
+
+# A leg ---------------------------------------------------------------------------------------------------------------
+
+
+def test_margins_are_those_over_the_least_that_is_required() -> None:
+    scores = {"rouge1": 39.0, "rouge2": 15.0, "rougeL": 24.0, "rougeLsum": 36.0, "gen_len": 100, "gen_num": 4}
+    targets = {"rouge1": Target(38.0, 0.99, None), "rouge2": Target(16.0, 0.99, None)}
+    found, below = score_rows(scores_record(judge(ROUGE, scores, targets, "a test")))
+    rows = {row["name"]: row for row in found}
+    assert rows["rouge1"]["margin"] == pytest.approx(100 * (39 / (38 * 0.99) - 1))
+    assert rows["rouge2"]["margin"] == pytest.approx(100 * (15 / (16 * 0.99) - 1))
+    assert rows["rouge2"]["margin"] < 0
+    assert rows["rougeL"]["margin"] is None
+    assert rows["gen_len"]["value"] == 100
+    assert below == ["rouge2 15 is not within its target, 15.84 at the least"]
+
+
+def test_the_share_of_each_replica_is_told() -> None:
+    rows = dict(leg_section(recorded() / "replicas", "leg1", "replicas").counts)
+    shares, _, busiest = rows["output tokens of replicas"].partition("; ")
+    first, second = (int(share.replace(",", "")) for share in shares.split(", "))
+    number = int(second > first)
+    assert busiest == f"replica {number} has {max(first, second) / (first + second) * 2:.3f} of the mean"
+
+
+def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None:
+    run = DummyLegs().copy(tmp_path / "leg", "Offline")
+    engines = [{"client": None, "query_times": {"queries": 10, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 2.0}}]
+    for observed, shown in ([], False), (engines, True):
+        edit(RunDir(tmp_path / "leg").manifest, observed={"engines": observed})
+        page = render(Page("Report", "now", [leg_section(run.root, "leg1", "leg")]))
+        assert ("50.0%, 200 ms a query" in page) == shown

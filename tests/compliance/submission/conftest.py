@@ -1,0 +1,21 @@
+"""A clean tree of short runs, and a copy of it to spoil."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.tree import Tree
+from tests.support import trees
+
+
+@pytest.fixture(scope="session")
+def short_tree() -> Tree:
+    return trees.short_tree()[0]
+
+
+@pytest.fixture
+def copied(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A copy that is held to short rules."""
+    trees.shorten_rules(monkeypatch)
+    return Tree(Path(shutil.copytree(short_tree.root, tmp_path / "tree")))
