@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy.scores import decode_ids
 from compliance.audits.test06 import judge_entries
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import as_text, verify_result
@@ -95,14 +94,3 @@ def test_strict_test06(path: Path) -> None:
         assert "129" in failed
     else:
         assert "129" not in failed
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in TEST06_LOGS if "1-node-1x-BMG-Pro-B60-Dual" in path.parts], ids=name_of
-)
-def test_int64_logs_are_read_as_such(path: Path) -> None:
-    for entry in read_accuracy_log(path):
-        ids = decode_ids(entry.data, entry.token_count)
-        assert ids.dtype.itemsize == 8
-        assert len(ids) == entry.token_count
-        assert ids.max() < 128_256

@@ -82,39 +82,20 @@ class CaseOutcome:
         return self.verdict.outcome == self.case.verdict and named
 
 
-@dataclass(frozen=True)
-class Score:
+def score(outcomes: list[CaseOutcome]) -> dict[str, float]:
     """How good the sign-off is: a positive is a result that is not let pass (FAIL or FLAG)."""
-
-    outcomes: list[CaseOutcome]
-
-    def count(self, labels: set[str], said: set[str], *, anchored: bool = False) -> int:
-        """Cases with such labels of which so much was said; with anchors, a FAIL of each that an anchor tells."""
-        decisions = ((one, "FAIL" if anchored and not one.anchored else one.verdict.outcome) for one in self.outcomes)
-        return sum(one.case.verdict in labels and decision in said for one, decision in decisions)
-
-    @property
-    def false_pass(self) -> int:
-        return self.count({"FAIL", "FLAG"}, {"PASS", "ERROR"})
-
-    @property
-    def false_fail(self) -> int:
-        return self.count({"PASS", "FLAG"}, {"FAIL", "ERROR"})
-
-    @property
-    def precision(self) -> float:
-        """Of those it FAILs, how many ought to."""
-        said = self.count({"PASS", "FLAG", "FAIL"}, {"FAIL"})
-        return self.count({"FAIL"}, {"FAIL"}) / said if said else 1.0
-
-    def recall(self, *, anchored: bool) -> float:
-        """Of those that ought to FAIL, how many it FAILs."""
-        due = sum(one.case.verdict == "FAIL" for one in self.outcomes)
-        return self.count({"FAIL"}, {"FAIL"}, anchored=anchored) / due if due else 1.0
-
-    @property
-    def wrong(self) -> list[CaseOutcome]:
-        return [one for one in self.outcomes if not one.right]
+    pairs = [(one.case.verdict, one.verdict.outcome) for one in outcomes]
+    failed = [label for label, said in pairs if said == "FAIL"]
+    due = [one for one in outcomes if one.case.verdict == "FAIL"]
+    found = sum(one.verdict.outcome == "FAIL" for one in due)
+    anchored = sum(one.verdict.outcome != "FAIL" and not one.anchored for one in due)
+    return {
+        "false PASS": sum(label != "PASS" and said in ("PASS", "ERROR") for label, said in pairs),
+        "false FAIL": sum(label != "FAIL" and said in ("FAIL", "ERROR") for label, said in pairs),
+        "precision": failed.count("FAIL") / len(failed),
+        "recall": found / len(due),
+        "recall with an anchor": (found + anchored) / len(due),
+    }
 
 
 def read_cases() -> list[Case]:
@@ -158,16 +139,14 @@ def _run(case: Case, legs: Path, place: Path) -> SignOff:
 
 def main() -> int:
     """Sign off every case and print the score."""
-    score = Score(list(run_cases()))
-    for one in score.wrong:
+    outcomes = list(run_cases())
+    wrong = [one for one in outcomes if not one.right]
+    for one in wrong:
         print(f"WRONG {one.case.name}: labelled {one.case.verdict} {one.case.reason or ''}; {one.verdict.headline}")
-    labels = {word: sum(one.case.verdict == word for one in score.outcomes) for word in ("PASS", "FLAG", "FAIL")}
-    honest = sum(one.case.name.startswith("honest") for one in score.outcomes)
-    print(f"{len(score.outcomes)} cases: {honest} honest, {len(score.outcomes) - honest} faulty; labels {labels}")
-    print(f"false PASS {score.false_pass}, false FAIL {score.false_fail}, other verdict or reason {len(score.wrong)}")
-    alone, anchored = (score.recall(anchored=one) for one in (False, True))
-    print(f"FAIL: precision {score.precision:.4f}, recall {alone:.4f} without an anchor, {anchored:.4f} with one")
-    return 1 if score.wrong else 0
+    honest = sum(one.case.name.startswith("honest") for one in outcomes)
+    print(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; {len(wrong)} wrong")
+    print(*(f"{name} {value:.4g}" for name, value in score(outcomes).items()), sep=", ")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 from tests.untrusted.box import in_box
 from tests.untrusted.judges import call, of_legs, wrong
-from tests.untrusted.mutations import KINDS, clear, mutate
+from tests.untrusted.mutations import clear, mutate
 
 LEGS = ("performance/run_1", "accuracy")
 QUICK, MANY = 10, 2000
@@ -85,37 +85,3 @@ def test_some_mutations(result: Path, tmp_path: Path) -> None:
 def test_thousands_of_mutations(result: Path, tmp_path: Path, part: int) -> None:
     begin = QUICK + part * MANY // 4
     assert run(result, tmp_path / "one", range(begin, begin + MANY // 4)) == []
-
-
-NAMES = ("manifest.json", "mlperf_log_accuracy.json", "progress.json", "engine.log", "mlperf_log_trace.json")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_file(result: Path, tmp_path: Path, kind: str) -> None:
-    """Each of some files in turn, before every judge: none waits, none takes the machine's memory."""
-
-    def work(number: int) -> str:
-        copy, out = tmp_path / "result", tmp_path / "out"
-        clear(copy)
-        clear(out)
-        shutil.copytree(result, copy)
-        path = copy / LEGS[1] / NAMES[number]
-        path.unlink()
-        KINDS[kind](path)
-        ended = {name: call(*words) for name, words in of_legs(copy, out).items()}
-        problems = [wrong(name, *one) for name, one in ended.items()]
-        if ended["verify"][0] not in (2, 4) or path.name not in ended["verify"][1]:
-            problems.append(f"verify: {ended['verify']}")
-        return "; ".join(filter(None, problems))
-
-    assert [f"{NAMES[number]}: {said}" for number, said in in_box(work, len(NAMES)) if said] == []
-
-
-def test_the_box_ends_what_does_not_end_and_goes_on() -> None:
-    def work(number: int) -> str:
-        while number == 1:
-            pass
-        return "done"
-
-    assert [said for _, said in in_box(work, 3, limit_s=1)] == ["done", "more CPU time than it may take", "done"]

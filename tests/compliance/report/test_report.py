@@ -172,7 +172,9 @@ def test_margins_are_those_over_the_least_that_is_required() -> None:
 
 
 def test_the_share_of_each_replica_is_told() -> None:
-    rows = dict(leg_section(recorded() / "replicas", "leg1", "replicas").counts)
+    section = leg_section(recorded() / "replicas", "leg1", "replicas")
+    assert (section.outcome, section.good) == ("VALID", True)
+    rows = dict(section.counts)
     shares, _, busiest = rows["output tokens of replicas"].partition("; ")
     first, second = (int(share.replace(",", "")) for share in shares.split(", "))
     number = int(second > first)

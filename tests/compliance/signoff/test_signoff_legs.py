@@ -282,10 +282,11 @@ def other_weights(run: RunDir) -> None:
     write_json(run.manifest, content)
 
 
-def more_cores(run: RunDir) -> None:
-    renumber(run, own, 3.0)
+def more_cores(run: RunDir, faster: float) -> None:
+    """Twice as many as the other replica has."""
+    renumber(run, own, faster)
     content = orjson.loads(run.manifest.read_bytes())
-    for one, cores in zip(content["replicas"], ([0, 1], [2]), strict=True):
+    for one, cores in zip(content["replicas"], ([0, 1, 2, 3], [4, 5]), strict=True):
         one["cores"] = cores
     write_json(run.manifest, content)
 
@@ -306,10 +307,11 @@ def own(record: Json) -> int:
         (lambda run: renumber(run, own, 1.5), []),
         (lambda run: renumber(run, own, 3.0), [("H-5/replica_too_fast", "warning")]),
         (lambda run: renumber(run, own, 20.0), [("H-5/replica_too_fast", "error")]),
-        (more_cores, []),  # 1.5 times for its cores
+        (lambda run: more_cores(run, 3.0), []),  # 1.5 times for its cores
+        (lambda run: more_cores(run, 20.0), [("H-5/replica_too_fast", "error")]),  # 10 times
         (lambda run: renumber(run, lambda one: int(one["seq"] % 5 == 0)), [("H-5/replica_too_fast", "warning")]),
     ],
-    ids=["honest", "weights", "silent", "1.5 times", "3 times", "20 times", "cores", "share"],
+    ids=["honest", "weights", "silent", "1.5 times", "3 times", "20 times", "cores", "cores of little use", "share"],
 )
 def test_replicas_against_the_record_and_each_other(
     leg: Path, tmp_path: Path, change: Callable[[RunDir], None], expected: list[tuple[str, str]]

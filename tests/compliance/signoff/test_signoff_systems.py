@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from compliance.evidence.accuracy import verify_accuracy, with_scorer
@@ -21,48 +20,31 @@ from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
 from runs.accelerators import FACTS
-from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
-from runs.record.layout import CampaignDir, RunDir
+from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.record_faults import shorten_requests
-from tests.support.editing import read_records, reseal, write_records
+from tests.support.editing import read_records, reseal, set_at, set_record, write_records
 from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
 
 LEGS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
 ANOTHER = {**dict.fromkeys(("vendor", *FACTS)), "name": "another"}  # an accelerator
-TWO_YEARS_NS = 2 * 365 * 86_400 * 10**9
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
-Edit = Callable[[dict[str, Any]], None]
+Values = dict[str, Any]  # by their place in the manifest
 
 
-def edited(legs: FrozenLegs, folder: Path, name: str, edit: Edit) -> Path:
-    copy = legs.copy(folder / name, name)
-    manifest = orjson.loads((copy / "manifest.json").read_bytes())
-    edit(manifest)
-    write_json(copy / "manifest.json", manifest)
-    return copy
+def edited(legs: FrozenLegs, folder: Path, name: str, values: Values) -> Path:
+    """A copy with other values at places of its record; later = by as many ns."""
+    copy = RunDir(legs.copy(folder / name, name))
+    content = json.loads(copy.manifest.read_bytes())
+    set_record(copy, {place: content[place] + value if values is LATER else value for place, value in values.items()})
+    return copy.root
 
 
-def to(place: str, value: object) -> Edit:
-    def edit(manifest: dict[str, Any]) -> None:
-        *path, last = place.split(".")
-        for step in path:
-            manifest = manifest[step]
-        manifest[last] = value
-
-    return edit
-
-
-def elsewhere(manifest: dict[str, Any]) -> None:
-    """Of a machine of another name; by the boot's id it would be one that was renamed."""
-    manifest["observed"]["host"] |= {"hostname": "another", "boot_id": "another"}
-
-
-def later(manifest: dict[str, Any]) -> None:
-    manifest["start_time_ns"] += TWO_YEARS_NS
-    manifest["end_time_ns"] += TWO_YEARS_NS
+# Of another name; by the boot's id it would be one that was renamed.
+ELSEWHERE = {"observed.host.hostname": "another", "observed.host.boot_id": "another"}
+LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9)
 
 
 def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
@@ -70,24 +52,24 @@ def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "edit", "slug"),
+    ("changed", "values", "slug"),
     [
-        ("srv-1", elsewhere, "several_systems"),
-        ("srv-acc", to("observed.host.cpu", "another"), "several_systems"),
-        ("srv-1", to("observed.software.torch", "1.0"), "several_systems"),
-        ("srv-acc", to("observed.harness.git_commit", "0" * 40), "several_systems"),
-        ("srv-1", to("observed.model.sha256", {"model.safetensors": "0" * 64}), "several_systems"),
-        ("srv-acc", to("plan.dataset_sha256", "0" * 64), "several_systems"),
-        ("srv-1", to("observed.loadgen.extension_sha256", "0" * 64), "several_systems"),
-        ("srv-1", to("observed.accelerators", [ANOTHER]), "several_systems"),
-        ("srv-1", to("plan.sampling.temperature", 0.7), "several_systems"),
-        ("srv-acc", later, "far_apart"),
+        ("srv-1", ELSEWHERE, "several_systems"),
+        ("srv-acc", {"observed.host.cpu": "another"}, "several_systems"),
+        ("srv-1", {"observed.software.torch": "1.0"}, "several_systems"),
+        ("srv-acc", {"observed.harness.git_commit": "0" * 40}, "several_systems"),
+        ("srv-1", {"observed.model.sha256": {"model.safetensors": "0" * 64}}, "several_systems"),
+        ("srv-acc", {"plan.dataset_sha256": "0" * 64}, "several_systems"),
+        ("srv-1", {"observed.loadgen.extension_sha256": "0" * 64}, "several_systems"),
+        ("srv-1", {"observed.accelerators": [ANOTHER]}, "several_systems"),
+        ("srv-1", {"plan.sampling.temperature": 0.7}, "several_systems"),
+        ("srv-acc", LATER, "far_apart"),
     ],
 )
-def test_a_bundle_of_two_systems(legs: FrozenLegs, tmp_path: Path, changed: str, edit: Edit, slug: str) -> None:
+def test_a_bundle_of_two_systems(legs: FrozenLegs, tmp_path: Path, changed: str, values: Values, slug: str) -> None:
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
-    paths = [edited(legs, tmp_path, name, edit) if name == changed else legs(name) for name in names]
+    paths = [edited(legs, tmp_path, name, values) if name == changed else legs(name) for name in names]
     found = {finding.slug for finding in one_system([evidence(path) for path in paths])}
     assert found == {slug}
 
@@ -96,26 +78,23 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
     bundle = [evidence(path) for path in legs.paths("off-1", "off-2", "off-acc")]
     assert foreign_legs(legs.paths("off-1", "off-fast-1", "off-acc"), bundle) == ""
     assert "scenario" in foreign_legs(legs.paths("ss-1", "ss-fast-1"), bundle)
-    other = edited(legs, tmp_path, "off-fast-1", elsewhere)
+    other = edited(legs, tmp_path, "off-fast-1", ELSEWHERE)
     assert "host.hostname" in foreign_legs([legs("off-1"), other], bundle)
 
 
 @pytest.mark.parametrize(
-    ("slug", "edit"),
+    ("slug", "values"),
     [
-        ("other_harness", to("observed.harness.git_commit", "a" * 40)),
-        ("other_harness", to("observed.harness.version", "9")),
-        ("far_apart", later),
+        ("other_harness", {"observed.harness.git_commit": "a" * 40}),
+        ("other_harness", {"observed.harness.version": "9"}),
+        ("far_apart", LATER),
     ],
 )
-def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Path, slug: str, edit: Edit) -> None:
-    copy = edited(legs, tmp_path, "off-fast-1", edit)
-    reseal(RunDir(copy))
-    ref, cand = legs.paths("off-1", "off-2", "off-acc"), [copy, legs("off-fast-2")]
-    verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
+def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Path, slug: str, values: Values) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), [edited(legs, tmp_path, "off-fast-1", values)]
+    verdict = sign_off("patch", ref, [*cand, legs("off-fast-2")], Claim(levers=["tpot_ms"]))
     told = {one.slug: one.severity for one in verdict.findings}
-    assert told[slug] == "warning"
-    assert verdict.outcome == "FLAG"
+    assert (told[slug], verdict.outcome) == ("warning", "FLAG")
 
 
 @pytest.mark.parametrize(
@@ -183,60 +162,65 @@ def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(legs: Froz
     assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
 
 
-def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path) -> None:
-    shutil.copytree(recorded() / "caching", tmp_path / "result")
-    leg = tmp_path / "result" / "performance" / "run_1"
-    folder = tmp_path / "result" / "audit" / "output_caching"
-    assert [str(one) for one in caching(evidence(leg)) if one.slug != "caching_audited"] == []
+RECORD = "audit_output_caching.json"
 
-    record = json.loads((folder / "audit_output_caching.json").read_text())
-    repeat = next(one["label"] for one in record["legs"] if one["label"].startswith("repeat"))
-    manifest = (folder / repeat / "manifest.json").read_bytes()
-    other = json.loads(manifest)
-    other["plan"]["engine_options"]["slots"] = 9
-    seal = RunDir(folder / repeat).seal.read_bytes()
-    write_json(folder / repeat / "manifest.json", other)
-    forged = {one.slug: one for one in caching(evidence(leg))}["caching_audit_forged"]
-    assert "manifest.json was changed after the leg ended" in forged.text
-    reseal(RunDir(folder / repeat))
-    reasons = {one.slug: one for one in caching(evidence(leg))}
-    assert "engine_options.slots 8 / 9" in reasons["caching_audit_forged"].text
-    (folder / repeat / "manifest.json").write_bytes(manifest)
-    RunDir(folder / repeat).seal.write_bytes(seal)
 
-    write_json(folder / "audit_output_caching.json", {**record, "passed": False, "reason": "repeat-1 was too fast"})
-    (reason,) = caching(evidence(leg))
-    assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_failed")
-    assert "repeat-1 was too fast" in reason.text
-    write_json(folder / "audit_output_caching.json", record)
+def other_engine(folder: Path) -> None:
+    set_at(folder / "repeat-3" / "manifest.json", "plan.engine_options.slots", 9)
 
-    shutil.move(folder / repeat, tmp_path / "kept")
-    shutil.copytree(folder / "reference", folder / repeat)
-    (reason,) = caching(evidence(leg))
-    assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_forged")
-    assert "audit.config not engaged" in reason.text
-    shutil.rmtree(folder / repeat)
-    shutil.move(tmp_path / "kept", folder / repeat)
 
-    write_json(
-        folder / "audit_output_caching.json",
-        {**record, "legs": [one for one in record["legs"] if one["label"] != repeat]},
-    )
-    (reason,) = caching(evidence(leg))
-    assert "names the legs" in reason.text
-    for gone in (repeat, "few", "reference"):  # a leg that did not suit, and its line of the record
-        shutil.move(folder / gone, tmp_path / gone)
-        kept = [one for one in record["legs"] if one["label"] != gone]
-        write_json(folder / "audit_output_caching.json", {**record, "legs": kept})
-        (reason,) = caching(evidence(leg))
-        assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_forged")
-        shutil.move(tmp_path / gone, folder / gone)
-    write_json(folder / "audit_output_caching.json", record)
+def left_out(label: str, *, leg: bool = True) -> Callable[[Path], None]:
+    """A leg that did not suit is not in the record, nor there."""
 
+    def change(folder: Path) -> None:
+        kept = [one for one in json.loads((folder / RECORD).read_text())["legs"] if one["label"] != label]
+        set_at(folder / RECORD, "legs", kept)
+        if leg:
+            shutil.rmtree(folder / label)
+
+    return change
+
+
+def reference_again(folder: Path) -> None:
+    shutil.rmtree(folder / "repeat-3")
+    shutil.copytree(folder / "reference", folder / "repeat-3")
+
+
+def of_one_query(folder: Path) -> None:
+    """One query repeats nothing."""
     shutil.rmtree(folder)
     shutil.copytree(recorded() / "caching-of-one-query" / "audit" / "output_caching", folder)
-    (reason,) = caching(evidence(leg))  # one query repeats nothing
-    assert (as_word(reason), reason.slug) == ("FLAG", "caching_audit_absent")
+
+
+# What is changed of an audit; the reason that is given, what it is worth, and what it says.
+CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the leg ended"),
+    "another engine, sealed anew": (
+        lambda folder: [other_engine(folder), reseal(RunDir(folder / "repeat-3"))],
+        "FAIL caching_audit_forged", "engine_options.slots 8 / 9",
+    ),
+    "not passed": (
+        lambda folder: [set_at(folder / RECORD, "passed", False), set_at(folder / RECORD, "reason", "too fast")],
+        "FAIL caching_audit_failed", "too fast",
+    ),
+    "the reference again": (reference_again, "FAIL caching_audit_forged", "audit.config not engaged"),
+    "not in the record": (left_out("repeat-3", leg=False), "FAIL caching_audit_forged", "names the legs"),
+    **{
+        f"without {label}": (left_out(label), "FAIL caching_audit_forged", "")
+        for label in ("repeat-3", "few", "reference")
+    },
+    "of one query": (of_one_query, "FLAG caching_audit_absent", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["untouched", *CACHING])
+def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path, case: str) -> None:
+    change, reason, said = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
+    result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
+    change(result.audit("output_caching"))
+    found = {f"{as_word(one)} {one.slug}": one.text for one in caching(evidence(result.performance.root))}
+    assert found.keys() == {reason}
+    assert said in found[reason]
 
 
 def test_a_scorer_that_is_given_scores_what_was_verified_no_more(

@@ -164,6 +164,7 @@ LENGTHS, SCORES, RATES = "verify_output_len.txt", "verify_accuracy.txt", "verify
 AUDITED: dict[str, tuple[str, Change, str]] = {
     "test07-score": (GPT, text("TEST07", SCORES, "score: 66.2", "score: 80.1"), "audit-numbers"),
     "test07-threshold": (GPT, text("TEST07", SCORES, "threshold: 60.698", "threshold: 10.5"), "audit-numbers"),
+    "test07-below": (GPT, text("TEST07", SCORES, "score: 66.2", "score: 50.1"), "audit-verdict"),
     "test07-fails": (GPT, text("TEST07", SCORES, "check pass: True", "check pass: False"), "audit-verdict"),
     "test09-mean": (GPT, text("TEST09", LENGTHS, "Mean output tokens: ", "Mean output tokens: 9"), "audit-numbers"),
     "test09-samples": (GPT, text("TEST09", LENGTHS, "samples: ", "samples: 9"), "audit-numbers"),

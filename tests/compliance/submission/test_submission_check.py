@@ -128,6 +128,7 @@ def measured(**values: str) -> Change:
 def in_network(tree: Tree) -> None:
     (tree.root / "closed").rename(tree.root / "network")
     measured(retraining="LoRA", starting_weights_filename="Another-1B")(tree)
+    edit_object(tree.system("network", "Example", "one-node"), system_type="edge")
 
 
 def checkout(folder: str) -> Change:
@@ -168,7 +169,7 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "a source more": (source("/patch.cc"), {"log-config"}, "/patch.cc 0000"),
     "another source": (source("/loadgen.cc"), {"log-config"}, "/loadgen.cc 0000"),
     "files that are no evidence": (no_evidence, set(), ""),
-    "the network division": (in_network, {"measurements-retraining", "measurements-model"}, "LoRA"),
+    "the network division": (in_network, {"measurements-retraining", "measurements-model", "system-type"}, "LoRA"),
     "a checkout": (checkout("."), set(), ""),
     "a checkout in a tree": (checkout("closed/Example"), {"tree-dot-file", "tree-symlink"}, ".git"),
     "longer answers": (longer_answers("closed"), {"test06-length"}, "length"),

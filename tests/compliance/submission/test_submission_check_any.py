@@ -34,11 +34,6 @@ def short_round(**changes: object) -> Round:
 SHORT = short_round()
 
 
-@pytest.fixture(scope="module")
-def short_tree() -> Tree:
-    return trees.short_tree()[0]
-
-
 @pytest.fixture
 def tree(short_tree: Tree, tmp_path: Path) -> Tree:
     """The short tree as if it were of another benchmark."""

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,17 +25,9 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "check.md"
 
 
-@pytest.fixture(scope="module")
-def built() -> tuple[Tree, Path]:
-    return trees.short_tree()
-
-
 @pytest.fixture
-def tree(built: tuple[Tree, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    trees.shorten_rules(monkeypatch)
-    copy = Tree(tmp_path / "tree")
-    shutil.copytree(built[0].root, copy.root)
-    return copy
+def tree(copied: Tree) -> Tree:
+    return copied
 
 
 def run(*arguments: object) -> tuple[ExitCode, str]:
@@ -84,14 +75,20 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("hours", "left_out", "found"), [(0, "", ""), (2, "", "power-readings"), (0, "client.log", "power-files")]
+    ("hours", "watts", "left_out", "found"),
+    [
+        (0, 0.5, "", ""),
+        (2, 0.5, "", "power-readings"),
+        (0, 0, "", "power-readings"),
+        (0, 0.5, "client.log", "power-files"),
+    ],
 )
-def test_power_is_read_during_the_run(tree: Tree, hours: int, left_out: str, found: str) -> None:
+def test_power_is_read_during_the_run(tree: Tree, hours: int, watts: float, left_out: str, found: str) -> None:
     run_1 = tree.performance(next(tree.places()))
     begin = power_time(read_detail(run_1.detail).get("power_begin"))
     assert begin is not None
     moment = begin + timedelta(hours=hours, milliseconds=20)
-    reading = f"Time,{moment:%m-%d-%Y %H:%M:%S.%f},Watts,500.0,Volts,230.0\n"
+    reading = f"Time,{moment:%m-%d-%Y %H:%M:%S.%f},Watts,{watts},Volts,230.0\n"
     for name in ("run_1/spl.txt", "ranging/spl.txt", "power/client.json", "power/client.log", "power/ptd_logs.txt",
                  "power/server.json", "power/server.log"):  # fmt: skip
         path = run_1.root.parent / name
@@ -125,10 +122,10 @@ def test_other_round(tree: Tree) -> None:
     assert all("those of v6.1" in item.found for item in found)
 
 
-def test_runs_that_are_none(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
+def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
     """Nor are logs that nothing tells of how they were made, such as those in the tree itself."""
     (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "nowhere", tmp_path / "empty", built[1], tree.root):
+    for path in (tmp_path / "nowhere", tmp_path / "empty", trees.short_tree()[1], tree.root):
         with pytest.raises(InputError, match="--runs"):
             index_runs([path])
 

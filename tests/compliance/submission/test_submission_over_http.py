@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,22 @@ import pytest
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import submit
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.submission.tree import Division
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import verify_result
 from runs.errors import InputError
 from runs.loadgen.detail_log import NETWORK_SUT
-from runs.record.layout import CampaignDir, RunDir
+from runs.record.layout import CampaignDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
-from tests.support.editing import reseal
+from tests.support.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.recorded import OVER_HTTP
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, campaign_copy, edit
+from tests.support.verify_legs import judged
 
 pytestmark = pytest.mark.slow
 
@@ -54,31 +50,12 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
 
 
 @pytest.fixture
-def build(campaign: CampaignDir, tmp_path: Path) -> Build:
-    for name in ("code", "documentation"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "main.txt").write_text("text")
-
+def build(build: Build) -> Build:
     def run(division: Division = "network", **more: object) -> SubmitOutcome:
-        request = SubmitRequest(
-            results=[campaign.root], output=tmp_path / "tree", organisation="Org", system_name="Box",
-            division=division, round=CURRENT_ROUND, given=read_system_file({"system": {**GIVEN, **NETWORK}}),
-            source=tmp_path / "code", documentation=tmp_path / "documentation", rehearsal=True,
-        )  # fmt: skip
-        return submit(replace(request, **more), lambda text: None)  # type: ignore[arg-type]
+        given = read_system_file({"system": {**GIVEN, **NETWORK}})
+        return build(division=division, **{"given": given, **more})
 
     return run
-
-
-def _change(leg: RunDir, change: Callable[[Json], object]) -> None:
-    manifest = json.loads(leg.manifest.read_bytes())
-    change(manifest)
-    leg.manifest.write_text(json.dumps(manifest))
-    reseal(leg)
-
-
-def _places(manifest: Json) -> list[Json]:
-    return [manifest["plan"]["engine_options"], manifest["engine"]["configuration"]]
 
 
 def _reasons(outcome: SubmitOutcome) -> str:
@@ -95,7 +72,7 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     assert (system["is_network"], system["number_connections"]) == ("true", "256")
     assert system["network_protocol"].startswith("HTTP/1.1")
     assert system["framework"] == GIVEN["framework"]  # not what is installed beside LoadGen
-    assert (home / "documentation" / "main.txt").is_file()
+    assert (home / "documentation" / "calibration.md").is_file()
     for scenario in SCENARIOS:
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
@@ -103,7 +80,7 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
     broken = {one.rule for one in found if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
-    (home / "documentation" / "main.txt").write_bytes(b"")
+    (home / "documentation" / "calibration.md").write_bytes(b"")
     assert "tree-documentation" in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
 
 
@@ -138,73 +115,55 @@ def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: P
     assert not [one for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule]
 
 
-def _declared(manifest: Json, **values: Any) -> None:
-    for place in _places(manifest):
-        place["declared"].update(values)
+_CLIENT = "observed.engines.0.client"
 
 
-def _clients(manifest: Json, **values: Any) -> None:
-    for engine in manifest["observed"]["engines"]:
-        engine["client"].update(values)
-
-
-def _probes(manifest: Json, **values: Any) -> None:
-    manifest["engine"]["configuration"]["probes"].update(values)
-
-
-def _told(manifest: Json, **values: Any) -> None:
-    manifest["engine"]["configuration"]["told_by_the_server"].update(values)
+def declared(**values: object) -> Json:
+    """As the user declared it, and as it is in force."""
+    places = ("plan.engine_options.declared", "engine.configuration.declared")
+    return {f"{place}.{name}": value for place in places for name, value in values.items()}
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("place", "value"),
     [
-        lambda one: one["engine"].update(configuration={}),
-        lambda one: one["observed"].update(engines=[]),
-        lambda one: _clients(one, on_this_machine=None),
-        lambda one: _clients(one, answers_read_at_once=None),
+        ("engine.configuration", {}),
+        ("observed.engines", []),
+        (f"{_CLIENT}.on_this_machine", None),
+        (f"{_CLIENT}.answers_read_at_once", None),
     ],
 )
-def test_a_record_of_servers_that_lacks_a_part_is_refused(
-    campaign: CampaignDir, change: Callable[[Json], object]
-) -> None:
+def test_a_record_of_servers_that_lacks_a_part_is_refused(campaign: CampaignDir, place: str, value: object) -> None:
     leg = campaign.result(BENCHMARK, "Offline").performance
-    assert verify_result(*find_results([leg.root])).contradictions == []
-    _change(leg, change)
-    (result,) = find_results([leg.root])
-    assert result.error is not None or verify_result(result).contradictions
+    assert judged(leg.root).contradictions == []
+    set_record(leg, {place: value})
+    verdict = judged(leg.root)
+    assert verdict.error is not None or verdict.contradictions
 
 
 @pytest.mark.parametrize(
-    "change",
+    "values",
     [
-        lambda one: [place.update(declared=None) for place in _places(one)],
-        lambda one: [place["declared"].pop("dtype") for place in _places(one)],
-        lambda one: _declared(one, speculative=True),
-        lambda one: _declared(one, enable_prefix_caching=True),
-        lambda one: _clients(one, cached_tokens_by_metrics=16, counts_reuse=True),
-        lambda one: _probes(one, cached_tokens_of_the_repeat=288),
+        {"plan.engine_options.declared": None, "engine.configuration.declared": None},
+        declared(dtype=...),
+        declared(speculative=True),
+        declared(enable_prefix_caching=True),
+        {f"{_CLIENT}.cached_tokens_by_metrics": 16, f"{_CLIENT}.counts_reuse": True},
+        {"engine.configuration.probes.cached_tokens_of_the_repeat": 288},
     ],
 )
-def test_an_official_leg_has_servers_that_the_rules_allow(
-    campaign: CampaignDir, change: Callable[[Json], object]
-) -> None:
+def test_an_official_leg_has_servers_that_the_rules_allow(campaign: CampaignDir, values: Json) -> None:
     leg = campaign.result(BENCHMARK, "Offline").performance
-
-    def broken() -> set[str]:
-        (part,) = verify_result(*find_results([leg.root])).parts
-        return {found.rule for found in part.broken}
-
-    _change(leg, lambda one: one.update(official=True, unofficial_reasons=[]))
-    assert "record-servers" not in broken()
-    _change(leg, change)
-    assert "record-servers" in broken()
+    for changes, broken in (({"official": True, "unofficial_reasons": []}, False), (values, True)):
+        set_record(leg, changes)
+        (part,) = judged(leg.root).parts
+        assert ("record-servers" in {found.rule for found in part.broken}) is broken
 
 
 def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: CampaignDir) -> None:
     leg = campaign.result(BENCHMARK, "Offline").performance
     assert misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest))) == []
-    _change(leg, lambda one: _told(one, cache_configuration={"cache_dtype": "fp8"}))
+    set_record(leg, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
     (said,) = misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest)))
     assert "kv_quantization was in force" in said
 

@@ -141,6 +141,7 @@ def test_an_accuracy_leg_is_scored_with_the_sources_that_are_given(
     with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code() == 1  # too small to be official
     assert with_sources.parts[0].details["scores"]["rouge1"] == own_target["rouge1"]
+    assert "no manifest.json: nothing tells" in as_text(with_sources)
     without = judged(run.root)
     assert without.exit_code() == 2
     assert without.error is not None
