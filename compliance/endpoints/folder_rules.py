@@ -139,36 +139,33 @@ def order_of_events(case: Case) -> Iterator[Finding]:
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
         case.leave("order of completions", "the client of an agentic run ends samples by itself")
-    odd = list(_odd(events, agentic, case.is_complete))
-    for text, line in odd[:MOST_SHOWN]:
-        yield fail("endpoints-events", text, events.path, line=line)
-    if not odd:
-        found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
-        yield applied("endpoints-events", "", True, found, "", events.path)
-    if run.has(SAMPLES):
-        wrong = list(_samples(run.indices or {}, events))
-        yield from (fail("endpoints-samples", text, run.path(SAMPLES), events.path) for text in wrong)
-        if not wrong:
-            yield applied("endpoints-samples", "", True, "the same samples", "", run.path(SAMPLES))
+    found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
+    odd = list(_odd(events, agentic, case.is_complete))[:MOST_SHOWN]
+    yield from odd or [applied("endpoints-events", "", True, found, "", events.path)]
+    if run.indices is not None:
+        files = run.path(SAMPLES), events.path
+        wrong = [fail("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
+        yield from wrong or [applied("endpoints-samples", "", True, "the same samples", "", *files)]
 
 
-def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[tuple[str, int | None]]:
-    """What does not fit, and the line of the first such event."""
+def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
+    """Events that do not fit."""
     for what, odd in events.odd.items():
         if not (agentic and "completion" in what):
             of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
-            yield f"{what}{of}" + (f", and {odd.count - 1:,} more" if odd.count > 1 else ""), odd.line
+            more = f", and {odd.count - 1:,} more" if odd.count > 1 else ""
+            yield fail("endpoints-events", f"{what}{of}{more}", events.path, line=odd.line)
     if early := int((events.completed & (events.complete_ns < events.issued_ns)).sum()):
-        yield f"{counted(early, 'sample')} completed before they were issued", None
+        yield fail("endpoints-events", f"{counted(early, 'sample')} completed before they were issued", events.path)
     lacking = {
         "start": events.started_ns == NO_TIME,
         "end": events.ended_ns == NO_TIME,
         "start of measuring": not events.phases,
         "end of measuring": bool(events.phases) and events.phases[-1][1] == NO_TIME,
     }
-    if complete and any(lacking.values()):
-        names = ", no ".join(name for name, lacks in lacking.items() if lacks)
-        yield f"the session has no {names}, and the client says that it is complete", None
+    if complete and (names := ", no ".join(name for name, lacks in lacking.items() if lacks)):
+        text = f"the session has no {names}, and the client says that it is complete"
+        yield fail("endpoints-events", text, events.path)
 
 
 def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,6 @@ TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/syste
 
 
 @dataclass
-class Relayed:
-    """What endpoints-submission-cli said of a tree."""
-
-    program: str
-    outcome: str  # ok, errors
-    exit_code: int
-    messages: list[dict[str, str]] = field(default_factory=list)  # severity, rule, text
-
-
-@dataclass
 class FoldersChecked(Verdict):
     """Run folders, held to a round and to what a submission of them needs."""
 
@@ -67,21 +57,20 @@ class FoldersChecked(Verdict):
     folders: list[Path]
     runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder
-    official: Relayed | None = None
+    official: dict[str, Any] | None = None  # what endpoints-submission-cli reports: program, outcome, messages
 
     @property
     def outcome(self) -> Outcome:
         """A refusal of the official checker counts as an error does."""
-        return "FAIL" if self.official is not None and self.official.outcome != "ok" else super().outcome
+        return "FAIL" if self.official and self.official["outcome"] != "ok" else super().outcome
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        official = {"run": False} if self.official is None else {"run": True, **asdict(self.official)}
         return super().record(strict=strict) | {
             "tree": str(self.root),
             "round": self.round,
             "folders": list(map(str, self.folders)),
             "verdicts": self.verdicts,
-            "official": official,
+            "official": {"run": self.official is not None, **(self.official or {})},
         }
 
     def lines(self) -> Iterator[str]:
@@ -97,11 +86,11 @@ class FoldersChecked(Verdict):
         if self.official is None:
             yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
             return
-        answer = "accepts the tree" if self.official.outcome == "ok" else "refuses the tree"
-        yield f"official checker ({self.official.program}): {answer}"
-        for message in self.official.messages:
-            if message["severity"] != "info":
-                yield "  {severity} {rule}: ".format_map(message) + printable(message["text"])
+        answer = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
+        yield f"official checker ({self.official['program']}): {answer}"
+        for one in self.official["messages"]:
+            if one["severity"] != "info":
+                yield printable(f"  {one['severity']} {one['rule']}: {one['text']}")
 
 
 def is_for_endpoints(root: Path) -> bool:
@@ -227,8 +216,8 @@ def find_checker(named: Path | None, root: Path) -> str | None:
     return found
 
 
-def run_checker(program: str, root: Path) -> Relayed:
-    """Run it in a working directory of its own; the tree is not written to.
+def run_checker(program: str, root: Path) -> dict[str, Any]:
+    """Run it in a working directory of its own; the tree is not written to. Its outcome is ok or errors.
 
     Raises:
         ExecutionError: it does not start, does not end, or says nothing that can be read.
@@ -252,4 +241,5 @@ def run_checker(program: str, root: Path) -> Relayed:
             "use version 1.5 of the package, which has --json",
         ) from error
     outcome = "ok" if done.returncode == 0 else "errors"
-    return Relayed(program, outcome, done.returncode, messages[:MOST_MESSAGES])
+    messages = messages[:MOST_MESSAGES]
+    return {"program": program, "outcome": outcome, "exit_code": done.returncode, "messages": messages}

@@ -63,6 +63,20 @@ def test_an_unknown_round_is_refused() -> None:
         round_rules("v9")
 
 
+@pytest.mark.parametrize(
+    ("changed", "broken"), [({}, ""), ({"rouge1": "38.3"}, "rouge1"), ({"gen_len": "9000000"}, "gen_len")]
+)
+def test_scores_are_held_to_the_targets(changed: dict[str, str], broken: str, copy_of: CopyOf) -> None:
+    AS_ASKED(folder := copy_of("accuracy"))
+    good = {"rouge1": "38.8", "rouge2": "16.0", "rougeL": "24.5", "rougeLsum": "35.9", "gen_len": "8000000"}
+    entry = {"dataset_name": "scored", "dataset_type": "accuracy", "num_samples": 13368, "score": good | changed}
+    (folder / ACCURACY).parent.mkdir(exist_ok=True)
+    (folder / ACCURACY).write_text(json.dumps({"accuracy_scores": [entry]}))
+    findings = [one for one in judge_folder(folder).findings if one.rule == "endpoints-rule-accuracy"]
+    assert [one.text for one in findings if not one.passed] == ([f"scored: {broken}"] if broken else [])
+    assert len(findings) == 1 + len(good)
+
+
 WITH_ROUGE = in_config("datasets/1/accuracy_config/eval_method", "rouge")
 
 
@@ -130,7 +144,7 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
     ]
     checked = check_folders([recorded / "concurrency"])
     checked.official = run_checker(checker(tmp_path, json.dumps({"results": results}), 1), recorded)
-    assert (checked.official.outcome, checked.official.exit_code) == ("errors", 1)
+    assert (checked.official["outcome"], checked.official["exit_code"]) == ("errors", 1)
     assert checked.outcome == "FAIL"
     assert any("error src-dir: Missing src/ directory" in line for line in checked.lines())
     assert checked.record()["official"]["run"] is True
