@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from compliance.audits.output_caching import SECOND_TIME_THRESHOLD
-from compliance.audits.pace import LATENCY, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
+from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
@@ -127,6 +127,8 @@ def _word(passed: bool) -> str:
      "ask with a salt, or with prefix caching off, to see the answers' own pace"),
     ("endpoints-audit-second-time", "error", OURS, "the reference's samples were not answered faster than before it",
      "find out what is kept between queries; run the audit alone, on a server just started"),
+    ("endpoints-audit-lengths", "warning", OURS, "the reference's answers are as long as they were before it",
+     "take the unchanged folder; run again"),
     ("endpoints-audit-verdict", "note", OURS, "the client's verdict and ours", "see the numbers of both"),
 )  # fmt: skip
 def _judged(
@@ -157,7 +159,7 @@ def _judged(
             for finding in compared
         ]  # fmt: skip
     if main is not None and main.answered.any():
-        findings = [*findings, *_second_time(main, reference, by_limit)]
+        findings = [*findings, *_second_time(main, reference, by_limit), *_as_long(main, reference)]
     yield from findings
     broken = next((one for one in findings if one.severity == "error"), None)
     rate, issued = decisive(compared).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
@@ -240,3 +242,20 @@ def _second_time(main: Load, reference: Load, by_limit: bool) -> list[Finding]:
     rates = compare_paces(before, after, SECOND_TIME_THRESHOLD)
     found = next(one for one in rates if one.numbers.get("name") == name)
     return [replace(found, rule="endpoints-audit-second-time", text=text)]
+
+
+def _as_long(main: Load, reference: Load) -> Iterator[Finding]:
+    """Without sampling a prompt has one answer, up to what changes with the others in its batch."""
+    params = main.run.raw_config.get("model_params")
+    before, after = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
+    both = before.keys() & after.keys()
+    if both and isinstance(params, dict) and params.get("temperature") == 0:
+        expected, found = (float(np.mean([lengths[index][1] for index in both])) for lengths in (before, after))
+        right, limit = (
+            abs(found / expected - 1) <= LENGTH_SHARE,
+            f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before",
+        )
+        text = f"{REFERENCE}: mean bytes of {len(both)} answers"
+        yield applied(
+            "endpoints-audit-lengths", text, right, f"{found:.1f}", limit, main.events.path, reference.events.path
+        )

@@ -109,6 +109,11 @@ def verdict(**fields: Any) -> Change:
     return in_json(VERDICT, lambda content: content.update(fields))
 
 
+def longer_answers(lines: Lines) -> None:
+    for place in places(lines, COMPLETE):
+        lines[place]["data"][1] += " and some words more"
+
+
 def in_summary(path: str, value: Any) -> Change:
     return in_json(SUMMARY, at(path, value))
 
@@ -259,12 +264,13 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "another sample asked for": (in_config("audit/sample_index", 3), "order"),
         "more samples asked for": (in_config("audit/samples", 30), "count"),
         "another sampling": (in_config("model_params/temperature", 1.0, "audit/reference"), "audit-same"),
+        "longer answers before the audit": (in_events(longer_answers), "audit-lengths"),
         "no verdict": (removed(VERDICT), "audit"),
         "no reference": (removed("audit/reference"), "audit"),
         "no audit": (removed("audit"), "audit"),
     },
 }
-NOT_REFUSED = "the snapshot is much later"
+NOT_REFUSED = ("the snapshot is much later", "longer answers before the audit")
 
 
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name in CHANGES for change in CHANGES[name]])
@@ -276,5 +282,5 @@ def test_a_change_is_found(
     edit(folder := copy_of(name))
     verdict = judge_folder(folder)
     assert {f"endpoints-{rule}" for rule in rules.split()} <= {one.rule for one in verdict.of("error", "warning")}
-    assert (verdict.exit_code() == ExitCode.OK) == (change == NOT_REFUSED)
+    assert (verdict.exit_code() == ExitCode.OK) == (change in NOT_REFUSED)
     assert json.loads(json.dumps(verdict.record()))["reasons"] == verdict.reasons
