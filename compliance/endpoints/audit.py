@@ -46,7 +46,7 @@ class ClientVerdict(BaseModel):
 
     @property
     def follows(self) -> bool:
-        """What the client's own rule says of these numbers."""
+        """The verdict of the client's own rule on these numbers."""
         least = 1.0 - self.threshold
         answered = self.ref_completed >= self.ref_requested * least
         answered = answered and self.audit_completed >= self.audit_requested * least
@@ -141,12 +141,11 @@ def _judged(
         yield applied("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
         if not answered:
             return
-    # Bytes tell how long answers are, but not of a model that talks nonsense; where all ended at the limit, they are of
-    # one length.
+    # Lengths of answers are bytes; where all ended at the limit, they are of one length, whatever a random model wrote.
     legs = (reference, cached)
     ends = [np.unique(load.events.reason[load.rows][load.answered]).tolist() for load in legs]
     by_limit = ends == [[load.events.reasons.get("length")] for load in legs]
-    # How much later the first sample's answer came where nothing had been asked of the server before.
+    # How much longer the first answer took where the server had answered nothing before.
     first_ns = [int((load.complete_ns - load.issued_ns)[load.answered][0]) for load in legs]
     cold = main is None and not reference.config.settings.warmup.enabled
     cold_ns = max(0, first_ns[0] - first_ns[1]) if cold else 0

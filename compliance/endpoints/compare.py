@@ -2,8 +2,8 @@
 
 What is expected is derived once (derive.py) and has the form of the file that it is compared with. Whole numbers, and
 percentiles, which are single observed values, agree exactly. Means, deviations, sums of squares and rates are quotients
-of such numbers in the client's doubles; so is every TPOT, and sums of these depend on the order of adding, which no
-file tells: they agree up to ROUNDING.
+of such numbers in the client's doubles; so is every TPOT, and sums of these depend on the order of adding, which is in
+no file: they agree up to ROUNDING.
 """
 
 import math
@@ -51,7 +51,7 @@ def reported_metrics(snapshot: Snapshot) -> Metrics:
 
 
 def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> Iterator[Difference]:
-    """result_summary.json against the events; what these do not tell, against final_snapshot.json."""
+    """result_summary.json against the events; what does not follow from these, against final_snapshot.json."""
     metrics, others = derived, {}
     if (snapshot := run.snapshot) is not None:
         empty = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(FIELDS.values(), EMPTY)

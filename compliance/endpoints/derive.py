@@ -41,7 +41,7 @@ REASON, REASONS = "tracked_finish_reason_", ("stop", "length", "tool_calls", "co
 ISSUED, COMPLETED, FAILED = (f"tracked_samples_{what}" for what in ("issued", "completed", "failed"))
 DURATION, WINDOW = "tracked_duration_ns", "legacy_loadgen_window_duration_ns"
 COUNTERS = (*(REASON + reason for reason in REASONS), ISSUED, COMPLETED, FAILED, DURATION, WINDOW)
-ROUNDING = 1e-9  # far above what doubles lose, and far below what anybody could gain by it
+ROUNDING = 1e-9  # far above what doubles lose, and far below what a change could gain
 BATCH = 2_000  # texts that are tokenised in one call
 
 
@@ -52,7 +52,7 @@ class Near(float):
 
 
 def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Column | None) -> Metrics:
-    """All numbers that the events tell; of tokens only with their counts."""
+    """All numbers that follow from the events; those of tokens only with their counts."""
     tracked, done = events.tracked, events.completed & events.tracked
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
     values: dict[str, Values] = {LATENCY: (complete - issued)[done]}

@@ -164,7 +164,7 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
         "end of measuring": bool(events.phases) and events.phases[-1][1] == NO_TIME,
     }
     if complete and (names := ", no ".join(name for name, lacks in lacking.items() if lacks)):
-        text = f"the session has no {names}, and the client says that it is complete"
+        text = f"the session has no {names}, and the client reports that it is complete"
         yield fail("endpoints-events", text, events.path)
 
 
@@ -188,7 +188,7 @@ def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]
 
 @decides(
     "contradiction",
-    ("endpoints-clock", "error", OURS, "final_snapshot.json was made after the session, as late as its count says",
+    ("endpoints-clock", "error", OURS, "final_snapshot.json was made after the session, and as late as their count",
      UNCHANGED),
 )  # fmt: skip
 def clock(case: Case) -> Iterator[Finding]:
@@ -210,7 +210,7 @@ def clock(case: Case) -> Iterator[Finding]:
     "contradiction",
     ("endpoints-summary", "error", OURS, "result_summary.json follows from the events", UNCHANGED),
     ("endpoints-snapshot", "error", OURS, "final_snapshot.json follows from the events", UNCHANGED),
-    ("endpoints-report", "error", OURS, "report.txt says what result_summary.json says", UNCHANGED),
+    ("endpoints-report", "error", OURS, "report.txt has the numbers of result_summary.json", UNCHANGED),
 )  # fmt: skip
 def reported_numbers(case: Case) -> Iterator[Finding]:
     """Are the reported numbers those of the events, and the same in every file?"""
@@ -362,7 +362,7 @@ def honest_tokens(case: Case) -> Iterator[Finding]:
         yield applied("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
         case.leave("tokens of the server", "the folder records neither its usage nor its ids")
         return
-    # Without a tokenizer nothing says whether the client's own count was honest; with one the excess is the client's.
+    # Without a tokenizer it is not known whether the client counted its own tokens right; with one it counted too many.
     text = (
         f"{total:,} tokens are reported, {over:.1f} % more than the server was allowed to make ({limit:,}): the client "
         f"tokenises the text of each answer again, which gives other tokens than the server made"

@@ -31,7 +31,7 @@ LATE_NS = 10_000_000
 ANOTHER_SCHEDULE = 0.2
 # Beyond this many standard deviations of two schedules' difference the client did not keep up at all.
 NOT_KEPT_UP = 5.0
-# Poisson runs of the client end up to 0.15 s after the last answer; after a second somebody ended it.
+# Poisson runs of the client end up to 0.15 s after the last answer; after a second it was stopped.
 STALLED_NS = 1_000_000_000
 # What late sending may hide of the latencies.
 LATE_SHARE = 0.10
@@ -61,7 +61,7 @@ class Load:
     answered: NDArray[np.bool_]  # neither failed nor open
     start_ns: int
     end_ns: int
-    audit_samples: int | None  # of a run of an audit, whose own config.yaml does not say so: how many were asked for
+    audit_samples: int | None  # of a run of an audit, whose own config.yaml does not have it: how many were asked for
     repeats: int | None  # and the index of the one sample that all queries are of
 
     @cached_property
@@ -163,7 +163,7 @@ def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
      "take the unchanged folder; run again"),
     ("endpoints-prompts", "error", OURS, "one index of the data set stands for one prompt", RERUN),
     ("endpoints-count", "error", OURS, "as many samples were sent as were asked for", RERUN),
-    ("endpoints-arrivals", "error", OURS, "samples were sent when scheduler_random_seed says", RERUN),
+    ("endpoints-arrivals", "error", OURS, "samples were sent at the times of scheduler_random_seed", RERUN),
     ("endpoints-late", "warning", OURS, "no sample was sent late",
      "give the client cores of its own, or more workers; run again"),
     ("endpoints-concurrency", "error", OURS, "never more samples were open than asked for", RERUN),
@@ -292,7 +292,7 @@ def _warm_up(load: Load) -> Iterator[Finding]:
 
 
 def _whole(load: Load) -> Iterator[Finding]:
-    """Was everything sent, and did it end; if not, does the folder say why?"""
+    """Was everything sent, and did it end; if not, does the folder show why?"""
     place, settings, left = load.events.path, load.config.settings, load.left
     wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())
     patience_s, limit_ns = settings.drain.performance_timeout_s, float(settings.runtime.max_duration_ms) * MS
@@ -326,6 +326,6 @@ def _whole(load: Load) -> Iterator[Finding]:
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
     text = f"{open_ones} of {sent} samples have no end" + (
-        f": {why}" if why else ", and nothing in the folder says why"
+        f": {why}" if why else ", and nothing in the folder explains it"
     )
     yield (warn if why else fail)("endpoints-drained", text, place, left=open_ones)

@@ -1,6 +1,6 @@
 """What a round of MLPerf Endpoints asks of one point of a curve, which is one run folder.
 
-The numbers stand in configs/rounds/endpoints/, each with its source. What the published rules do not say of a model is
+The numbers stand in configs/rounds/endpoints/, each with its source. What the published rules leave open for a model is
 not judged, and so is what a point does not show by itself (which points a curve has, steady state, power).
 """
 
@@ -169,8 +169,8 @@ def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:
     """The numbers of an entry; one without a name is `score`."""
-    said = entry.get("score")
-    named = said if isinstance(said, dict) else {"score": said}
+    score = entry.get("score")
+    named = score if isinstance(score, dict) else {"score": score}
     texts = {str(name): str(value) for name, value in named.items()}
     return {name: float(text) for name, text in texts.items() if re.fullmatch(r"\d{1,15}(\.\d{1,20})?", text)}
 

@@ -1,4 +1,4 @@
-"""What run folders lack to be a submission to MLPerf Endpoints, and what its own checker says of them.
+"""What run folders lack to be a submission to MLPerf Endpoints, and the verdict of its own checker.
 
 A submission is a curve: a point for each run folder, laid out as results/<system>/<model>/r<concurrency>/. The client
 writes two of a point's files; the others are the submitter's. The checker is the package endpoints-submission-cli; it
@@ -22,7 +22,7 @@ from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.endpoints.folder import (
     AUDIT,
-    AUDIT_TOLD_BY,
+    AUDIT_FILES,
     CONFIG,
     EVENTS,
     SUMMARY,
@@ -44,7 +44,7 @@ POINT_FILES = {
     "point.yaml": "point.yaml",
     "system_desc.json": "system_desc.json",
 }
-# Of the whole submission; told as lacking, since no run folder has them.
+# Of the whole submission; listed as lacking, since no run folder has them.
 TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
 
 
@@ -54,7 +54,6 @@ class FoldersChecked(Verdict):
 
     root: Path
     round: str
-    folders: list[Path]
     runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder
     official: dict[str, Any] | None = None  # what endpoints-submission-cli reports: program, outcome, messages
@@ -68,14 +67,14 @@ class FoldersChecked(Verdict):
         return super().record(strict=strict) | {
             "tree": str(self.root),
             "round": self.round,
-            "folders": list(map(str, self.folders)),
+            "folders": list(self.verdicts),
             "verdicts": self.verdicts,
             "official": {"run": self.official is not None, **(self.official or {})},
         }
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield f"{counted(len(self.folders), 'run folder')} of MLPerf Endpoints, round {self.round}: {self.outcome}"
+        yield f"{counted(len(self.verdicts), 'run folder')} of MLPerf Endpoints, round {self.round}: {self.outcome}"
         yield from (f"  {folder}: {outcome} by its events" for folder, outcome in self.verdicts.items())
         if self.error is not None:
             yield f"  {self.error}"
@@ -111,7 +110,7 @@ def run_folders(root: Path) -> list[Path]:
     there = (
         path.parents[name.count("/")]
         for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
-        for name in (EVENTS, *AUDIT_TOLD_BY)
+        for name in (EVENTS, *AUDIT_FILES)
         for path in root.glob(f"{depth}/{name}")
     )
     found = {folder for folder in there if folder.parent.name != AUDIT}
@@ -127,9 +126,9 @@ def _points(root: Path) -> Iterator[Path]:
 def check_folders(
     folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
 ) -> FoldersChecked:
-    """Everything that can be said of run folders before they are submitted: of each what `verify` says of it."""
-    checked = FoldersChecked(folders[0], NEWEST, [found for folder in folders for found in run_folders(folder)])
-    for folder in checked.folders:
+    """Judge run folders as `verify --official` does, and what they lack to be submitted."""
+    checked = FoldersChecked(folders[0], NEWEST)
+    for folder in (found for named in folders for found in run_folders(named)):
         verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
         checked.verdicts[str(folder)] = verdict.outcome
         checked.findings += verdict.findings
@@ -144,7 +143,7 @@ def check_folders(
 @decides(
     "submit",
     ("endpoints-file", "warning", "[endpoints] §8.1", "a point's file is there", "write it by §8 of the rules"),
-    ("endpoints-tree", "note", "[endpoints] §8.1", "what a submission has beside its points", "write it"),
+    ("endpoints-tree", "note", "[endpoints] §8.1", "what a submission has besides its points", "write it"),
     ("endpoints-points", "warning", "[endpoints] §5.3", "a curve has enough points, not too many", "run more points"),
     ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
     ("endpoints-offline", "warning", "[endpoints] §5.7", "a curve has one Offline point",
@@ -220,7 +219,7 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
     """Run it in a working directory of its own; the tree is not written to. Its outcome is ok or errors.
 
     Raises:
-        ExecutionError: it does not start, does not end, or says nothing that can be read.
+        ExecutionError: it does not start, does not end, or has no output that can be read.
     """
     command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
     with tempfile.TemporaryDirectory(prefix="endpoints-check-") as folder:
@@ -237,7 +236,7 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise ExecutionError(
-            f"{program} said nothing that can be read (exit code {done.returncode}): {last[:300]}",
+            f"{program} printed nothing that can be read (exit code {done.returncode}): {last[:300]}",
             "use version 1.5 of the package, which has --json",
         ) from error
     outcome = "ok" if done.returncode == 0 else "errors"

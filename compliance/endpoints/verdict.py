@@ -1,6 +1,6 @@
-"""The verdict on one run folder: what its files say against one another and against its events.
+"""The verdict on one run folder: its files against one another and against its events.
 
-A check whose input is missing says so in `not_judged`; the others are made all the same. A damaged file is the
+A check whose input is missing stands in `not_judged`; the others are made all the same. A damaged file is the
 verdict's error, behind what was found in the others.
 """
 
@@ -29,7 +29,7 @@ from compliance.finding import Finding, Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import (
     AUDIT,
-    AUDIT_TOLD_BY,
+    AUDIT_FILES,
     CACHED,
     EVENTS,
     FILES,
@@ -79,9 +79,10 @@ class FolderVerdict(Verdict):
     @property
     def reasons(self) -> list[str]:
         """Why it is no PASS, the gravest first."""
-        told = [f"the files contradict each other: {finding.sentence}" for finding in self.contradictions]
-        told += [] if self.error is None else [self.error.message]
-        return told + [one.sentence for one in self.of("error") if self.counts(one) and one not in self.contradictions]
+        reasons = [f"the files contradict each other: {finding.sentence}" for finding in self.contradictions]
+        reasons += [] if self.error is None else [self.error.message]
+        others = (one for one in self.of("error") if self.counts(one) and one.kind != "contradiction")
+        return reasons + [one.sentence for one in others]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
@@ -133,7 +134,7 @@ def judge_folder(
 def folder_hashes(path: Path) -> dict[str, str]:
     """SHA-256 of the files that a verdict is about; what cannot be read is left out."""
     found = {}
-    for name in (*FILES, *AUDIT_TOLD_BY):
+    for name in (*FILES, *AUDIT_FILES):
         with suppress(HarnessError, OSError):
             found[name] = sha256_of(path / name, max_bytes=MAX_EVENTS_BYTES)
     return found
@@ -158,7 +159,7 @@ def _audit(case: Case) -> Iterator[Finding]:
                 case.leave(f"{what} of the audit's {name}", "; ".join(whys))
 
 
-# All rules on a folder, in the order in which they are told.
+# All rules on a folder, in the order of the findings.
 JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
     *(whole, order_of_events, clock, reported_numbers, failures, honest_tokens),
     *(_load, _audit),

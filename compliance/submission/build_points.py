@@ -1,6 +1,6 @@
 """The part of a submission to MLPerf Endpoints that follows from run folders: a directory for each point of the curve.
 
-config.yaml, result_summary.json and accuracy_results.json are the client's own. point.yaml has what the folders tell
+config.yaml, result_summary.json and accuracy_results.json are the client's own. point.yaml has what is in the folders
 (rules §8.3); what only the submitter knows (division, links, precision, the system, power) is listed as lacking.
 """
 
@@ -22,7 +22,7 @@ from runs.reading import read_record
 
 POINT = "point.yaml"
 _FIX = "take the unchanged file of the client's run folder"
-# Fields of point.yaml that no run folder tells.
+# Fields of point.yaml that are in no run folder.
 LACKING = (
     "division", "model_precision", "link_to_model", "dataset_link", "shared_src", "shared_docs", "target_cohort",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
 
 
 def point_of(case: Case) -> dict[str, Any]:
-    """point.yaml, as far as the folder tells it.
+    """point.yaml, as far as it follows from the folder.
 
     Raises:
         InputError: the folder has no measured phase, or its load is no point's.

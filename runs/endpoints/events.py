@@ -3,7 +3,7 @@
 The client stamps every event in its main process, in the order in which it publishes them, which is the order of the
 lines; a completion alone is stamped when it is received, a moment before it is published. So two clocks never go back
 from line to line: that of completions, and that of all other events; and no completion is later than the next other
-event. What does not fit is kept in `odd`, with the first line where it was seen; nothing here says what it means.
+event. What does not fit is kept in `odd`, with the first line where it was seen; it is judged elsewhere.
 """
 
 import re

@@ -1,7 +1,7 @@
 """A run folder of the MLPerf Endpoints client: its files, each parsed once, when it is asked for.
 
 Fields are taken by name and everything else is ignored, because the client's releases differ in what they write. What
-is used is of one type and bounded: every file is somebody else's.
+is used is of one type and bounded: every file is untrusted.
 """
 
 from collections import Counter
@@ -28,11 +28,11 @@ CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
 SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
 FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
 # A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
-TOLD_BY = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
-# The folders of an audit, below the run's own. With `only: true` there is nothing beside them.
+MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
+# The folders of an audit, below the run's own. With `only: true` there is nothing else.
 AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
 VERDICT = "audit_output_caching_test.json"
-AUDIT_TOLD_BY = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
+AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
 
 CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 2026
 CONFIG_FORMAT = "1.0"  # its config.yaml
@@ -256,13 +256,13 @@ class EndpointsRun:
         return self.root / name
 
     def has(self, name: str) -> bool:
-        """Also a link that leads nowhere: whoever reads it says so."""
+        """Also a link that leads nowhere, which is an error of reading it."""
         return lexists(self.path(name))
 
     @property
     def only_audit(self) -> bool:
         """Whether the client was asked for its audit alone."""
-        return any(map(self.has, AUDIT_TOLD_BY)) and not any(map(self.has, FILES))
+        return any(map(self.has, AUDIT_FILES)) and not any(map(self.has, FILES))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -291,7 +291,7 @@ class EndpointsRun:
 
 def is_run_folder(path: Path) -> bool:
     """Whether a directory is a run folder of the client, by its files."""
-    return path.is_dir() and any(lexists(path / name) for name in (*TOLD_BY, *AUDIT_TOLD_BY))
+    return path.is_dir() and any(lexists(path / name) for name in (*MARKS, *AUDIT_FILES))
 
 
 def read_folder(path: Path) -> EndpointsRun:

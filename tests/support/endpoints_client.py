@@ -109,7 +109,6 @@ class Case:
     samples: int | None = None  # of the data set
     accuracy: bool = False  # with a phase for it, scored by string_match: ROUGE needs a hub
     tokenizer: bool = True
-    said: str = ""
 
 
 ACCURACY = {
@@ -122,56 +121,43 @@ OFFLINE: dict[str, Any] = {"type": "max_throughput"}
 POISSON: dict[str, Any] = {"type": "poisson", "target_qps": 30.0}
 EIGHT: dict[str, Any] = {"type": "concurrency", "target_concurrency": 8}
 WARM = {"warmup": {"enabled": True, "n_requests": 6, "drain": True}}
-AUDIT = {"audit": {"test": "output_caching_test", "samples": ROWS, "sample_index": 0}}
+AUDIT = {"audit": {"test": "output_caching_test", "samples": ROWS, "sample_index": 0}}  # row 0 is the shortest
+CLIENT: dict[str, Any] = {"num_workers": 1, "worker_initialization_timeout": 300.0}
 SLOW = {"slots": 2, "word_s": 0.0006}
 CASES = {
-    "offline": Case(OFFLINE, False, said="max_throughput, no streaming"),
-    "offline-streaming": Case(OFFLINE, True, said="max_throughput, streaming"),
-    "poisson": Case(POISSON, True, said="poisson at 30/s, streaming"),
-    "poisson-whole": Case(POISSON, False, said="poisson at 30/s, no streaming"),
-    "poisson-native": Case(
-        POISSON | {"use_legacy_loadgen_qps_metrics": False}, True, said="the same with the client's own QPS"
-    ),
-    "concurrency": Case(EIGHT, True, said="8 at a time, streaming"),
-    "concurrency-whole": Case(EIGHT, False, said="8 at a time, no streaming"),
-    "one-at-a-time": Case(EIGHT | {"target_concurrency": 1}, True, said="1 at a time"),
-    "warm-up": Case(EIGHT, True, WARM, said="8 at a time, 6 requests before, drained"),
-    "warm-up-undrained": Case(
-        POISSON, True, {"warmup": {"enabled": True, "n_requests": 6}}, said="poisson, warm-up still open at the start"
-    ),
-    "warm-up-salted": Case(
-        OFFLINE, False, {"warmup": WARM["warmup"] | {"salt": True}}, said="salted warm-up, drained"
-    ),
-    "other-seeds": Case(
-        POISSON, True, runtime={"scheduler_random_seed": 7, "dataloader_random_seed": 99}, said="seeds 7 and 99"
-    ),
-    "few-rows": Case(EIGHT, True, samples=10, said="10 rows of the file: six passes"),
-    "part-of-a-pass": Case(POISSON, True, runtime={"n_samples_to_issue": 15}, said="fewer than the data set has"),
-    "by-duration": Case(
-        POISSON, True, runtime={"n_samples_to_issue": None, "min_duration_ms": 1500}, said="as many as 1.5 s ask for"
-    ),
-    "cut-by-time": Case(
-        POISSON, True, runtime={"n_samples_to_issue": 500, "max_duration_ms": 1500}, said="ended by max_duration_ms"
-    ),
-    "undrained": Case(
-        OFFLINE, True, {"drain": {"performance_timeout_s": 0.4}}, server={"slots": 1, "piece_s": 0.01},
-        said="ended with answers open: the time for draining is 0.4 s",
-    ),
-    "server-died": Case(EIGHT, True, server={"dies_after": 20}, said="the server died after 20 answers"),
-    "server-died-poisson": Case(POISSON, False, server={"dies_after": 20}, said="the same, poisson, no streaming"),
-    "interrupted": Case(EIGHT, True, server=SLOW, interrupt_s=1.0, runtime={"n_samples_to_issue": 500}, said="^C"),
-    "no-tokenizer": Case(EIGHT, True, tokenizer=False, said="no tokenizer at the model's name"),
-    "no-early-stopping": Case(EIGHT, True, {"early_stopping": {"enabled": False}}, said="without early stopping"),
-    "accuracy": Case(EIGHT, True, accuracy=True, said="8 at a time, then the accuracy data set"),
-    "audit-honest": Case(OFFLINE, False, others=AUDIT, said="caching audit of an honest server; row 0 is the shortest"),
-    "audit-honest-concurrency": Case(EIGHT, True, others=AUDIT, said="the same, 8 at a time, streaming"),
+    "offline": Case(OFFLINE, False),
+    "offline-streaming": Case(OFFLINE, True),
+    "poisson": Case(POISSON, True),
+    "poisson-whole": Case(POISSON, False),
+    "poisson-native": Case(POISSON | {"use_legacy_loadgen_qps_metrics": False}, True),
+    "concurrency": Case(EIGHT, True),
+    "concurrency-whole": Case(EIGHT, False),
+    "one-at-a-time": Case(EIGHT | {"target_concurrency": 1}, True),
+    "warm-up": Case(EIGHT, True, WARM),
+    "warm-up-undrained": Case(POISSON, True, {"warmup": {"enabled": True, "n_requests": 6}}),
+    "warm-up-salted": Case(OFFLINE, False, {"warmup": WARM["warmup"] | {"salt": True}}),
+    "other-seeds": Case(POISSON, True, runtime={"scheduler_random_seed": 7, "dataloader_random_seed": 99}),
+    "few-rows": Case(EIGHT, True, samples=10),
+    "part-of-a-pass": Case(POISSON, True, runtime={"n_samples_to_issue": 15}),
+    "by-duration": Case(POISSON, True, runtime={"n_samples_to_issue": None, "min_duration_ms": 1500}),
+    "cut-by-time": Case(POISSON, True, runtime={"n_samples_to_issue": 500, "max_duration_ms": 1500}),
+    "undrained": Case(OFFLINE, True, {"drain": {"performance_timeout_s": 0.4}}, server={"slots": 1, "piece_s": 0.01}),
+    "server-died": Case(EIGHT, True, server={"dies_after": 20}),
+    "server-died-poisson": Case(POISSON, False, server={"dies_after": 20}),
+    "interrupted": Case(EIGHT, True, server=SLOW, interrupt_s=1.0, runtime={"n_samples_to_issue": 500}),
+    "no-tokenizer": Case(EIGHT, True, tokenizer=False),
+    "no-early-stopping": Case(EIGHT, True, {"early_stopping": {"enabled": False}}),
+    "all-chunks": Case(EIGHT, True, {"client": CLIENT | {"stream_all_chunks": True}}),
+    "many-passes": Case(EIGHT | {"target_concurrency": 16}, True, runtime={"n_samples_to_issue": 480}),
+    "accuracy": Case(EIGHT, True, accuracy=True),
+    "audit-honest": Case(OFFLINE, False, others=AUDIT),
+    "audit-honest-concurrency": Case(EIGHT, True, others=AUDIT),
     "audit-cold": Case(
-        EIGHT, True, others={"audit": AUDIT["audit"] | {"sample_index": 11, "only": True}}, server={"cold_s": 0.5},
-        said="caching audit of an honest server whose first answers take half a second more",
+        EIGHT, True, others={"audit": AUDIT["audit"] | {"sample_index": 11, "only": True}}, server={"cold_s": 0.5}
     ),
-    "audit-cached": Case(OFFLINE, False, others=AUDIT, server={"caches": True}, said="of one that keeps answers"),
-    "audit-cached-concurrency": Case(EIGHT, True, others=AUDIT, server={"caches": True}, said="the same, 8 at a time"),
-}  # fmt: skip
+    "audit-cached": Case(OFFLINE, False, others=AUDIT, server={"caches": True}),
+    "audit-cached-concurrency": Case(EIGHT, True, others=AUDIT, server={"caches": True}),
+}
 
 
 def make(program: str, out: Path, name: str) -> Path:
@@ -224,7 +210,7 @@ def configuration(case: Case, url: str, report_dir: Path) -> dict[str, Any]:
         "settings": {
             "runtime": {name: value for name, value in runtime.items() if value is not None},
             "load_pattern": case.load,
-            "client": {"num_workers": 1, "worker_initialization_timeout": 300.0},
+            "client": CLIENT,
             "service_ready_timeout_s": 300.0,
             **case.settings,
         },
