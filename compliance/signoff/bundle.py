@@ -1,23 +1,15 @@
-"""H-9 and G-12: the legs of a bundle are of one system, at about one time, and the logs in its tree are theirs."""
+"""H-9: the legs of a bundle are of one system, and were made at about one time."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from compliance.evidence.truncate import submitted_accuracy
-from compliance.finding import Finding, fail, note, warn
+from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence, checks, difference_text, same_facts
-from runs.errors import HarnessError
-from runs.files import sha256_of
-from runs.reading import read_record
 from runs.record.fingerprint import BUNDLE, BUNDLE_BENCHMARK, BUNDLE_MODE, CODE, LEVER, differences
 from runs.record.layout import RunDir
 
 _DAY_NS = 86_400 * 10**9
 MOST_DAYS_APART = 183  # between the first leg of a bundle and the last; a round takes half a year
-_RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
-_ACCURACY = "accuracy"
-_LEGS = ("performance/run_*", _ACCURACY)
 
 
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
@@ -73,50 +65,3 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
         if found and all(found):
             return difference_text(min(found, key=len))
     return ""
-
-
-@checks(
-    "G-12",
-    ("missing_raw", "error", "the tree has the logs of its legs"),
-    ("foreign_file", "error", "the tree's logs are those of the legs"),
-    ("tree_of_these_legs", "note", "the tree's logs are those of the legs"),
-)
-def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
-    """G-12, byte by byte: LoadGen's logs of both legs, answers cut as they are submitted, and their scores."""
-    known = {digest for evidence in legs for digest in (*evidence.hashes.values(), *_submitted(evidence))}
-    found = [
-        RunDir(path)
-        for scenario in sorted(tree.glob(_RESULTS))
-        for name in _LEGS
-        for path in sorted(scenario.glob(name))
-    ]
-    if not found:
-        yield fail("G-12/missing_raw", "the tree has no legs", tree)
-        return
-    foreign = 0
-    for run in found:
-        paths = [run.summary, run.detail]
-        if run.root.name == _ACCURACY:
-            paths += [run.accuracy_log, run.accuracy_text]
-        elif run.accuracy_log.exists():
-            paths.append(run.accuracy_log)
-        for path in paths:
-            if not path.is_file():
-                yield fail("G-12/missing_raw", f"{path.name} is missing in the tree", run.root)
-            elif sha256_of(path) not in known:
-                foreign += 1
-                yield fail("G-12/foreign_file", f"{path.name} is of none of the legs that were signed off", path)
-    if not foreign:
-        yield note("G-12/tree_of_these_legs", f"all logs of {len(found)} legs in the tree are those of the legs", tree)
-
-
-def _submitted(evidence: Evidence) -> Iterator[str]:
-    """SHA-256 of an accuracy leg's answers and scores as they are submitted, or as they lie in the leg."""
-    if evidence.is_performance:
-        return
-    try:
-        submitted = submitted_accuracy(evidence.run)
-        texts = (submitted.log, submitted.text, read_record(evidence.run.accuracy_text, ""))
-    except HarnessError:
-        return
-    yield from (hashlib.sha256(content).hexdigest() for content in texts)

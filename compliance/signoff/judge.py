@@ -23,7 +23,7 @@ from compliance.signoff.baseline import (
     same_conditions,
     spread,
 )
-from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
+from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system
 from compliance.signoff.claim import Claim, claimed_numbers, not_looked_at
 from compliance.signoff.coherence import correctness, one_model
 from compliance.signoff.evidence import Evidence, checks, load
@@ -74,7 +74,6 @@ def sign_off(
     cand: Sequence[Path] = (),
     claim: Claim | None = None,
     *,
-    tree: Path | None = None,
     noise_band_pct: float = NOISE_BAND_PCT,
     policy: Policy | None = None,
     sources: ScoreSources | None = None,
@@ -88,7 +87,6 @@ def sign_off(
         ref: directories of the reference legs, performance and accuracy.
         cand: directories of the candidate's legs; needed for a patch.
         claim: what is claimed of the result.
-        tree: of a bundle, the submission tree that was built from the legs.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
         sources: what answers are scored with; each leg's manifest names what is not given. Answers that their scorer
@@ -110,8 +108,6 @@ def sign_off(
         raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
     if cand and scope in ("baseline", "harness"):
         raise InputError(f"--scope {scope} takes no --cand", "leave it out, or ask for --scope patch")
-    if tree is not None and scope != "bundle":
-        raise InputError(f"--tree has no use with --scope {scope}", "leave it out, or ask for --scope bundle")
     claim = claim or Claim()
     verdict = SignOff(
         scope,
@@ -121,7 +117,7 @@ def sign_off(
         ref=[str(path) for path in ref],
         cand=[str(path) for path in cand],
     )
-    for option, paths in (("--ref", ref), ("--cand", cand), ("--tree", [tree] if tree is not None else [])):
+    for option, paths in (("--ref", ref), ("--cand", cand)):
         for path in paths:
             if not path.is_dir():
                 problem = "is no directory" if path.exists() else "does not exist"
@@ -137,7 +133,7 @@ def sign_off(
             if folders:
                 _judge_folders(verdict, folders, claim, scored_with)
             else:
-                _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
+                _judge(verdict, list(ref), list(cand), claim, scored_with, trust or Trust())
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
@@ -154,7 +150,6 @@ def _judge(
     ref: list[Path],
     cand: list[Path],
     claim: Claim,
-    tree: Path | None,
     sources: ScoreSources,
     trust: Trust,
 ) -> None:
@@ -194,8 +189,6 @@ def _judge(
         found += [finding for finding in modes if finding.severity != "note"]
     if cand and verdict.scope in ("patch", "bundle"):
         found += _compare(verdict, reference, candidate, claim, sources)
-    if tree is not None:
-        found += tree_logs(tree, judged)
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:

@@ -24,7 +24,7 @@ from scenarios.console import tell
 EXAMPLES = (
     "both legs of a result: signoff --scope harness --ref RESULT",
     "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
-    "a submission: signoff --scope bundle --ref output/campaign --tree TREE --out verdict.json",
+    "a submission: signoff --scope bundle --ref output/campaign --out verdict.json",
 )
 
 
@@ -48,7 +48,6 @@ class _SeveralDirectories(Command):
 @click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference legs.")
 @click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's legs.")
 @click.option("--claim", type=PATH, metavar="FILE", help="JSON file of the claim to check.")
-@click.option("--tree", type=PATH, metavar="DIR", help="Submission tree made from the bundle.")
 @score_options(". Default: the one in manifest.json.")
 @click.option(
     "--noise-band",
@@ -93,7 +92,6 @@ def signoff(
     ref: tuple[Path, ...],
     cand: tuple[Path, ...],
     claim: Path | None,
-    tree: Path | None,
     dataset_path: Path | None,
     model_path: str | None,
     noise_band: float,
@@ -137,7 +135,6 @@ def signoff(
         sign_off,
         scope,
         claim=claimed,
-        tree=tree,
         noise_band_pct=noise_band,
         policy=policy,
         sources=score_sources(dataset_path, model_path),

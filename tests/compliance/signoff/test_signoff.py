@@ -15,17 +15,15 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.truncate import submitted_accuracy
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import MOST_DIRECTORIES, OutOfTime, time_limit
 from compliance.signoff.signoff_verdict import Scope
 from runs.errors import ExitCode, InputError
 from runs.record import leg as leg_module
-from runs.record.layout import RunDir
 from tests.conftest import ROOT, run_here
 from tests.support.published import PUBLISHED, needs_published
-from tests.support.signoff_fixtures import FrozenLegs, slugs
+from tests.support.signoff_fixtures import FrozenLegs
 
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
@@ -207,29 +205,6 @@ def test_a_claim_is_of_numbers_and_does_not_set_the_noise_band(tmp_path: Path, c
         read_claim(path)
 
 
-def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp_path: Path) -> None:
-    scenario = tmp_path / "tree" / "closed" / "me" / "results" / "system" / "llama3.1-8b-edge" / "SingleStream"
-    (scenario / "performance").mkdir(parents=True)
-    legs.copy(scenario / "performance" / "run_1", "ss-1")
-    legs.copy(scenario / "accuracy", "ss-acc")
-    sources = legs.paths("ss-1", "ss-acc")
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "PASS"
-    other = sign_off("bundle", legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
-    assert (other.outcome, other.blocks) == ("FAIL", True)
-    assert "foreign_file" in slugs(other)
-    accuracy = RunDir(scenario / "accuracy")
-    submitted = submitted_accuracy(accuracy)
-    accuracy.accuracy_log.write_bytes(submitted.log)
-    accuracy.accuracy_text.write_bytes(submitted.text)
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "PASS"
-    for path, content in ((accuracy.accuracy_log, submitted.log), (accuracy.accuracy_text, submitted.text)):
-        path.write_bytes(content.replace(b"0", b"1", 1))
-        assert "foreign_file" in slugs(sign_off("bundle", sources, tree=tmp_path / "tree"))
-        path.write_bytes(content)
-    accuracy.accuracy_text.unlink()
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "FAIL"
-
-
 @needs_published
 def test_published_results_are_unverifiable_never_passed() -> None:
     found = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
@@ -266,7 +241,6 @@ def test_the_command_writes_the_verdict_and_returns_its_code(legs: FrozenLegs, t
         (("--scope", "harness", "--ref", *[os.curdir] * (MOST_DIRECTORIES + 1)), f"{MOST_DIRECTORIES + 1} directories"),
         (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
         (("--scope", "harness", "--ref", os.curdir, "--cand", os.curdir), "takes no --cand"),
-        (("--scope", "harness", "--ref", os.curdir, "--tree", os.curdir), "--tree has no use"),
         (("--scope", "harness", "--ref", os.curdir, "--noise-band", "0"), "--noise-band 0"),
         (("--scope", "harness", "--ref", os.curdir, "--claim", "nowhere.json"), "--claim nowhere.json"),
     ],

@@ -38,9 +38,9 @@ def test_an_honest_campaign_is_submitted(
 
 
 def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
-    """As docs/signoff.md types it: by its own directory, with the tree that was built from it."""
+    """As docs/signoff.md types it: by its own directory."""
     accepted(build())
-    verdict = sign_off("bundle", [campaign.root], tree=campaign.root.parent / "tree")
+    verdict = sign_off("bundle", [campaign.root])
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
     replayed = {path for one in verdict.findings if one.rule == "P-6/replayed" for path in one.files}
     assert len(replayed) == len({leg.detail for result in results_of(campaign) for leg in Pair(result.root).legs})
