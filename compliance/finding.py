@@ -94,33 +94,27 @@ def declare(kind: Kind, rows: Iterable[Row]) -> None:
         RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix)
 
 
-# Deciders of these kinds report only what is broken; that they ran shows that their rules were applied. Of other kinds
-# there is a finding whether the rule was kept or broken.
+# Deciders of these kinds report broken rules only: a call of the decider is what shows that its rules were applied.
+# Deciders of other kinds report kept rules too.
 _SILENT: frozenset[Kind] = frozenset({"contradiction", "tree"})
 _APPLIED: list[set[str]] = []  # ids of rules; one set for each block below, the innermost last
 
 
 @contextmanager
-def noting_what_is_asked() -> Iterator[set[str]]:
-    """The ids of the rules that are applied within the block."""
-    noted: set[str] = set()
-    _APPLIED.append(noted)
+def applied_rules() -> Iterator[set[str]]:
+    """Collect the ids of the rules that are applied within the block."""
+    found: set[str] = set()
+    _APPLIED.append(found)
     try:
-        yield noted
+        yield found
     finally:
         _APPLIED.pop()
 
 
-def asked(*rules: str) -> None:
-    """Note that these rules are applied here, whatever comes of it."""
-    for noted in _APPLIED[-1:]:
-        noted.update(rules)
-
-
-def passed_over(*rules: str) -> None:
-    """Note that these rules are not applied, although their decider runs."""
-    for noted in _APPLIED[-1:]:
-        noted.difference_update(rules)
+def note_applied(*rules: str) -> None:
+    """Add rules to those of the innermost block."""
+    for found in _APPLIED[-1:]:
+        found.update(rules)
 
 
 def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
@@ -133,7 +127,7 @@ def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
     def declared(function: Decider) -> Decider:
         @wraps(function)
         def noted(*args: Any, **options: Any) -> Any:
-            asked(*silent)
+            note_applied(*silent)
             return function(*args, **options)
 
         return cast("Decider", noted)
@@ -242,7 +236,7 @@ class Finding:
 def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
     """A rule that was applied: kept, or broken with its own severity. The default text is the rule's summary."""
     known = find_rule(rule)
-    asked(rule)
+    note_applied(rule)
     severity: Severity = "pass" if passed else known.severity
     return Finding(rule, severity, text or known.summary, files, numbers, found, required)
 

@@ -1,16 +1,19 @@
 """What a benchmark is: the types of the values in runs/benchmarks/.
 
-A leg knows its `Benchmark` and its round (runs/rounds.py); rules take their numbers from these.
+Sample counts, limits, scenarios and audits are those of the current round's table (runs/round_table.py); rules take
+their numbers from a `Benchmark` and a round.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from runs.round_table import RoundBenchmark, TokenLimits
+from runs.rounds import CURRENT_ROUND
 
 Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
 SCENARIOS: tuple[Scenario, ...] = ("Offline", "Server", "SingleStream", "Interactive")
 Mode = Literal["performance", "accuracy"]
-Suite = Literal["datacenter", "edge"]
 
 # LoadGen knows no Interactive scenario: it is Server under another model key. [loadgen/mlperf.conf]
 LOADGEN_SCENARIO: dict[Scenario, str] = {
@@ -33,14 +36,6 @@ class SamplingPolicy:
     seed: int
     min_tokens: int
     max_tokens: int
-
-
-@dataclass(frozen=True)
-class LatencyLimits:
-    """Upper limits of the p99 in LoadGen's Server scenario."""
-
-    ttft_ms: int
-    tpot_ms: int
 
 
 @dataclass(frozen=True)
@@ -75,57 +70,47 @@ class OfficialModel:
 
 
 @dataclass(frozen=True)
-class Submission:
-    """One benchmark directory of a submission tree, and what the checker requires in it in every round."""
-
-    name: str  # the directory's name
-    aliases: tuple[str, ...]  # other names that the checker accepts
-    suite: Suite
-    all_of: tuple[Scenario, ...]  # scenarios that must all be there in the closed division
-    one_of: tuple[Scenario, ...]  # scenarios of which one must be there
-    audits: tuple[str, ...]  # required in every scenario of the closed division
-
-    @property
-    def scenarios(self) -> tuple[Scenario, ...]:
-        """Those that may be submitted."""
-        return (*self.all_of, *self.one_of)
-
-    def missing(self, there: Collection[str]) -> list[str]:
-        """The scenarios that a complete set has and this one lacks."""
-        missing: list[str] = [name for name in self.all_of if name not in there]
-        return missing + ([" or ".join(self.one_of)] if self.one_of and not set(self.one_of) & set(there) else [])
-
-
-@dataclass(frozen=True)
 class Benchmark:
     """One LoadGen model key."""
 
     loadgen_key: str  # selects LoadGen's settings in its mlperf.conf
-    submission: Submission
+    submission_name: str  # of its directory in a submission tree
+    entry: RoundBenchmark  # what the current round requires of that directory
     scenarios: tuple[Scenario, ...]  # those that are submitted with this key
     model: OfficialModel
     data_set: str  # its name
     data_sha256: str | None  # of the file that MLCommons distributes; None if no hash is published
     calibration_sha256: str | None  # of MLCommons' file of calibration prompts; None as above
-    # performance_samples, accuracy_samples: rows of the official data set of each mode
-    performance_samples: int
-    accuracy_samples: int
-    min_duration_ms: int  # of a performance leg
-    offline_min_samples: int | None  # that LoadGen requires of the one query of Offline
-    limits: LatencyLimits | None  # of LoadGen's Server scenario
     sampling: Mapping[Mode, SamplingPolicy]
     metric: str  # of an accuracy leg, by its name in compliance/accuracy/metrics.py
     targets: Mapping[str, Target]  # by the score's name in the metric
     quality_eval: str  # name of the accuracy leg in a technique's declaration
+    min_duration_ms: int = CURRENT_ROUND.table.min_duration_ms  # of a performance leg
 
     @property
-    def submission_name(self) -> str:
-        """Directory name in a submission tree."""
-        return self.submission.name
+    def performance_samples(self) -> int:
+        """Rows of the official data set of a performance leg."""
+        return self.entry.performance_samples
+
+    @property
+    def accuracy_samples(self) -> int:
+        """Rows of the official data set of an accuracy leg."""
+        return self.entry.accuracy_samples_of(self.scenarios[0])
 
     def samples(self, mode: Mode) -> int:
         """Rows of the official data set of a mode."""
         return self.performance_samples if mode == "performance" else self.accuracy_samples
+
+    @property
+    def offline_min_samples(self) -> int | None:
+        """Samples that LoadGen requires of the one query of Offline."""
+        return self.entry.offline_min_samples if "Offline" in self.scenarios else None
+
+    @property
+    def limits(self) -> TokenLimits | None:
+        """Of LoadGen's Server scenario."""
+        found = (self.entry.token_limits.get(scenario) for scenario in self.scenarios)
+        return next((limits for limits in found if limits is not None), None)
 
     @property
     def accuracy_log_bytes(self) -> int:

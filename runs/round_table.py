@@ -45,6 +45,14 @@ class TokenLimits(_Data):
     ttft_ns: int
     tpot_ns: int
 
+    @property
+    def ttft_ms(self) -> int:
+        return self.ttft_ns // 1_000_000
+
+    @property
+    def tpot_ms(self) -> int:
+        return self.tpot_ns // 1_000_000
+
 
 class RoundBenchmark(_Data):
     """One benchmark directory. Dictionaries are by scenario, "any" for those that are not named.
@@ -84,6 +92,11 @@ class RoundBenchmark(_Data):
     def scenarios(self) -> frozenset[str]:
         """All that may be submitted, whatever the system's type."""
         return frozenset(name for of in (self.required, self.optional) for names in of.values() for name in names)
+
+    @property
+    def suite(self) -> str:
+        """The system type that it is for."""
+        return next(iter(self.required))
 
     def set_of(self, system_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The scenarios that must all be there in the closed division, and those of which one must."""

@@ -36,8 +36,9 @@ for key, one in list(BENCHMARKS.items()):
         scale = {rows} / one.accuracy_samples
         scores = {{name: target.reference * (scale if name.startswith("gen") else 1)
                   for name, target in one.targets.items()}}
-        BENCHMARKS[key] = replace(one, performance_samples={rows}, accuracy_samples={rows}, min_duration_ms=500,
-                                  targets=one.targets_for(scores))
+        sizes = dict.fromkeys(("performance_samples", "data_set", "offline_min_samples"), {rows})
+        entry = one.entry.model_copy(update={{**sizes, "accuracy_samples": {{"any": {rows}}}}})
+        BENCHMARKS[key] = replace(one, entry=entry, min_duration_ms=500, targets=one.targets_for(scores))
 """
 USER_CONF = """
 *.Offline.target_qps = 60

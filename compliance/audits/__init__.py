@@ -1,1 +1,1 @@
-"""The audits: each plans its legs as data and judges what they left behind; nothing here runs anything."""
+"""The audits: each plans its legs as data and judges their files; `scenarios/audit` runs the legs."""

@@ -1,4 +1,4 @@
-"""All audits by name, and each in its directory: written, read, and judged again from what lies there."""
+"""All audits by name; and an audit's directory: its record is written and read, its legs are judged again."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,11 +51,11 @@ def legs_in_turn(
     return finished
 
 
-# The record and the files beside it -----------------------------------------------------------------------------------
+# The record and the other files --------------------------------------------------------------------------------------
 
 
 class AuditRecord(BaseModel):
-    """What `audit_<test>.json` holds; `model_extra` has the test's own details. No evidence: the legs are judged."""
+    """The content of `audit_<test>.json`, which is no evidence; `model_extra` has the test's own details."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -73,7 +73,7 @@ class AuditRecord(BaseModel):
 def write_audit(folder: Path, result: AuditResult) -> None:
     """Write `audit_<test>.json`, copies of logs, then the text the official tools read; each atomically.
 
-    The record is written first, so that no bare PASS can be left behind by a crash.
+    The record is written first, so that a crash leaves no text that says PASS without a record.
     """
     write_json(audit_record(folder, result.test), result.record())
     for name, source in result.copies.items():
@@ -91,12 +91,12 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
     path = audit_record(folder, test)
     record = read_as(path, AuditRecord, _FIX, within=folder)
     if record.test != test:
-        raise InputError(f"{path}: test: it is of {record.test[:40]!r}", _FIX)
+        raise InputError(f"{path}: test: {record.test[:40]!r}, not {test!r}", _FIX)
     return record
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Files of an audit that are not what the legs' files give."""
+    """Files of an audit that differ from what the legs' files give."""
     wanted = {result.text_name: result.text.encode()}
     fix = "give the leg's own files"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
@@ -120,7 +120,7 @@ def logs_in(folder: Path) -> dict[str, DetailLog]:
 
 
 def request_beside(leg: FinishedLeg) -> AuditRequest:
-    """The request of an audit of a leg's system, as far as the leg shows it."""
+    """The request of an audit of a leg's system, from the leg's files."""
     official = leg.manifest is not None and leg.manifest.official
     model = leg.benchmark.model if official else None  # no other is official
     return AuditRequest(
@@ -134,13 +134,13 @@ def request_beside(leg: FinishedLeg) -> AuditRequest:
 
 
 def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
-    """An audit by its own rules, from the legs in its directory. Of its record only what makes a rule stricter counts.
+    """Judge an audit from the legs in its directory. Its record can make a rule stricter, never milder.
 
     Args:
         request: of `request_beside`.
 
     Raises:
-        HarnessError: the record or a leg is missing, damaged or changed, is one too many, or allows no verdict.
+        HarnessError: the record or a leg is missing, damaged, changed or unplanned, or allows no verdict.
     """
     test, record = find_audit(name), read_audit(folder, name)
     details = record.model_extra or {}
@@ -159,37 +159,38 @@ def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditR
 
 
 def judged_as_planned(folder: Path, test: AuditTest, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
-    """The verdict on the legs in an audit's directory, which have to be those that it plans.
+    """Judge the legs in an audit's directory, which must be those that it plans.
 
     Raises:
-        HarnessError: a leg is missing, did not finish, was changed, is one too many, or allows no verdict.
+        HarnessError: a leg is missing, unfinished, changed or unplanned, or allows no verdict.
     """
     logs = logs_in(folder)
-    if PERFORMANCE in logs:  # what chance chose
+    if PERFORMANCE in logs:  # which was drawn
         seed = logs[PERFORMANCE].get("effective_accuracy_log_rng_seed")
         request = request.model_copy(update={"log_seed": seed})
     legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
     if left := sorted(logs.keys() - {leg.spec.label for leg in legs}):
-        raise InputError(f"{folder}: the audit has no legs {left}", _FIX)
+        raise InputError(f"{folder}: the audit plans no legs {left}", _FIX)
     return test.verify(request, legs), legs
 
 
 def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
-    """A leg in an audit's directory, with its files as it left them.
+    """A leg in an audit's directory, if it is unchanged.
 
     Raises:
         InputError: its record is missing or damaged.
-        ExecutionError: it did not finish, a log of it was changed, or its audit.config is another or had no effect.
+        ExecutionError: it did not finish, a file was changed, or its audit.config is not the planned one or had no
+            effect.
     """
     leg = FinishedLeg(RunDir(folder / spec.label))
     manifest = leg.manifest or read_manifest(leg.run.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
     if broken := attested(leg.run):
-        raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {broken[0].text}")
+        raise ExecutionError(f"{leg.run.root}: a file was changed after the leg ended: {broken[0].text}")
     artifacts = LegArtifacts(spec, leg)
     artifacts.check_engaged()
     given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None
     if given != spec.render():
-        raise ExecutionError(f"{leg.run.audit_config} is not what the audit gives this leg", _FIX)
+        raise ExecutionError(f"{leg.run.audit_config} is not the one that the audit plans for this leg", _FIX)
     return artifacts

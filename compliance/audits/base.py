@@ -1,7 +1,7 @@
 """What an audit is: legs planned as data, checks before anything starts, and a verdict from files alone.
 
-An audit changes LoadGen's settings only through an audit.config that is rendered here, and names what must be in
-force afterwards: the proof that LoadGen took it.
+An audit changes LoadGen's settings only through an audit.config that is rendered here. The settings in force afterwards
+show that LoadGen read it.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +26,8 @@ from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable, read_requests
 
-EXISTING = ("ref", "run")  # labels of runs that were there before the audit
-PERFORMANCE = "performance"  # label of a leg whose logged answers are looked at
+EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
+PERFORMANCE = "performance"  # label of a leg whose logged answers are judged
 PERFORMANCE_MODE = 2  # LoadGen's number for it
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
@@ -46,7 +46,7 @@ class LegSpec:
     mode: Mode = "performance"  # performance or accuracy
     settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; none = no audit.config
     scenario: Scenario = "Offline"  # of a leg with settings
-    requested: int | None = None  # samples the leg has to answer; None = whatever LoadGen issues
+    requested: int | None = None  # samples to answer; None = all that LoadGen issues
 
     @property
     def in_force(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class LegSpec:
 
 @dataclass(frozen=True)
 class LegArtifacts:
-    """A finished leg of an audit. Its files are read when they are asked for."""
+    """A finished leg of an audit. Its files are read on first use."""
 
     spec: LegSpec
     leg: FinishedLeg
@@ -75,7 +75,7 @@ class LegArtifacts:
 
     @property
     def requests(self) -> RequestTable:
-        """The record of every request, which a leg of an audit has to have."""
+        """The record of every request, which a leg of an audit must have."""
         found = self.leg.requests
         return read_requests(self.run.requests) if found is None else found
 
@@ -102,10 +102,9 @@ class LegArtifacts:
         return self.completed if self.spec.requested is None else self.spec.requested
 
     def check_engaged(self) -> None:
-        """The audit.config took effect: the settings in force are those that were asked for.
+        """Check that the audit.config took effect, by the settings in force.
 
-        LoadGen writes that it found the file before it reads it, and drops all of it for one bad line. So only the
-        values in force count.
+        LoadGen logs that it found the file before it reads it, and ignores all of it for one bad line.
 
         Raises:
             ExecutionError: LoadGen did not finish, or a value differs.
@@ -113,14 +112,15 @@ class LegArtifacts:
         detail = self.detail
         if not detail.finished or (self.spec.mode == "performance" and not detail.has_results):
             raise ExecutionError(
-                f"audit leg {self.spec.label}: LoadGen did not finish", f"see {self.run.engine_log}; nothing is judged"
+                f"audit leg {self.spec.label}: LoadGen did not finish",
+                f"see {self.run.engine_log}; no verdict",
             )
         for key, wanted in self.spec.in_force.items():
             found = detail.get(f"effective_{key}")
             if found != wanted or type(found) is not type(wanted):
                 raise ExecutionError(
                     f"audit leg {self.spec.label}: audit.config not engaged: effective_{key} is {found}, not {wanted}",
-                    f"see {self.run.detail}; nothing is judged",
+                    f"see {self.run.detail}; no verdict",
                 )
 
     def summary(self) -> dict[str, Any]:
@@ -159,9 +159,9 @@ class LegArtifacts:
         """The leg for people: scenario, rates and validity in one line, then a line for each kind of latency."""
         numbers = self.numbers
         rates = ((numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s"))
-        told = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
+        shown = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
         yield (
-            f"{self.spec.label}: {self.detail.scenario}, {told}, {self.completed} of {self.requested} samples, "
+            f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "
             f"LoadGen says {self.detail.validity}"
         )
         for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
@@ -225,7 +225,7 @@ class AuditResult(Verdict):
     required: bool  # by the submissions of the legs' benchmark
     legs: tuple[dict[str, Any], ...]
     passed: bool
-    reason: str  # one sentence with the numbers that decided
+    reason: str  # one sentence, with the numbers that decided
     rule: str  # the rule that was applied, in words
     # text_name, text: the file the official tools look for, and its content
     text_name: str
@@ -236,7 +236,7 @@ class AuditResult(Verdict):
 
     @property
     def outcome(self) -> Outcome:
-        """As the audit's own rule has it; the official comparison of TEST04 has no findings."""
+        """By `passed`: the official comparison of TEST04 has no findings."""
         return "PASS" if self.passed else "FAIL"
 
     @property
@@ -246,8 +246,8 @@ class AuditResult(Verdict):
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """The fixed keys win over any detail of the same name."""
         names = ("test", "passed", "official", "required", "reason", "rule")
-        told = {name: getattr(self, name) for name in names} | {"legs": list(self.legs)}
-        return {**self.details, **super().record(strict=strict), **told}
+        fixed = {name: getattr(self, name) for name in names} | {"legs": list(self.legs)}
+        return {**self.details, **super().record(strict=strict), **fixed}
 
 
 class AuditTest(ABC):
@@ -261,7 +261,7 @@ class AuditTest(ABC):
     existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
 
     def validate(self, request: AuditRequest) -> None:
-        """Refuse what cannot be audited, before any leg starts: an option that a test does not look at is a mistake.
+        """Refuse what cannot be audited, before any leg starts, and options that the test does not use.
 
         Raises:
             InputError, SetupError: naming what it is.
@@ -277,19 +277,19 @@ class AuditTest(ABC):
         """The legs that run first."""
 
     def more_legs(self, request: AuditRequest, finished: Sequence[LegArtifacts]) -> list[LegSpec]:
-        """The legs that follow from those that are finished; none when the audit is complete."""
+        """Further legs, by those that are finished; none when the audit is complete."""
         return []
 
     @abstractmethod
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fields of `AuditRequest` that follow from legs that are there.
 
         Args:
             logs: theirs, by label.
-            told: details of the audit's record, which may make a rule stricter, never milder.
+            details: of the audit's record, which may make a rule stricter, never milder.
         """
         return {}
 
@@ -313,7 +313,7 @@ class AuditTest(ABC):
         reason = failed[0].sentence if failed else kept
         outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
         summaries = tuple(leg.summary() for leg in legs)
-        required = any(self.name in leg.leg.benchmark.submission.audits for leg in legs)
+        required = any(self.name in leg.leg.benchmark.entry.audits for leg in legs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
 
@@ -329,7 +329,7 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
 
 
 def asked_count(log: DetailLog) -> int:
-    """How many samples a leg of an audit was asked for."""
+    """The number of samples that a leg of an audit had to answer."""
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 
 

@@ -1,9 +1,9 @@
 """output_caching: does the system answer a repeated query faster than a new one?
 
 Three kinds of legs, each in a process of its own: a reference of unique samples; the same number of queries that all
-repeat one sample; and a few samples in changing order, for a cache that recomputes what comes twice in a row. Samples
-differ in length, so each comparison allows for the lengths of what was issued, and a leg that looks too fast is run
-again together with its reference before it counts: machines drift.
+repeat one sample; and a few samples in changing order, for a cache that recomputes immediate repetitions. Samples
+differ in length, so each comparison allows for the lengths of the issued samples. A leg that seems too fast is run
+again together with its reference before it counts, since the speed of a machine changes.
 """
 
 import re
@@ -39,7 +39,7 @@ AGAIN, THIRD = "-again", "-third"
 ROUNDS = "", AGAIN, THIRD
 CLOSE = 1.10
 _REPEAT = re.compile(r"repeat-(\d{1,6})")
-# A second reference leg twice as fast as the first is no drift of the machine: the answers were kept somewhere.
+# A second reference leg twice as fast as the first shows that answers were kept; a machine does not change so much.
 SECOND_TIME_THRESHOLD = 1.0
 
 
@@ -61,8 +61,8 @@ class OutputCaching(AuditTest):
         if request.audit_samples is not None and request.audit_samples < 1:
             raise InputError(f"--audit-samples {request.audit_samples} is below 1", "give a count of at least 1")
         if len(set(request.sample_index)) != len(request.sample_index):
-            said = ",".join(map(str, request.sample_index))
-            raise InputError(f"--sample-index {said} names a place twice", "name each once")
+            given = ",".join(map(str, request.sample_index))
+            raise InputError(f"--sample-index {given} names a sample twice", "name each once")
         for index in request.sample_index:
             if not 0 <= index < samples:
                 raise InputError(
@@ -70,12 +70,12 @@ class OutputCaching(AuditTest):
                     f"give 0 to {samples - 1}, or auto",
                 )
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
         if REFERENCE not in logs:
             raise InputError(f"{', '.join(logs) or 'no leg'}: none is the reference", "run the audit again")
         indices = [found[1] for label in logs if (found := _REPEAT.fullmatch(label))]
         repeats = [log for label, log in logs.items() if not label.startswith(REFERENCE)]
-        default, threshold = DEFAULT_THRESHOLD.get(scenario), told.get("threshold")
+        default, threshold = DEFAULT_THRESHOLD.get(scenario), details.get("threshold")
         return {
             "samples": logs[REFERENCE].integer("effective_performance_sample_count"),
             "audit_samples": min(map(asked_count, repeats), default=None),
@@ -106,7 +106,7 @@ class OutputCaching(AuditTest):
         rounds = _rounds(finished, request.threshold_or(DEFAULT_THRESHOLD[scenario]))
         over = {label: found[-1] for label, found in rounds.items() if _broken(found[-1])}
         if REFERENCE + AGAIN not in specs:
-            # The other way round: a machine that grows faster or slower does not favour the same legs again.
+            # In reverse order, so that a machine that becomes faster or slower does not favour the same legs again.
             suffix, labels = AGAIN, [*over, REFERENCE]
         else:
             suffix, labels = THIRD, [REFERENCE, *(label for label, found in over.items() if excess(found) < CLOSE)]
@@ -119,7 +119,7 @@ class OutputCaching(AuditTest):
         for leg in legs:
             _check_issued(leg)
         threshold = request.threshold_or(DEFAULT_THRESHOLD[request.scenario])
-        # The round that speaks most for the system: a cache is fast every time, a disturbed machine is not.
+        # The mildest round counts: a cache is fast every time, a disturbed machine is not.
         mildest = {
             label: min(rounds, key=lambda found: (_broken(found), excess(found)))
             for label, rounds in _rounds(legs, threshold).items()
@@ -200,7 +200,7 @@ def _spec(scenario: Scenario, label: str, loaded: int, count: int, **others: int
 
 
 def _check_issued(leg: LegArtifacts) -> None:
-    """LoadGen issued what this kind of leg is made of, by the record of every request."""
+    """Check by the record of requests that LoadGen issued the samples of this kind of leg."""
     table, effective = leg.requests, leg.spec.in_force
     found = len(np.unique(table.sample_index))
     if effective["performance_issue_same"]:
@@ -213,12 +213,12 @@ def _check_issued(leg: LegArtifacts) -> None:
     if not right or len(table) == 0:
         raise ExecutionError(
             f"audit leg {leg.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
-            f"see {leg.run.detail}; nothing is judged",
+            f"see {leg.run.detail}; no verdict",
         )
 
 
 def _rounds(legs: Sequence[LegArtifacts], threshold: float) -> dict[str, list[list[Finding]]]:
-    """Of each repeating leg, its comparison with the reference of the same round, for each round that it is in."""
+    """For each repeating leg: its comparisons with the reference, one for each round that it is in."""
     by_label = {leg.spec.label: leg for leg in legs}
     first, *others = by_label
     if first != REFERENCE or len(by_label) != len(legs):
@@ -246,8 +246,8 @@ def _broken(found: Sequence[Finding]) -> bool:
      "find out what is kept between queries; run the audit again on an idle machine"),
 )  # fmt: skip
 def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
-    """The same unique samples in another process. A system that keeps answers across processes has them by then, and
-    would pass the pairs of legs that follow."""
+    """Compare later reference legs, which have the same samples, with the first: a system that keeps answers across
+    processes would pass all other comparisons."""
     for leg in legs:
         if leg.spec.label in (REFERENCE + AGAIN, REFERENCE + THIRD):
             latency = compare_paces(pace_of(legs[0]), pace_of(leg), SECOND_TIME_THRESHOLD)[0]
@@ -258,7 +258,7 @@ def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
 
 @decides(
     "audit",
-    ("caching-answered", "error", OURS, "the samples asked for were answered", AUDIT_AGAIN),
+    ("caching-answered", "error", OURS, "the requested samples were answered", AUDIT_AGAIN),
 )  # fmt: skip
 def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
     needed = leg.requested * (1 - threshold)
@@ -280,7 +280,7 @@ def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
      "run with prefix caching off"),
 )  # fmt: skip
 def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
-    """What the engine itself reports. It can only count against a run: a cheat would deny everything."""
+    """What the engine itself reports; a cheating engine would report nothing."""
     if leg.manifest is None:
         return
     label, path = leg.spec.label, leg.run.manifest

@@ -1,8 +1,8 @@
-"""How fast a leg answered, and whether another leg is faster than its lengths explain.
+"""How fast a leg answered, and whether another leg is faster than the lengths of its samples explain.
 
-An honest system needs time for prompt and output tokens. Of two legs the one with the shorter samples may be faster,
-by the ratio of the lengths at most; so the limit is raised by that ratio, and never lowered. It is also raised by
-what a busy machine may have taken from the reference, so that an honest system never fails for that.
+An honest system needs time for prompt and output tokens, so the leg with the shorter samples may be faster by the ratio
+of the lengths: the limit is raised by that ratio. It is also raised by the time that a busy machine may have added to
+the reference.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,22 @@ from compliance.audits.base import LegArtifacts
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.errors import ExecutionError
 
-# First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
+# Times to first token are few, short and scattered; a cached prompt saves most of such a time.
 TTFT_THRESHOLD = 0.5
-# What a first token costs without any computing (scheduling, one step of the engine's loop): below this, no verdict.
+# A first token takes as long without any computing (scheduling, one step of the engine's loop).
 TTFT_FLOOR_NS = 5_000_000
-# A reference whose answers (in SingleStream) take less than this computes nothing that a cache could save, and chance
-# decides how much faster another leg is; in Offline one whose mean latency is no more than a disturbance may add, or
-# whose whole run takes less than this.
+# Faster references are not compared, since chance decides how much faster another leg is: answers in SingleStream;
+# the whole run in Offline.
 LATENCY_FLOOR_NS = 5_000_000
 OFFLINE_RUN_FLOOR_NS = 50_000_000
-# A repeated answer may differ from the reference's by batch-order effects, hardly in length.
+# Repeated answers may differ from the reference's by batch effects, but hardly in length.
 LENGTH_SHARE = 0.10
-# What a disturbed machine may have added to the reference. Offline: to all samples alike, and to the last one alone,
-# which the whole run waits for; never more than half. SingleStream: the slowest tenth of its queries is left out.
+# What a disturbed machine may have added to the reference, half of its time at most. Offline: to every sample, and to
+# the last one, which the run waits for. SingleStream: the slowest tenth of the queries is left out.
 OFFLINE_MEAN_NS = 20_000_000
 OFFLINE_LAST_NS = 500_000_000
 SLOWEST_SHARE = 0.1
-# Exactly at the limit is too fast, also where floating point puts the limit a little higher.
+# A rate at the limit is too fast, also where rounding puts the limit a little higher.
 ROUNDING = 1e-9
 LATENCY, RATE, TTFT = "1 / mean latency", "samples/s", "1 / median TTFT"
 
@@ -53,7 +52,7 @@ def pace_of(leg: LegArtifacts) -> Pace:
     """Read a leg's pace: rates and latencies from LoadGen's log, lengths from the record of every request.
 
     Raises:
-        ExecutionError: no sample, no time, or a rate of 0: there is nothing to judge.
+        ExecutionError: no sample, no time, or a rate of 0.
     """
     table, numbers = leg.requests, leg.numbers
     latency = numbers.latency_ns
@@ -93,7 +92,7 @@ def pace_of(leg: LegArtifacts) -> Pace:
     ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float) -> list[Finding]:
-    """Is `test` faster than `reference` by more than its lengths and the threshold explain?
+    """Judge whether `test` is faster than `reference` by more than the lengths and the threshold explain.
 
     Returns:
         A finding for each rate, with the numbers name, reference, test and limit, and one for the lengths of answers.
@@ -117,7 +116,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> list[Finding
         raised = shorter * max(1.0, longest / longest_test) * _without(count * times_ns[0], OFFLINE_LAST_NS)
         rates.append((RATE, times_ns, OFFLINE_RUN_FLOOR_NS / count, threshold, raised))
     if reference.median_ttft_ns and test.median_ttft_ns is not None:
-        # Both floored: an engine that answers at once has no prompt to save.
+        # Both at least the floor.
         times_ns = max(reference.median_ttft_ns, TTFT_FLOOR_NS), max(test.median_ttft_ns, TTFT_FLOOR_NS)
         rates.append((TTFT, times_ns, 0, TTFT_THRESHOLD, 1 / min(1.0, prompts)))
     findings = []
@@ -143,17 +142,17 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> list[Finding
 
 
 def excess(found: Sequence[Finding]) -> float:
-    """How far the fastest rate lies over its limit; 1 = at it."""
+    """The fastest rate divided by its limit."""
     return max(float(one.numbers["test"] / one.numbers["limit"]) for one in found if "limit" in one.numbers)
 
 
 def decisive(found: Sequence[Finding]) -> Finding:
-    """Of the rates of whole answers, the one that is nearest its limit or furthest over it."""
+    """Of the rates of whole answers, the one with the greatest share of its limit."""
     return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: excess([one]))
 
 
 def _without(time_ns: float, disturbance_ns: float) -> float:
-    """By how much a rate rises when a disturbance is taken off its time."""
+    """The factor by which a rate rises without a disturbance."""
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 

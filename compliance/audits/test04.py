@@ -1,7 +1,7 @@
-"""TEST04 as MLCommons has it, for any two runs: same score, same threshold, same wording. Not required here.
+"""The official TEST04 for any two runs: same score, same threshold, same wording. No benchmark here requires it.
 
-The official comparison suits models with inputs of one length. For this benchmark it sees no cache in Server, where the
-arrival rate fixes its score, and compares times per output token in SingleStream: output_caching sees both.
+The official comparison suits models with inputs of one length. It finds no cache in Server, where the arrival rate
+fixes the score, and compares times per output token in SingleStream; output_caching compares whole answers.
 """
 
 import re
@@ -46,10 +46,10 @@ RULE = (
 
 @dataclass(frozen=True)
 class OfficialOutcome:
-    """What the official script makes of two summaries."""
+    """The outcome of the official script for two summaries."""
 
     text: str  # what it prints, as its wrapper stores it in `verify_performance.txt`
-    # reference_score, test_score: as it prints them; None where it stops before that
+    # as it prints them; None where it stops before that
     reference_score: str | None
     test_score: str | None
     passed: bool  # whether it prints TEST PASS
@@ -97,7 +97,7 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
     """Judge two `mlperf_log_summary.txt` as the official script does.
 
     Raises:
-        InputError: a file cannot be read, or a score is no number (the script would end in a traceback).
+        InputError: a file cannot be read, or a score is not a number.
     """
     one, other = _Summary(reference, "reference"), _Summary(test, "test")
     lines, passed = ["Verifying performance.", *one.warnings], False
@@ -119,7 +119,7 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
 
 
 class _Summary:
-    """A summary as the official script reads it: line by line, the last score counts, nothing after an INVALID."""
+    """A summary as the official script reads it: the last score counts, and lines after INVALID are ignored."""
 
     def __init__(self, path: Path, role: str) -> None:
         self.scenario = ""
@@ -129,7 +129,7 @@ class _Summary:
         try:
             text = read_record(path, "name a directory with LoadGen's logs").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is no text ({error})", "take LoadGen's own file") from error
+            raise InputError(f"{path} is not a text ({error})", "take LoadGen's own file") from error
         for line in text.split("\n"):
             pattern = SCORE_LINES.get(self.scenario)
             if line.startswith("Scenario"):
@@ -149,7 +149,7 @@ class _Summary:
             return str(1e9 / number) if self.scenario in FAST_SCORES else text
         except (ValueError, ZeroDivisionError) as error:
             raise InputError(
-                f"{path}: the score {text[:40]!r} is no usable number", "take LoadGen's own file"
+                f"{path}: the score {text[:40]!r} is not a usable number", "take LoadGen's own file"
             ) from error
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""TEST06: are the answers of a performance leg honest token lists? Official legs and text, and a strict verdict.
+"""TEST06: whether the answers of a performance leg are honest token lists. Official legs and text, own verdict.
 
-The official script never sees a Llama 3 end-of-sequence id, compares first tokens only as far as both lists reach,
-and passes an empty log. So its text is given as it would write it, and the verdict is our own.
+The official script does not find a Llama 3 end-of-sequence id, compares first tokens over the length of the shorter
+list only, and passes an empty log. So the text is what it would write, and the verdict is by stricter rules.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ SETTINGS = {
     "min_duration": 0,
     "sample_concatenate_permutation": 0,
 }
-OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
+OFFICIAL_STOP_ID = 2  # the default of the official script; Llama 2's
 # What the official script writes to verify_accuracy.txt, and its last line. [compliance/TEST06/run_verification.py]
 _FIRST, _END, _LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
 _SKIPPED = f"{_FIRST}: Skipped"
@@ -104,15 +104,15 @@ class OfficialTest06(AuditTest):
 
 @decides(
     "audit",
-    ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as asked for", AUDIT_AGAIN),
+    ("test06-count", "error", "compliance/TEST06/audit.config", "the number of answers is logged", AUDIT_AGAIN),
     ("test06-ids", "error", OURS, "answers are whole token ids", AUDIT_AGAIN),
     ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed", AUDIT_AGAIN),
-    ("test06-token-count", "error", "compliance/TEST06/README.md", "as many tokens are counted as given", AUDIT_AGAIN),
-    ("test06-first-token", "error", "compliance/TEST06/README.md", "the first token is the answer's", AUDIT_AGAIN),
+    ("test06-token-count", "error", "compliance/TEST06/README.md", "token_count is the number of ids", AUDIT_AGAIN),
+    ("test06-first-token", "error", "compliance/TEST06/README.md", "the first token is the answer's own", AUDIT_AGAIN),
     ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id", AUDIT_AGAIN),
     ("test06-special-ids", "error", OURS, "no answer has other special ids", AUDIT_AGAIN),
-    ("test06-end-once", "error", "compliance/TEST06/README.md", "an answer ends once", AUDIT_AGAIN),
-    ("test06-end-last", "error", OURS, "nothing follows the end", AUDIT_AGAIN),
+    ("test06-end-once", "error", "compliance/TEST06/README.md", "an answer has one end-of-sequence id", AUDIT_AGAIN),
+    ("test06-end-last", "error", OURS, "no token follows an end-of-sequence id", AUDIT_AGAIN),
 )  # fmt: skip
 def judge_entries(
     entries: Sequence[AccuracyEntry],
@@ -124,18 +124,18 @@ def judge_entries(
     max_tokens: int | None,
     special_ids: Collection[int] = (),
 ) -> list[Finding]:
-    """The strict verdict over logged answers.
+    """Judge logged answers.
 
     Args:
-        scenario: Offline has no first-token records, every other scenario (ours or LoadGen's name) has.
+        scenario: ours or LoadGen's name; all but Offline have first-token records.
         stop_ids: end-of-sequence ids of the model; one may end an answer.
-        bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.
-        expected_count: entries there must be.
+        bos_ids: begin-of-sequence ids, which no answer has. One that is also a stop id counts as a stop id.
+        expected_count: of answers.
         max_tokens: most ids an answer may have; None where that is not known.
-        special_ids: further special ids of the tokenizer, where they are known; an answer has none that is no stop id.
+        special_ids: of the tokenizer, if known; an answer has none but stop ids.
 
     Returns:
-        All checks, passed or not; an empty log fails the first.
+        All checks, passed or not; an empty log breaks the first.
     """
     dtype, total, needs_first = dtype_of(entries), len(entries), scenario != "Offline"
     stops = np.array(sorted(stop_ids), np.int64)
@@ -158,7 +158,7 @@ def judge_entries(
             "test06-first-token": _first_token_problem(entry, ids, dtype, needs_first),
             "test06-begin": _first_of(begin, ids),
             "test06-special-ids": _first_of(other, ids),
-            "test06-end-once": f"{len(stop)} times" if len(stop) > 1 else "",
+            "test06-end-once": f"{len(stop)} of {count} tokens" if len(stop) > 1 else "",
             "test06-end-last": _first_of(stop, ids) if np.any(stop < count - 1) else "",
         }
         for rule, fault in faults.items():
@@ -169,17 +169,17 @@ def judge_entries(
     longest = f"to {max_tokens}" if max_tokens else "or more"
     first = "a record" if needs_first else "none in Offline, or"
     ends = _listed(stops.tolist())
-    rows = [  # rule, its name here, the text where all answers keep it, where some do not, what is required
-        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", "are no whole ids",
+    rows = [  # rule, title, found where all answers keep it, found where some break it, required
+        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", "are not whole ids",
          f"{dtype.name} ids of at least 0"),
-        ("test06-length", "length", span, "have another length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
-        ("test06-token-count", "token count", "", "were counted otherwise", "as many as there are ids"),
-        ("test06-first-token", "first token", "", "have another one", f"{first} equal to the answer's start"),
-        ("test06-begin", "begin-of-sequence id", "", "have one", f"no {_listed(begins.tolist())}"),
+        ("test06-length", "length", span, "have another number of ids", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
+        ("test06-token-count", "token count", "", "have another token_count", "the number of ids"),
+        ("test06-first-token", "first token", "", "have another first token", f"{first} equal to the answer's start"),
+        ("test06-begin", "begin-of-sequence id", "", "have one", f"no id {_listed(begins.tolist())}"),
         ("test06-special-ids", "other special ids", "", "have one",
-         f"none of the tokenizer's {len(others)} special ids but those that end"),
-        ("test06-end-once", "end-of-sequence id once", "", "end more than once", f"at most one of {ends}"),
-        ("test06-end-last", "end-of-sequence id last", "", "go on after it", f"nothing after {ends}"),
+         f"none of the tokenizer's {len(others)} special ids that end no answer"),
+        ("test06-end-once", "end-of-sequence id once", "", "have more than one", f"at most one id {ends}"),
+        ("test06-end-last", "end-of-sequence id last", "", "go on after one", f"no token after the id {ends}"),
     ]  # fmt: skip
     name = "number of logged answers"
     checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
@@ -199,36 +199,36 @@ def judge_entries(
 def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
     """What the official script writes to `verify_accuracy.txt` for these answers.
 
-    It is told the data type found here, and looks for OFFICIAL_STOP_ID: given another id on its command line it
-    compares with a text and finds nothing. What it would stumble over is False.
+    With the data type found here, and OFFICIAL_STOP_ID: another id on its command line is compared as a text and never
+    found. A check that would end in a traceback is False.
     """
     dtype = dtype_of(entries)
     answers = [(entry, as_ids(entry.data, dtype)) for entry in entries]
 
-    def holds(look: Callable[[AccuracyEntry, Ids], bool]) -> bool:
+    def all_are(look: Callable[[AccuracyEntry, Ids], bool]) -> bool:
         return all(ids is not None and look(entry, ids) for entry, ids in answers)
 
     def first_token(entry: AccuracyEntry, ids: Ids) -> bool:
         first = None if entry.token_data is None else as_ids(entry.token_data, dtype)
         if first is None:
             return False
-        both = min(len(first), len(ids))  # equal as far as both reach
+        both = min(len(first), len(ids))  # over the shorter length
         return np.array_equal(first[:both], ids[:both])
 
-    # Not two stop ids at the end; the very first id is never looked at.
-    ends = holds(lambda _, ids: not (len(ids) > 2 and ids[-1] == ids[-2] == OFFICIAL_STOP_ID))
-    lengths = holds(lambda entry, ids: len(ids) == entry.token_count)
-    first = "Skipped" if scenario == "Offline" else str(holds(first_token))
+    # Not two stop ids at the end; the script ignores the first id.
+    ends = all_are(lambda _, ids: not (len(ids) > 2 and ids[-1] == ids[-2] == OFFICIAL_STOP_ID))
+    lengths = all_are(lambda entry, ids: len(ids) == entry.token_count)
+    first = "Skipped" if scenario == "Offline" else str(all_are(first_token))
     passed = ends and lengths and first != "False"
     return f"{_FIRST}: {first}\n{_END}: {ends}\n{_LENGTH}: {lengths}\n{_COMPLETE if passed else _INCOMPLETE}\n"
 
 
 def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Why a text does not show that all three checks passed: what it has, and what is required."""
+    """How a text fails to show that all three checks passed: (found, required)."""
     for wanted in _KEPT:
         if not set(wanted) & set(lines):
             yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed"
-    # In any spelling: they give the outcome of a check.
+    # Lines with the outcome of a check, in any spelling.
     beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, OfficialTest06.name))
     for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {_COMPLETE}):
         if line.casefold().startswith(beginnings):
@@ -240,7 +240,7 @@ def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple
 def text_not_of(
     entries: Sequence[AccuracyEntry], lines: Collection[str], scenario: Scenario
 ) -> Iterator[tuple[str, str]]:
-    """Where a text is not the one of these answers: what stands there, and what they give."""
+    """Lines of a text that these answers do not give: (found, expected)."""
     for line in official_text(entries, scenario=scenario).splitlines():
         name = line.partition(":")[0]
         # The outcome on end-of-sequence ids depends on an option of the script.
@@ -249,7 +249,7 @@ def text_not_of(
 
 
 def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:
-    """int64 if every answer can be (whole 8-byte ids whose high words are 0), else int32; systems send either."""
+    """int64 if every answer can be (whole 8-byte ids whose high words are 0), else int32."""
     answers = [entry.data for entry in entries if entry.data]
     wide = all(len(data) % 8 == 0 and not np.frombuffer(data, "<u4")[1::2].any() for data in answers)
     return np.dtype("<i8") if answers and wide else np.dtype("<i4")
@@ -261,7 +261,7 @@ def as_ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
 
 
 def _places_of(wanted: Ids, ids: Ids) -> Ids:
-    """Where in `ids` one of `wanted` stands, which is sorted; for answers this short much faster than `np.isin`."""
+    """The places in `ids` of any id of `wanted`, which is sorted; on short answers much faster than `np.isin`."""
     if not len(wanted):
         return np.empty(0, np.int64)
     nearest = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
@@ -269,12 +269,12 @@ def _places_of(wanted: Ids, ids: Ids) -> Ids:
 
 
 def _first_of(places: Ids, ids: Ids) -> str:
-    return f"id {places[0] + 1} of {len(ids)} is {ids[places[0]]}" if len(places) else ""
+    return f"token {places[0] + 1} of {len(ids)} is the id {ids[places[0]]}" if len(places) else ""
 
 
 def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], needed: bool) -> str:
     if not entry.token_data:
-        return "no record" if needed else ""
+        return "not recorded" if needed else ""
     first = as_ids(entry.token_data, dtype)
     if first is None:
         return f"{len(entry.token_data)} bytes"

@@ -1,6 +1,6 @@
 """Audits that compare a performance leg with an accuracy leg: its answers, and their lengths.
 
-output_consistency (the idea of TEST01): are performance answers the ones that the accuracy score was given for?
+output_consistency (the idea of TEST01): performance answers are the ones that were scored.
 output_length (the idea of TEST09): performance answers are as long as those of the accuracy leg, within 10 %.
 """
 
@@ -35,7 +35,7 @@ from runs.record.leg import PERFORMANCE as PERFORMANCE_RUN
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random
-# An answer that differs does so at any place, half of it on average; twice that again for chance.
+# On average half of a differing answer is after the first difference; doubled for chance.
 DIFFERENT_ANSWERS_PER_TOKEN = 4
 
 Answers = list[tuple[AccuracyEntry, Ids]]  # as LoadGen logged them, and as ids
@@ -54,14 +54,14 @@ class TwoModeAudit(AuditTest):
         request.threshold_or(self.default_threshold)
         request.samples_or(DEFAULT_SAMPLES)
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"samples": asked_count(logs[PERFORMANCE])} if PERFORMANCE in logs else {}
 
     def legs(self, request: AuditRequest) -> list[LegSpec]:
         samples = request.samples_or(DEFAULT_SAMPLES)
         settings = {
             "mode": PERFORMANCE_MODE,
-            # which answers are looked at is not known beforehand
+            # so that nobody knows which answers will be logged
             "accuracy_log_rng_seed": secrets.randbits(63) if request.log_seed is None else request.log_seed,
             "accuracy_log_sampling_target": min(samples, MOST_LOGGED),
             "min_query_count": samples,
@@ -84,7 +84,7 @@ class TwoModeAudit(AuditTest):
         answers = {entry.qsl_idx: ids for entry, ids in reversed(_answers(legs[0], ACCURACY, "--ref"))}
         logged = _answers(performance, PERFORMANCE_RUN, "--run")
         if not answers:
-            raise ExecutionError(f"{legs[0].run.accuracy_log} holds no answer", "run the accuracy leg again")
+            raise ExecutionError(f"{legs[0].run.accuracy_log} has no answer", "run the accuracy leg again")
         checks = list(self.compare(answers, logged, performance, threshold))
         if not checks:
             raise ExecutionError(
@@ -99,13 +99,13 @@ class TwoModeAudit(AuditTest):
 
     @abstractmethod
     def rule(self, threshold: float) -> str:
-        """What is compared, in words."""
+        """The rule as a text."""
 
     @abstractmethod
     def compare(
         self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
     ) -> Iterator[Finding]:
-        """Judge the performance leg; nothing where it has neither logged answers nor a record of requests.
+        """Judge the performance leg; no finding without logged answers and a record of requests.
 
         Args:
             answers: the first to each sample of the accuracy leg.
@@ -132,7 +132,7 @@ class OutputConsistency(TwoModeAudit):
         "audit",
         ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
         ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
-        ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
+        ("consistency-record", "error", OURS, "LoadGen's log and our record have the same answers", AUDIT_AGAIN),
     )  # fmt: skip
     def compare(
         self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
@@ -202,7 +202,7 @@ class OutputLength(TwoModeAudit):
         if not issued:
             return
         found = float(np.mean([length for _, length in issued]))
-        # A performance leg may issue some samples often and others never: the same ones are compared.
+        # A performance leg may issue some samples often and others never, so the same ones are compared.
         same = [len(answers[index]) for index, _ in issued if index in answers]
         expected = float(np.mean(same)) if same else 0.0
         ratio = found / expected if expected else float("inf")
@@ -223,11 +223,11 @@ class OutputLength(TwoModeAudit):
 
 
 def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:
-    """What a leg logged.
+    """The answers that a leg logged.
 
     Raises:
         InputError: it is of another mode.
-        ExecutionError: an answer is not made of whole ids.
+        ExecutionError: an answer is not whole ids.
     """
     if leg.leg.mode != mode:
         wanted = "an accuracy leg" if mode == ACCURACY else "a performance leg"
@@ -240,7 +240,7 @@ def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:
         if ids is None:
             raise ExecutionError(
                 f"{leg.run.accuracy_log}: sample {entry.qsl_idx} (seq_id {entry.seq_id}) has {len(entry.data)} bytes",
-                "the log must hold int32 or int64 token ids",
+                "the log must have int32 or int64 token ids",
             )
         answers.append((entry, ids))
     return answers

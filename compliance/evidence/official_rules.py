@@ -6,18 +6,17 @@ A row is a rule with its source, what is compared, and how. Where there is nothi
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
 from compliance.finding import OURS, RERUN, Finding, applied, decides, declare
-from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.record.leg import FinishedLeg
-from runs.round_table import NO_LIMITS, RoundBenchmark, RoundTable, ScoreLimits
+from runs.round_table import NO_LIMITS, RoundBenchmark, RoundTable, TokenLimits
 from runs.rounds import ROUNDS, Round, round_of
 
 # Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
@@ -26,105 +25,16 @@ _TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
-class Required:
-    """What a benchmark asks of a leg of one scenario and mode; None where it asks for nothing."""
-
-    scenarios: tuple[str, ...] | None
-    performance_samples: int
-    data_sets: tuple[int, ...]  # sizes that the library may have
-    offline_samples: int | None
-    min_duration_ms: int | None
-    min_queries: int
-    percentile: float
-    max_tokens: int | None
-    tokens_per_sample: ScoreLimits
-    ttft_ms: float | None
-    tpot_ms: float | None
-    latency_ms: float | None  # of the whole query
-    equal_issue: bool = True
-    token_latencies: bool = True
-
-    @property
-    def min_duration_s(self) -> float | None:
-        return None if self.min_duration_ms is None else self.min_duration_ms / 1000
-
-    @staticmethod
-    def of_ours(benchmark: Benchmark, scenario: str, mode: Mode) -> "Required":
-        """Of a benchmark that runs here."""
-        tokens, limits = benchmark.targets.get("tokens_per_sample"), benchmark.limits
-        percentile = PERCENTILE.get(scenario, 0.99)
-        return Required(
-            scenarios=benchmark.scenarios,
-            performance_samples=benchmark.performance_samples,
-            data_sets=(benchmark.samples(mode),),
-            offline_samples=benchmark.performance_samples,
-            min_duration_ms=benchmark.min_duration_ms,
-            min_queries=_early_stopping(scenario, percentile),
-            percentile=percentile,
-            max_tokens=benchmark.sampling["performance"].max_tokens,
-            tokens_per_sample=ScoreLimits(low=tokens.low, high=tokens.high) if tokens else NO_LIMITS,
-            ttft_ms=limits.ttft_ms if limits else None,
-            tpot_ms=limits.tpot_ms if limits else None,
-            latency_ms=None,
-        )
-
-    def in_round(self, asked: Round | None, benchmark: Benchmark, scenario: Scenario, mode: Mode) -> "Required":
-        """The same with the limits and the sample counts of a round, if it has the benchmark."""
-        entry = asked.table.entry(benchmark.submission_name) if asked else None
-        if asked is None or entry is None:
-            return self
-        table = Required.of_table(asked.table, entry, scenario, LOADGEN_SCENARIO[scenario])
-        size = entry.data_set if mode == "performance" else entry.accuracy_samples_of(scenario)
-        return replace(
-            self,
-            scenarios=tuple(sorted(entry.scenarios)),
-            performance_samples=table.performance_samples,
-            data_sets=(size,),
-            offline_samples=table.offline_samples,
-            min_duration_ms=table.min_duration_ms,
-            max_tokens=table.max_tokens or self.max_tokens,
-            ttft_ms=table.ttft_ms,
-            tpot_ms=table.tpot_ms,
-        )
-
-    @staticmethod
-    def of_table(table: RoundTable, entry: RoundBenchmark, scenario: str, loadgen_scenario: str) -> "Required":
-        """Of a performance leg of any benchmark of a round, whose directory names the scenario."""
-        limits, latency_ns = entry.token_limits.get(scenario), entry.latency_ns.get(scenario)
-        percentile = entry.percentiles.get(loadgen_scenario, PERCENTILE.get(loadgen_scenario, 0.99))
-        queries = _early_stopping(loadgen_scenario, percentile)
-        return Required(
-            scenarios=None,  # the tree's own rules
-            performance_samples=entry.performance_samples,
-            data_sets=(entry.data_set, entry.performance_samples, entry.accuracy_samples_of(scenario)),
-            offline_samples=entry.offline_min_samples,
-            min_duration_ms=table.min_duration_ms if entry.time_bound else None,
-            # What a round asks as a setting where nothing stops early is more, and less where it is the whole data set.
-            min_queries=min(queries, entry.min_queries.get(loadgen_scenario, queries)),
-            percentile=percentile,
-            max_tokens=entry.max_tokens.get("performance"),
-            tokens_per_sample=entry.targets_of(scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS),
-            ttft_ms=limits.ttft_ns / 1e6 if limits else None,
-            tpot_ms=limits.tpot_ns / 1e6 if limits else None,
-            latency_ms=None if latency_ns is None or entry.token_latencies else latency_ns / 1e6,
-            equal_issue=entry.equal_issue,
-            token_latencies=entry.token_latencies,
-        )
-
-
-def _early_stopping(scenario: str, percentile: float) -> int:
-    return min_queries(0 if scenario == "Server" else 1, percentile)
-
-
-@dataclass(frozen=True)
 class Asked:
-    """The log that the rows are applied to; that of an accuracy leg has no numbers."""
+    """A log, and what a round requires of it. That of an accuracy leg has no numbers."""
 
     detail: DetailLog
     scenario: str
-    required: Required
+    entry: RoundBenchmark
+    min_duration_ms: int | None
     numbers: Numbers | None = None
     in_round: Round | None = None  # None: any that is known
+    scenarios: tuple[str, ...] | None = None  # of the benchmark; None: a rule on trees judges them
 
     @property
     def rounds(self) -> tuple[str, ...]:
@@ -132,13 +42,32 @@ class Asked:
         return tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
 
     @property
+    def percentile(self) -> float:
+        """Of the queries that must be within the limit."""
+        return self.entry.percentiles.get(self.detail.scenario, PERCENTILE.get(self.detail.scenario, 0.99))
+
+    @property
+    def min_queries(self) -> int:
+        """By early stopping. What a round requires as a setting is more where nothing stops early, and less where it
+        is the whole data set."""
+        queries = min_queries(0 if self.detail.scenario == "Server" else 1, self.percentile)
+        return min(queries, self.entry.min_queries.get(self.detail.scenario, queries))
+
+    @property
     def token_latencies(self) -> bool:
         return self.detail.uses_token_latencies
 
     @property
-    def limited(self) -> bool:
-        """Are the latencies of tokens limited, and measured?"""
-        return self.detail.scenario == "Server" and self.token_latencies and self.required.ttft_ms is not None
+    def limits(self) -> TokenLimits | None:
+        """Of the latencies of tokens, where they are measured."""
+        measured = self.detail.scenario == "Server" and self.token_latencies
+        return self.entry.token_limits.get(self.scenario) if measured else None
+
+    @property
+    def latency_ms(self) -> float | None:
+        """The limit of a whole query."""
+        limit_ns = None if self.entry.token_latencies else self.entry.latency_ns.get(self.scenario)
+        return None if limit_ns is None else limit_ns / 1e6
 
 
 _CHECK = "[checker] performance_check."
@@ -202,12 +131,13 @@ def _mean_tokens(asked: Asked) -> float | None:
 
 def _tokens_target(bound: str) -> Value:
     """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
-    return lambda asked: getattr(asked.required.tokens_per_sample, bound)
+    return lambda asked: getattr(asked.entry.targets_of(asked.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
 def _size_asked(asked: Asked) -> int:
-    sizes, found = asked.required.data_sets, asked.detail.integer("qsl_reported_total_count")
-    return found if found in sizes else sizes[0]
+    entry, found = asked.entry, asked.detail.integer("qsl_reported_total_count")
+    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(asked.scenario)
+    return found if found in allowed else entry.data_set
 
 
 def _latency_ms(asked: Asked) -> float | None:
@@ -226,12 +156,12 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     """A latency, and the limit that LoadGen judged it by. The official checker wants less than the limit, LoadGen no
     more than it."""
 
-    def limit_ms(asked: Asked) -> float:
-        return float(getattr(asked.required, f"{name}_ms") or 0)
+    def limit_ms(asked: Asked) -> float | None:
+        return None if asked.limits is None else float(getattr(asked.limits, f"{name}_ms"))
 
     def p99_ms(asked: Asked) -> float | None:
         values: LatencyNumbers | None = getattr(asked.numbers, f"{name}_ns")
-        return None if values is None or not asked.limited else values.p99 / 1e6
+        return None if values is None else values.p99 / 1e6
 
     def in_force_ms(asked: Asked) -> float | None:
         return None if p99_ms(asked) is None else asked.detail.integer(limit_key) / 1e6
@@ -250,15 +180,14 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
 PERFORMANCE_ROWS = (
     Row("perf-benchmark-scenario", "[rules] scenarios", "the benchmark has this scenario",
         "run a scenario of the benchmark", "scenario",
-        lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
+        lambda a: a.scenario, "one of", lambda a: a.scenarios, "{}"),
     Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
         "set min_duration = 600000 and run the leg again", "min_duration",
-        "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms,
-        "{:,} ms"),
+        "effective_min_duration_ms", "at least", lambda a: a.min_duration_ms, "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
         "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
-        _took_s, "at least", lambda a: a.required.min_duration_s, "{:g} s", "{:.2f} s", slack=PRINTED,
-        keys=("result_min_duration_met",)),
+        _took_s, "at least", lambda a: a.min_duration_ms and a.min_duration_ms / 1000, "{:g} s", "{:.2f} s",
+        slack=PRINTED, keys=("result_min_duration_met",)),
     Row("perf-max-duration", "[rules] minimum duration", "max_duration does not end a run before min_duration",
         "remove max_duration and run again", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
@@ -269,7 +198,7 @@ PERFORMANCE_ROWS = (
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
         "performance_sample_count",
-        "effective_performance_sample_count", "at least", lambda a: a.required.performance_samples),
+        "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
     Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
         "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
         lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: a.rounds, "{}",
@@ -277,29 +206,29 @@ PERFORMANCE_ROWS = (
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
         lambda a: a.detail.integer("generated_samples_per_query") if a.detail.scenario == "Offline" else None,
-        "at least", lambda a: a.required.offline_samples, keys=("generated_samples_per_query",)),
+        "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
         "leave target_latency_percentile alone", "percentile",
-        _of_queries("effective_target_latency_percentile"), "", lambda a: a.required.percentile, "{:g}",
+        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
     Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
         "queries", _of_queries("result_query_count"), "at least",
-        lambda a: a.required.min_queries, "{:,.0f}",
+        lambda a: a.min_queries, "{:,.0f}",
         why=" (early stopping)", keys=("result_query_count",)),
     Row("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
         "each sample is issued equally often",
         "leave sample_concatenate_permutation alone", "sample_concatenate_permutation",
         lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "",
-        lambda a: "true" if a.required.equal_issue else None, "{}",
+        lambda a: "true" if a.entry.equal_issue else None, "{}",
         keys=("effective_sample_concatenate_permutation",)),
     Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
         "token latencies", lambda a: "on" if a.token_latencies else "off", "",
-        lambda a: "on" if a.required.token_latencies else None, "{}",
+        lambda a: "on" if a.entry.token_latencies else None, "{}",
         why=" (use_token_latencies)",
         keys=("requested_use_token_latencies", "effective_use_token_latencies")),
     Row("perf-output-tokens", "[rules] generation settings",
         "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
-        "output tokens", _mean_tokens, "at most", lambda a: a.required.max_tokens,
+        "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
         "{}", "{:.2f} a sample on average", slack=4 * PRINTED),
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
@@ -310,7 +239,7 @@ PERFORMANCE_ROWS = (
     ),
     Row("perf-limits", f"{_CHECK}latency_check", "LoadGen judged by the scenario's limits",
         "leave target_latency alone", "target latency",
-        _latency_ms, "at most", lambda a: a.required.latency_ms, "{:g} ms",
+        _latency_ms, "at most", lambda a: a.latency_ms, "{:g} ms",
         keys=("effective_target_latency_ns", "result_99.00_percentile_latency_ns")),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
@@ -335,11 +264,12 @@ for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.value
 
 
 def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None) -> Iterator[Finding]:
-    """Hold a leg to the rows of its mode, and to what a round asks, if one is named."""
-    mode: Mode = "accuracy" if numbers is None else "performance"
-    required = Required.of_ours(leg.benchmark, leg.detail.scenario, mode)
-    required = required.in_round(in_round, leg.benchmark, leg.scenario, mode)
-    yield from _judged(Asked(leg.detail, leg.scenario, required, numbers, in_round))
+    """Apply the rows of the leg's mode; with the numbers of a round, if one is named that has the benchmark."""
+    entry, min_duration_ms = leg.benchmark.entry, leg.benchmark.min_duration_ms
+    if in_round is not None and (found := in_round.table.entry(leg.benchmark.submission_name)) is not None:
+        entry, min_duration_ms = found, in_round.table.min_duration_ms
+    scenarios = tuple(sorted(entry.scenarios))
+    yield from _judged(Asked(leg.detail, leg.scenario, entry, min_duration_ms, numbers, in_round, scenarios))
 
 
 @decides(
@@ -373,9 +303,13 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
 def official_rules_of_table(
     table: RoundTable, entry: RoundBenchmark, scenario: str, detail: DetailLog
 ) -> Iterator[Finding]:
-    """Hold the log of a performance leg of any benchmark of a round to the same rows."""
-    required = Required.of_table(table, entry, scenario, detail.scenario)
-    yield from _judged(Asked(detail, scenario, required, reported_numbers(detail)))
+    """Apply the same rows to a performance leg of any benchmark of a round.
+
+    Args:
+        scenario: as the leg's directory names it.
+    """
+    min_duration_ms = table.min_duration_ms if entry.time_bound else None
+    yield from _judged(Asked(detail, scenario, entry, min_duration_ms, reported_numbers(detail)))
 
 
 def _judged(asked: Asked) -> Iterator[Finding]:

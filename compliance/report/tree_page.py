@@ -16,9 +16,8 @@ from compliance.report.report_page import render
 from compliance.submission.check.causes import WEIGHTS
 from compliance.submission.check.check_report import head, not_judged_lines
 from compliance.submission.check.check_tree import Checked
-from compliance.submission.check.findings import object_or_empty
+from compliance.submission.check.findings import object_or_empty, shown_lines
 from compliance.submission.check.legs import LATENCIES, RATES
-from compliance.submission.check.lines import shown_lines
 from compliance.submission.tree import Place
 from runs.benchmark import SCENARIOS
 from runs.wording import printable
@@ -38,8 +37,8 @@ _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 def tree_page(checked: Checked, made: str) -> str:
     """The page as HTML text."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
-    gravest = sorted(checked.told, key=lambda one: order[one.cause])[:MOST_FINDINGS]
-    counts = Counter((one.subject[1], one.cause) for one in checked.told if len(one.subject) > 1)
+    gravest = sorted(checked.caused, key=lambda one: order[one.cause])[:MOST_FINDINGS]
+    counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
     columns = checked.causes[:MOST_COLUMNS]
     page = {
         "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",

@@ -1,1 +1,1 @@
-"""Submission trees: where everything lies in them, building one from runs, and checking one before upload."""
+"""Submission trees: their layout, how one is built from runs, and how one is checked before upload."""

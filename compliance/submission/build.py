@@ -1,7 +1,6 @@
-"""Building a submission tree: in a temporary directory beside its place, renamed when it is complete.
+"""Writes a submission tree: in a temporary directory next to its place, renamed when it is complete.
 
-The same runs give the same bytes: nothing of the time, the place or the name of the machine that builds is written.
-The runs are only read.
+The same runs give the same bytes: neither the time nor the machine that builds is written. The runs are only read.
 """
 
 import os
@@ -36,13 +35,13 @@ _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
 )
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
-# Options that a README leaves out; what is declared stands in its table of facts.
+# Options that a README leaves out; its table of facts has the declaration.
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
 @dataclass
 class SubmitOutcome(Verdict):
-    """What became of a request. Findings are why nothing was built."""
+    """The outcome of a request; findings say why nothing was built."""
 
     request: SubmitRequest
     judged: list[Judged]
@@ -94,13 +93,13 @@ class SubmitOutcome(Verdict):
 
 
 def refuse_taken(root: Path) -> None:
-    """A tree is never written over anything.
+    """Refuse an output that would replace something.
 
     Raises:
-        SetupError: the place is taken, or cannot be written.
+        SetupError: it exists and is not empty, or cannot be written.
     """
     if root.is_symlink() or (root.exists() and (not root.is_dir() or any(root.iterdir()))):
-        raise SetupError(f"--output {root} is there already and not empty", "name a new directory; nothing is replaced")
+        raise SetupError(f"--output {root} exists and is not empty", "name a new directory; nothing is replaced")
     existing = next(parent for parent in root.absolute().parents if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise SetupError(f"--output {root}: {existing} cannot be written", "name a directory you may write to")
@@ -113,8 +112,8 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
         documents: files for documentation/, by their path there.
 
     Raises:
-        SetupError: its place is taken or cannot be written, or a file is too large for a submission.
-        InputError: a leg lacks a file. ExecutionError: a leg's file changed meanwhile.
+        SetupError: the output exists or cannot be written, or a file is too large for a submission.
+        InputError: a leg lacks a file. ExecutionError: a leg's file has changed.
     """
     request, root = outcome.request, outcome.request.output
     refuse_taken(root)
@@ -162,7 +161,7 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: Judged) -> None:
         _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
         text_name = AUDITS[test].text_name
         _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
-    for run, to in copies:  # the trace stays behind
+    for run, to in copies:  # without the trace
         _copy(run.summary, to.summary)
         _copy(run.detail, to.detail)
     # The performance leg's accuracy log is an empty list, which shows that nothing was logged.
@@ -199,7 +198,7 @@ def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> s
 
 
 def _command(name: str, manifest: Manifest) -> str:
-    """The leg's options, without the place of its output; of files the name only."""
+    """The command line of a leg, without its output directory, and with the names of files only."""
     words = ["python", "main.py"]
     asked = dict(manifest.asked)
     if manifest.plan.audit:
@@ -227,13 +226,13 @@ def _option(key: str, value: Any) -> list[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy one of LoadGen's logs; it must still be the one that the leg left."""
+    """Copy one of LoadGen's logs, if it is unchanged."""
     if not source.is_file():
         raise InputError(f"{source} is missing", _RERUN)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     if read_attestation(RunDir(source.parent)).files.get(source.name) != sha256_of(target):
-        raise ExecutionError(f"{source} is not the file that the leg left", _RERUN)
+        raise ExecutionError(f"{source} was changed after the leg ended", _RERUN)
 
 
 def _write(path: Path, content: bytes | str) -> None:

@@ -1,4 +1,4 @@
-"""What was named on the command line: results, each with its legs and audits, and where each belongs in a tree."""
+"""The input of `submit`: results, each with its legs and audits, and its place in a tree."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,13 +18,13 @@ from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
-# Audits that a submission has a place for; other audits are not looked at.
+# Audits that a submission contains; others are ignored.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
 
 
 @dataclass(frozen=True)
 class SubmitRequest:
-    """What is to be built from what."""
+    """What to build, from what."""
 
     results: list[Path]
     output: Path
@@ -35,8 +35,8 @@ class SubmitRequest:
     given: SystemFile
     source: Path | None = None
     documentation: Path | None = None
-    rehearsal: bool = False  # what is not official may enter; every other rule stays
-    sources: ScoreSources = field(default_factory=ScoreSources)  # what the answers are scored with
+    rehearsal: bool = False  # results may be unofficial; every other rule applies
+    sources: ScoreSources = field(default_factory=ScoreSources)  # for scoring the answers
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Audit:
 
 @dataclass
 class Candidate:
-    """One scenario of one benchmark: what may enter a tree."""
+    """One scenario of one benchmark that may enter a tree."""
 
     benchmark: str  # directory name in a submission
     scenario: Scenario
@@ -88,12 +88,12 @@ class Candidate:
 
     @property
     def all_legs(self) -> list[FinishedLeg]:
-        """Those of audits, too."""
+        """With those of the audits."""
         return [*self.legs, *(audit.leg for audit in self.audits.values())]
 
     @property
     def homes(self) -> list[ResultDir]:
-        """The result's directory: as it was named, and by the places of its legs."""
+        """The result's directory, as named and by the places of its legs."""
         roots = [leg.run.root.absolute() for leg in self.legs]
         above = [root.parent.parent if root.parent.name == "performance" else root.parent for root in roots]
         return [ResultDir(path) for path in dict.fromkeys([self.result.home.absolute(), *above])]
@@ -116,8 +116,8 @@ def gather(paths: list[Path]) -> list[Candidate]:
     audit's. Legs that were named one by one are paired as `verify` pairs them.
 
     Raises:
-        InputError: a path holds nothing of these, two results or audits are for one place, or an audit's result is
-            not there.
+        InputError: a path has none of these, two results or audits are for one place, or an audit's result is
+            missing.
         HarnessError: a leg cannot be read.
     """
     parts = [_parts(path) for path in paths]
@@ -135,21 +135,21 @@ def gather(paths: list[Path]) -> list[Candidate]:
             one, other = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
             raise InputError(
                 f"two results for {benchmark}/{scenario}: {one} and {other}",
-                "name the one that is to be submitted",
+                "name the one to submit",
             )
     for path in dict.fromkeys(audit_paths):
         audit = _audit(path)
         candidate = candidates.get((audit.benchmark, audit.scenario))
         if candidate is None:
             raise InputError(
-                f"{path}: {audit.test} of {audit.benchmark}/{audit.scenario}, of which no result was named",
+                f"{path}: no result was named for this {audit.test} of {audit.benchmark}/{audit.scenario}",
                 "name the result as well, or leave the audit out",
             )
         twin = candidate.audits.setdefault(audit.test, audit)
         if twin is not audit:
             raise InputError(
                 f"two {audit.test} for {candidate.name}: {twin.folder} and {path}",
-                "name the one that is to be submitted",
+                "name the one to submit",
             )
     if not candidates:
         raise InputError(f"no result in {', '.join(map(str, paths))}", "name a campaign's or a result's directory")
@@ -175,11 +175,11 @@ def _audit(folder: Path) -> Audit:
     test = next((name for name in AUDITS if audit_record(folder, name).is_file()), None)
     if test is None:
         raise InputError(
-            f"{folder} holds no outcome ({audit_record(folder, folder.name).name}): the audit did not end",
+            f"{folder} has no {audit_record(folder, folder.name).name}: the audit did not end",
             "run the audit again",
         )
     if test not in SUBMITTED_TESTS:
-        raise InputError(f"{folder}: {test} has no place in a submission of this benchmark", "leave it out")
+        raise InputError(f"{folder}: {test} is not submitted", "leave it out")
     plan = read_manifest(RunDir(folder / AUDIT_LEG).manifest).plan
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")

@@ -1,4 +1,4 @@
-"""From named runs to a tree: gather, describe, judge, build. All reasons of a refusal are reported together."""
+"""`submit`: gather the runs, describe the system, judge, sign off, build. All reasons of a refusal are reported."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
 
-# Of a directory, on every file system and in the official scripts.
+# Names of directories that every file system and the official scripts take.
 _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
 
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
     ("submit/sign-off", "error", OURS, "the legs sign off together", "run what the sign-off names again"),
 )  # fmt: skip
 def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
-    """Build the tree, or refuse it; what costs little is checked first.
+    """Build the tree, or refuse it; quick checks come first.
 
     Args:
         say: called with the name of each step that takes time.
@@ -50,20 +50,20 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     refuse_taken(request.output)
     for path in request.results:
         if request.output.resolve().is_relative_to(path.resolve()):
-            raise SetupError(f"--output {request.output} lies in {path}", "name a place outside of the runs")
+            raise SetupError(f"--output {request.output} is in {path}", "name a directory outside the runs")
     if request.division == "network" and request.documentation is None:
         raise InputError(
             "the network division requires a diagram of how LoadGen's machine and the servers are connected",
-            "name a directory that holds it with --documentation",
+            "name its directory with --documentation",
         )
     candidates = gather(request.results)
     manifests = _manifests(candidates)
     if manifests:  # else every candidate is refused below
         description = describe_system(request, candidates)
         source = read_source(request.source, manifests)
-    with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
+    with with_scorer(request.sources) as (sources, _):  # answers are scored once for both judges
         outcome = judge(replace(request, sources=sources), candidates, say)
-        if not outcome.findings and request.division != "open":  # last: it derives all numbers but the scores again
+        if not outcome.findings and request.division != "open":  # last, since it takes longest
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
@@ -96,7 +96,7 @@ def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
 
 
 def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
-    """What is wrong with the legs of audits, which are evidence as the results' legs are."""
+    """What is wrong with the legs of audits."""
     for candidate in candidates:
         performance = candidate.performance
         for audit in candidate.audits.values():
@@ -129,7 +129,7 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
 
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
-    """A failure of the sign-off itself refuses as well: nothing is then known."""
+    """Why the sign-off refuses; a failure of the sign-off itself refuses too."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
         fix = f"see `{command}`; run what it names again"

@@ -1,7 +1,7 @@
 """What may enter a tree: verified results with passed audits, of one configuration, in the sets that the rules require.
 
-The open division has no rules on the sets of scenarios, audits, accuracy targets and the number of samples in Offline's
-query, as in the official checker. All other rules apply in every division.
+As in the official checker, the open division has no rules on sets of scenarios, audits, accuracy targets and the number
+of samples in Offline's query. All other rules apply in every division.
 """
 
 import hashlib
@@ -40,13 +40,13 @@ from runs.record.leg import ACCURACY
 from runs.record.servers import all_servers_remote, reuse_unobserved
 from runs.rounds import round_of
 
-# Legs that do not claim to be official may break these; each is then a reason why they are not official.
+# Rules that make a leg unofficial, and do not refuse one that does not claim to be official.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
 
 
 @dataclass
 class Judged:
-    """A candidate and what was found about it."""
+    """A candidate and the findings on it."""
 
     candidate: Candidate
     verdict: Verification | None = None  # None if a leg is missing
@@ -77,7 +77,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     judged, is_open = Judged(candidate), request.division == "open"
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
-            fix = f"run it, and name its directory beside {candidate.result.home}"
+            fix = f"run it, and name its directory too, with {candidate.result.home}"
             judged.refuse("submit/leg-missing", f"there is no {mode} leg", fix)
         elif leg.manifest is None:
             reason = f"{leg.run.root} has no manifest.json, which records how it was run"
@@ -85,7 +85,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     if judged.refusals:
         return judged
     judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
-    broken = []  # official rules even if the legs do not claim to be official; none without a verdict
+    broken = []  # also official rules that the legs do not claim to keep
     if verdict.outcome != "ERROR":
         broken = [
             (part, found)
@@ -101,7 +101,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     for rule, reason in reasons:
         judged.refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
     not_official = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
-    unofficial = list(not_official)  # what legs say of themselves, and official rules that did not refuse them
+    unofficial = list(not_official)  # and the legs' own reasons, and official rules that did not refuse them
     for part in (part for part in verdict.parts if not part.claims_official):
         refused = [found for _, found in broken]
         official = [found for found in part.broken if found.kind == "official" and found not in refused]
@@ -109,7 +109,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     judged.unofficial = [*dict.fromkeys(unofficial)]
     if request.division == "network" and not all(map(all_servers_remote, candidate.manifests().values())):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-    # The open division takes other models and engine options; made-up data and engines it does not.
+    # The open division takes other models and engine options, but no synthetic data and no dummy engine.
     for reason in [] if request.rehearsal else not_official if is_open else judged.unofficial:
         fix = "run it as an official one, or build a marked tree with --rehearsal"
         judged.refuse("submit/not-official", f"not official: {reason}", fix)
@@ -133,7 +133,7 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
 
 
 def _judge_audits(judged: Judged, required: tuple[str, ...]) -> None:
-    """The required audits are there, and each audit passes when it is judged again from its leg's files."""
+    """Check that the required audits are there, and that each audit passes when it is judged again."""
     candidate = judged.candidate
     for test in dict.fromkeys([*required, *candidate.audits]):
         fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
@@ -169,12 +169,12 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
     for path in files_that_differ(audit.folder, result):
-        yield "submit/audit", f"{path} is not what the legs' files give"
+        yield "submit/audit", f"{path} differs from what the legs' files give"
 
 
 def _judge_other_audits(judged: Judged) -> None:
-    """Audits that are not submitted need not be run; one that lies in the result's directory must not fail. Audits with
-    legs of their own are judged again."""
+    """Check that audits that are not submitted, if they are in the result's directory, did not fail. Those with legs of
+    their own are judged again."""
     for home, test in product(judged.candidate.homes, AUDITS):
         path = audit_record(home.audit(test), test)
         if test in SUBMITTED_TESTS or not path.exists():
@@ -193,7 +193,7 @@ def _judge_other_audits(judged: Judged) -> None:
 
 
 def _judge_network(judged: Judged, division: Division) -> None:
-    """Whether LoadGen reached the system as the division requires; open has both. [rules: Network Division]"""
+    """Check that LoadGen reached the system as the division requires. [rules: Network Division]"""
     candidate, suite = judged.candidate, SUBMISSIONS[judged.candidate.benchmark].suite
     fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
@@ -215,20 +215,21 @@ def _judge_network(judged: Judged, division: Division) -> None:
      "run all scenarios of a benchmark with one model and data set"),
 )  # fmt: skip
 def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
-    """Are the scenarios a complete set, all results of one machine and one software, and answers computed anew?"""
+    """Check that the scenarios are a complete set, of one system, whose answers are not from a cache."""
     if division != "open":
         yield from _reuse_unseen(candidates)
         for benchmark in sorted({candidate.benchmark for candidate in candidates}):
             there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
-            for name in SUBMISSIONS[benchmark].missing(there):
+            entry = SUBMISSIONS[benchmark]
+            for name in entry.missing(there, entry.suite):
                 fix = f"a {division} submission of {benchmark} needs it"
                 yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
     yield from _several_systems(candidates, division)
 
 
 def _several_systems(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
-    """All results are of one system. Scenarios of one closed benchmark ran one model on one data set; quantised another
-    way it is still that model.
+    """Check that all results are of one system, and that scenarios of one closed benchmark ran one model, however
+    quantised, on one data set.
 
     [inference_policies: implementations may differ by scenario, and numerical precisions may be picked by hand]
     """
@@ -250,7 +251,7 @@ def _several_systems(candidates: list[Candidate], division: Division) -> Iterato
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
-    """Where a server does not count what it takes from a cache, the audit has to show that it takes nothing."""
+    """Servers that do not report cached prompt tokens, and have no audit that shows that there are none."""
     legs = [leg for leg in (candidate.performance for candidate in candidates) if leg is not None]
     audited = [fingerprint(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
     for candidate in candidates:
@@ -262,15 +263,15 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
         )
         if name := next(unseen, None):
             reason = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
-            fix = "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs"
+            fix = "run `main.py audit --test output_caching --scenario Offline ...` with it, in this result's directory"
             yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """What the records show, even if the legs claim to be official.
+    """Why the records show that legs are not official, even if they claim to be.
 
     Args:
-        dataset_path: the data set's place, if it is no longer where the records say.
+        dataset_path: of the data set, if it was moved.
     """
     for manifest in candidate.manifests().values():
         if not manifest.plan.engine_record.runs_model:
@@ -282,7 +283,7 @@ def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[s
 
 @cache
 def _is_synthetic(path: Path, digest: str) -> bool:
-    """False also for a data set that is no longer there, or was replaced."""
+    """False also for a data set that is missing or was replaced."""
     try:
         content = read_whole(path, "", max_bytes=MAX_LOG_BYTES)
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content

@@ -21,7 +21,7 @@ _GENERATED = frozenset({"__pycache__", "output", "dist", "build", "node_modules"
 
 @dataclass
 class Source:
-    """Files by their path in the code folder, where they come from, and what was left out."""
+    """Files by their path in the code folder, their origin, and what was left out."""
 
     files: dict[str, bytes]
     origin: str  # a sentence
@@ -43,7 +43,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
         directory: the submitter's; None: the repository at the commit that the manifests name.
 
     Raises:
-        InputError: the directory holds nothing.
+        InputError: the directory has no file.
         SetupError: there is no such commit here, or the legs ran with changes that no commit has.
     """
     commit = manifests[0].observed.harness.git_commit
@@ -76,7 +76,7 @@ def read_source(directory: Path | None, manifests: list[Manifest], repository: P
 
 
 def _from_directory(directory: Path, option: str = "--source") -> Source:
-    """Files that git tracks; where it tracks none there, all but what tools make."""
+    """Files that git tracks; without any, all files but those that tools make."""
     if not directory.is_dir():
         raise InputError(f"{option} {directory} is no directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
@@ -94,10 +94,10 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
             left_out.append(name)
         elif path.is_file():  # a tracked file may be deleted
             files[name] = read_whole(path, "leave it out", max_bytes=MOST_FILE_BYTES, option=option)
-    # Of a hidden directory its name alone.
+    # Hidden directories by their own name only.
     shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:
-        raise InputError(f"{option} {directory} holds no file", "name a directory with files; hidden ones do not count")
+        raise InputError(f"{option} {directory} has no file", "name a directory with files; hidden ones do not count")
     return Source(files, origin, shown)
 
 
@@ -116,7 +116,7 @@ def read_documentation(directory: Path) -> dict[str, bytes]:
     """Files for a submission's documentation/, by their path there.
 
     Raises:
-        InputError: the directory holds nothing.
+        InputError: the directory has no file.
     """
     return _from_directory(directory, "--documentation").files
 

@@ -1,4 +1,4 @@
-"""The system description of a submission: recorded with the legs, detected here, given by the submitter, or missing."""
+"""The system description of a submission: recorded with the legs, detected here, and given by the submitter."""
 
 import contextlib
 import difflib
@@ -47,7 +47,7 @@ _SECTOR_BYTES = 512  # unit of /sys/block/*/size, for every device [Linux block 
 
 @dataclass(frozen=True)
 class SystemFile:
-    """The submitter's file, checked: fields of the description, and what measurements.json is to say."""
+    """The submitter's file, checked: fields of the description, and of measurements.json."""
 
     fields: Mapping[str, str]
     measurements: Mapping[str, str]
@@ -92,11 +92,11 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
 
 def _text(name: str, value: Any) -> str:
     if name in GIVEN:
-        raise InputError(f"--system: {name} is not given here", "the command line or the results decide it")
+        raise InputError(f"--system: {name} cannot be set here", "the command line or the results decide it")
     known = (*NAMES, *NETWORK_NAMES)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
-        raise InputError(f"--system: {name}: there is no such field", f"did you mean {near[0]}?" if near else "")
+        raise InputError(f"--system: {name}: unknown field", f"did you mean {near[0]}?" if near else "")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"--system: {name}: {value!r} is neither text nor number", f'write {name}: "..."')
     text = str(value).strip()
@@ -115,7 +115,7 @@ def memory_gib(manifest: Manifest) -> int:
 
 
 def is_the_machine(manifest: Manifest) -> bool:
-    """Did the leg run here? By CPU, cores and memory, and by the accelerators' ids or else the host's name."""
+    """Whether the leg ran here, by CPU, cores and memory, and by the accelerators' ids or else the host's name."""
     here = host_facts()
     if any(here[name] != getattr(manifest.observed.host, name) for name in ("cpu", "cores_logical")):
         return False
@@ -195,22 +195,22 @@ def describe(
     """The description of the system that all these legs ran on.
 
     Args:
-        manifests: of the legs; they have one machine in common (`configuration.system_facts`).
-        network: whether LoadGen reached it over a network as the Network division has it.
+        manifests: of the legs; all of one machine.
+        network: whether LoadGen reached the system over a network.
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
-        look: at this machine, if it is theirs.
+        look: finds the fields of this machine, if the legs ran on it.
 
     Raises:
-        InputError: fields are missing: all of them, each with an example.
+        InputError: fields are missing; it names all, each with an example.
     """
     first = next(iter(manifests))
     detected = look() if is_the_machine(first) and not any_server_remote(first) else {}
-    # Where values come from; of a field that several have, the last counts.
+    # The last source of a field counts.
     sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
         ("assumed", _assumed(first)),
         ("detected", detected),
-        ("recorded", _told(first, "operating_system" in detected)),
+        ("recorded", _from_record(first, "operating_system" in detected)),
         ("command line", {"system_name": system_name}),
         ("file", given.fields),
         ("command line", {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))}),
@@ -247,8 +247,8 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
-    """What of a finished description the submitter has to say: all that the legs do not record."""
-    recorded = {*GIVEN, *(name for name, value in _told(manifest, system_is_known=True).items() if value)}
+    """The part of a finished description that the legs do not record."""
+    recorded = {*GIVEN, *(name for name, value in _from_record(manifest, system_is_known=True).items() if value)}
     if not manifest.observed.accelerators and not any_server_remote(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
     fields = {name: str(values[name]) for name in (*NAMES, *NETWORK_NAMES) if name in values and name not in recorded}
@@ -257,8 +257,8 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
     return SystemFile(fields, {})
 
 
-def _told(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    """By the record, which describes LoadGen's machine: nothing of a host that servers elsewhere have."""
+def _from_record(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
+    """From the record, which describes LoadGen's machine, so not the hosts of remote servers."""
     found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
     return found | _served(manifest)
 
@@ -287,12 +287,12 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
         "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
     }
     unlike = any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes)
-    # Where nodes are not alike, the submitter has to say what the system is.
+    # The submitter has to describe nodes that differ.
     return {name: value for name, value in found.items() if value and not (unlike and name.startswith("accelerator"))}
 
 
 def _served(manifest: Manifest) -> dict[str, str]:
-    """What is known of servers. Software on LoadGen's machine is not theirs, whichever machine they are on."""
+    """From the record, on servers; the software of LoadGen's machine is not theirs."""
     connections = manifest.engine.configuration.get("connections")
     if not manifest.observed.clients or not connections:
         return {}

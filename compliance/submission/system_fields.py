@@ -1,4 +1,4 @@
-"""The fields of a system description: which there must be, which may be empty, and what stands in them.
+"""The fields of a system description, their meaning, and which may be empty.
 
 Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py,
 SYSTEM_DESC_REQUIRED_FIELDS and SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS (those that must not be empty).
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SystemField:
-    """One field; `example` is what a line of the submitter's file may look like."""
+    """One field; `example`: a value in the submitter's file."""
 
     name: str
     meaning: str
@@ -19,7 +19,7 @@ class SystemField:
 
 STATUSES = ("available", "preview", "rdi")  # [checker: VALID_AVAILABILITIES]
 NOT_APPLICABLE = "N/A"
-REPLACE_ME = "REPLACE-ME"  # stands in configs/system-example.yaml for what only the submitter knows
+REPLACE_ME = "REPLACE-ME"  # a value in configs/system-example.yaml that the submitter has to replace
 
 # Given on the command line, or by what is submitted.
 GIVEN = ("division", "submitter", "system_type", "is_network")
@@ -61,7 +61,7 @@ FIELDS: tuple[SystemField, ...] = (
     SystemField("hw_notes", "anything else on the hardware", "", True),
     SystemField("sw_notes", "anything else on the software", "", True),
 )
-# Of a system that LoadGen reaches over a network besides. [checker: SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE,
+# Further ones of a system that LoadGen reaches over a network. [checker: SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE,
 # where any of them may be empty; inference_rules.adoc, Network Division: they describe layers one to four]
 IS_NETWORK = "is_network"
 NETWORK_FIELDS: tuple[SystemField, ...] = (
@@ -71,12 +71,12 @@ NETWORK_FIELDS: tuple[SystemField, ...] = (
     SystemField("network_rate", "of a link", "100 Gbit/s"),
     SystemField("nic_loadgen", "network cards of LoadGen's machine", "ConnectX-6"),
     SystemField("number_nic_loadgen", "how many", "1"),
-    SystemField("net_software_stack_loadgen", "what speaks to the network there", "Linux 6.8 TCP/IP"),
+    SystemField("net_software_stack_loadgen", "network software there", "Linux 6.8 TCP/IP"),
     SystemField("network_protocol", "layers above, and their sizes", "HTTP/1.1 over TCP, MTU 9000"),
     SystemField("number_connections", "that are open to the system", "1024"),
     SystemField("nic_sut", "network cards of the system", "ConnectX-6"),
     SystemField("number_nic_sut", "how many", "1"),
-    SystemField("net_software_stack_sut", "what speaks to the network there", "Linux 6.8 TCP/IP, uvicorn"),
+    SystemField("net_software_stack_sut", "network software there", "Linux 6.8 TCP/IP, uvicorn"),
     SystemField("network_topology", "how the machines are connected", "both at one switch"),
 )
 NAMES = tuple(field.name for field in FIELDS)

@@ -1,4 +1,4 @@
-"""The submission tree: the only owner of its path names, for every round that can be built or checked.
+"""The submission tree: its path names in every round.
 
 Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py (the `*_PATH` tables) and
 submission_structure.md. Until v5.1 measurements and compliance logs have trees of their own; since v6.0 everything of
@@ -28,7 +28,7 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
-# Rules that a result has to keep before a tree is built of it, and in the tree.
+# Rules of both `submit` and `check`.
 declare(
     "tree",
     (
@@ -47,14 +47,14 @@ declare(
 )  # fmt: skip
 
 MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
-# A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
+# A file in the root of a tree that is a rehearsal; other files of the tree have the mark too.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """One scenario of one system, by the names of its directories as they stand in the tree."""
+    """One scenario of one system, by the names of its directories."""
 
     division: str
     organisation: str
@@ -97,7 +97,7 @@ class Tree:
         return home / folder / place.system / place.benchmark / place.scenario
 
     def scenario(self, place: Place) -> Path:
-        """Where the logs of a scenario lie."""
+        """The directory with the logs of a scenario."""
         return self._part("results", place)
 
     def performance(self, place: Place) -> RunDir:
@@ -107,7 +107,7 @@ class Tree:
         return RunDir(self.scenario(place) / "accuracy")
 
     def measurements_folder(self, place: Place) -> Path:
-        """Where measurements, user.conf and README.md of a scenario lie."""
+        """The directory with measurements, user.conf and README.md of a scenario."""
         return self._part("measurements", place)
 
     def measurements(self, place: Place) -> Path:
@@ -139,7 +139,7 @@ class Tree:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
-        """Every scenario directory under a results/, in order of their names, also where a name is unknown."""
+        """Every scenario directory under a results/, by name; also where a name is unknown."""
         for division, organisation in self.organisations():
             for system in subfolders(self.results(division, organisation)):
                 for benchmark in subfolders(system):
@@ -148,7 +148,7 @@ class Tree:
 
 
 def subfolders(path: Path) -> list[Path]:
-    """Directories in a directory of any tree: a link to one is none, nor is one that cannot be read."""
+    """Directories in a directory, without links and those that cannot be read."""
     try:
         if path.is_symlink():
             return []

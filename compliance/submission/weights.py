@@ -1,4 +1,4 @@
-"""A submission's files on the model's weights: measurements.json, taken from the manifest, and calibration.md.
+"""A submission's files on the model's weights: measurements.json, from the manifest, and calibration.md.
 
 calibration.md describes how a quantised model was made, which the closed division requires. [inference_rules.adoc]
 """
@@ -35,13 +35,13 @@ def check_overrides(values: Mapping[str, Any]) -> dict[str, str]:
     """The measurements in a submitter's file, checked.
 
     Raises:
-        InputError: a field that there is not, or an empty one.
+        InputError: an unknown or empty field.
     """
     for name, value in values.items():
         if name not in FIELDS:
-            raise InputError(f"measurements: {name}: there is no such field", f"choose from {', '.join(FIELDS)}")
+            raise InputError(f"measurements: {name}: unknown field", f"choose from {', '.join(FIELDS)}")
         if not isinstance(value, str) or not value.strip():
-            raise InputError(f"measurements: {name}: {value!r} is no text", f"write {name}: ...")
+            raise InputError(f"measurements: {name}: {value!r} is not a text", f"write {name}: ...")
     return {name: str(value) for name, value in values.items()}
 
 
@@ -79,7 +79,7 @@ def model_name(manifest: Manifest) -> str:
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """An engine option as the running engine had it, else as it was declared or given."""
+    """An engine option as in force, else as declared or given."""
     configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
     for source in (configuration, declared, manifest.plan.engine_options):
@@ -108,7 +108,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
 
 
 def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
-    """The documents, and the recorded calibration.md files that are unchanged, where none of that name is given."""
+    """The documents, with the recorded calibration.md files that are unchanged and not among them."""
     found = dict(given)
     for name, (digest, path) in recorded(manifests).items():
         try:
@@ -121,7 +121,7 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """Why the documents do not describe how the weights were quantised."""
+    """How the documents fail to describe how the weights were quantised."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
@@ -131,11 +131,11 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
             yield f"documentation/{name} describes other weights than those that ran"
     weights = [one.model.weights for one in manifests if one.model.weights is not None]
     quantised = {one.precision for one in weights if one.quantized}
-    described = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
+    described = any(is_about_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
     if quantised and not described:
         yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document describes how"
 
 
-def tells_of_calibration(path: PurePath) -> bool:
-    """Whether a document calls itself one."""
+def is_about_calibration(path: PurePath) -> bool:
+    """Whether a document is one on calibration, by its name."""
     return _CALIBRATION.search(path.name) is not None

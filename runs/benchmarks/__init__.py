@@ -1,14 +1,18 @@
 """The benchmarks that this harness knows, a module each."""
 
-from runs.benchmark import Benchmark, Scenario, Submission
+from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import llama2_70b, llama3_1_8b
+from runs.round_table import RoundBenchmark
 
 _ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS, *llama2_70b.BENCHMARKS)
 
 BENCHMARKS: dict[str, Benchmark] = {one.loadgen_key: one for one in _ALL}
-SUBMISSIONS: dict[str, Submission] = {one.submission.name: one.submission for one in _ALL}
+# What the current round requires, by the name of the benchmark's directory in a submission tree.
+SUBMISSIONS: dict[str, RoundBenchmark] = {one.submission_name: one.entry for one in _ALL}
 # Every name that a benchmark's directory may have in a submission tree, and the one it should have.
-DIRECTORIES: dict[str, str] = {name: one.name for one in SUBMISSIONS.values() for name in (one.name, *one.aliases)}
+DIRECTORIES: dict[str, str] = {
+    name: official for official, entry in SUBMISSIONS.items() for name in (official, *entry.aliases)
+}
 
 
 def default_benchmark(scenario: Scenario) -> Benchmark:
@@ -19,4 +23,4 @@ def default_benchmark(scenario: Scenario) -> Benchmark:
 def submitted_benchmark(directory: str, scenario: Scenario) -> Benchmark:
     """The benchmark of a scenario directory in a benchmark's directory; StopIteration if none has that scenario."""
     name = DIRECTORIES.get(directory, directory)
-    return next(one for one in BENCHMARKS.values() if one.submission.name == name and scenario in one.scenarios)
+    return next(one for one in BENCHMARKS.values() if one.submission_name == name and scenario in one.scenarios)

@@ -1,7 +1,6 @@
-"""Llama-2-70B (chat) on OpenOrca, the 99.9 % variant: every number of this benchmark, with its source.
+"""Llama-2-70B (chat) on OpenOrca, the 99.9 % variant: the numbers that the table of the round does not have.
 
-Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1); [conf] also at the tag v5.1.1:
-  [conf]     loadgen/mlperf.conf, compiled into the LoadGen wheel
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [checker]  tools/submission/submission_checker/constants.py, MODEL_CONFIG of v5.1, v6.0 and v6.1, which are equal here
   [ref]      language/llama2-70b (reference implementation and README)
   [rules]    mlcommons/inference_policies, inference_rules.adoc
@@ -10,9 +9,11 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1); [
 
 from dataclasses import replace
 
-from runs.benchmark import Benchmark, LatencyLimits, OfficialModel, SamplingPolicy, Submission, Target
+from runs.benchmark import Benchmark, OfficialModel, SamplingPolicy, Target
+from runs.rounds import CURRENT_ROUND
 
-_SAMPLES = 24_576  # [ref], [conf] performance_sample_count_override
+_NAME = "llama2-70b-99.9"
+_ENTRY = CURRENT_ROUND.table.benchmarks[_NAME]
 
 _MODEL = OfficialModel(
     name="Llama-2-70B",
@@ -33,28 +34,19 @@ _MODEL = OfficialModel(
 )
 
 # [ref] SUT gen_kwargs; greedy, so the other numbers change nothing: they are those of vLLM's greedy decoding
-_SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=1024)
+_SAMPLING = SamplingPolicy(
+    temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=_ENTRY.max_tokens["performance"]
+)
 
 _STANDARD = Benchmark(
     loadgen_key="llama2-70b",
-    submission=Submission(
-        name="llama2-70b-99.9",
-        aliases=(),
-        suite="datacenter",
-        all_of=("Offline",),  # [checker] required-scenarios-datacenter
-        one_of=("Server", "Interactive"),  # [checker] optional-scenarios-datacenter, one of which must be there
-        audits=("TEST06",),  # [checker] models_TEST06
-    ),
+    submission_name=_NAME,
+    entry=_ENTRY,
     scenarios=("Offline", "Server"),
     model=_MODEL,
     data_set="OpenOrca",
     data_sha256=None,  # that of the pickle is (qsl/open_orca.py), which no leg runs
     calibration_sha256=None,
-    performance_samples=_SAMPLES,
-    accuracy_samples=_SAMPLES,
-    min_duration_ms=600_000,  # [checker] TEST_DURATION_MS
-    offline_min_samples=_SAMPLES,  # [conf] Offline.min_query_count
-    limits=LatencyLimits(ttft_ms=2000, tpot_ms=200),  # [conf]
     sampling={"performance": _SAMPLING, "accuracy": _SAMPLING},
     metric="rouge-tokens",
     # [ref] README, [checker] accuracy-target and accuracy-upper-limit; gen_num is ours, the checker does not read it
@@ -63,18 +55,12 @@ _STANDARD = Benchmark(
         "rouge2": Target(22.0352, low_share=0.999, high_share=None),
         "rougeL": Target(28.6162, low_share=0.999, high_share=None),
         "tokens_per_sample": Target(294.45, 0.9, 1.1),
-        "gen_num": Target(_SAMPLES),
+        "gen_num": Target(_ENTRY.data_set),
     },
     quality_eval="mlperf_orca_rouge",
 )
 
 BENCHMARKS = (
     _STANDARD,
-    replace(
-        _STANDARD,
-        loadgen_key="llama2-70b-interactive",
-        scenarios=("Interactive",),
-        offline_min_samples=None,  # [conf] has no line for this key
-        limits=LatencyLimits(ttft_ms=450, tpot_ms=40),  # [conf]
-    ),
+    replace(_STANDARD, loadgen_key="llama2-70b-interactive", scenarios=("Interactive",)),
 )

@@ -1,7 +1,6 @@
-"""Llama-3.1-8B on CNN-DailyMail: every number of this benchmark, with its source.
+"""Llama-3.1-8B on CNN-DailyMail: the numbers that the table of the round does not have, with their sources.
 
-Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1); [conf] also at the tag v5.1.1:
-  [conf]     loadgen/mlperf.conf, compiled into the LoadGen wheel
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [checker]  tools/submission/submission_checker/constants.py, MODEL_CONFIG of v5.1, v6.0 and v6.1, which are equal here
   [ref]      language/llama3.1-8b (reference implementation and README)
   [rules]    mlcommons/inference_policies, inference_rules.adoc
@@ -14,10 +13,11 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1); [
 
 from dataclasses import replace
 
-from runs.benchmark import Benchmark, LatencyLimits, OfficialModel, SamplingPolicy, Submission, Target
+from runs.benchmark import Benchmark, OfficialModel, SamplingPolicy, Target
+from runs.rounds import CURRENT_ROUND
 
-_DATACENTER_SAMPLES = 13_368  # [ref], [conf] performance_sample_count_override
-_EDGE_SAMPLES = 5_000
+_NAME, _EDGE_NAME = "llama3.1-8b", "llama3.1-8b-edge"
+_ENTRY, _EDGE_ENTRY = (CURRENT_ROUND.table.benchmarks[name] for name in (_NAME, _EDGE_NAME))
 
 MODEL = OfficialModel(
     name="Llama-3.1-8B",
@@ -43,7 +43,9 @@ MODEL = OfficialModel(
 )
 
 # [ref] SUT gen_kwargs, [rules] table of generation settings
-_SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=128)
+_SAMPLING = SamplingPolicy(
+    temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=_ENTRY.max_tokens["performance"]
+)
 
 
 def _targets(rouge: tuple[float, float, float, float], characters: int, samples: int) -> dict[str, Target]:
@@ -58,57 +60,30 @@ def _targets(rouge: tuple[float, float, float, float], characters: int, samples:
 
 _DATACENTER = Benchmark(
     loadgen_key="llama3_1-8b",
-    submission=Submission(
-        name="llama3.1-8b",
-        aliases=("llama3_1-8b",),  # [checker] model mapping
-        suite="datacenter",
-        all_of=("Offline",),  # [checker] required-scenarios-datacenter
-        one_of=("Server", "Interactive"),  # [checker] optional-scenarios-datacenter, one of which must be there
-        audits=("TEST06",),  # [checker] models_TEST06
-    ),
+    submission_name=_NAME,
+    entry=_ENTRY,
     scenarios=("Offline", "Server"),
     model=MODEL,
     data_set="CNN-DailyMail",
     data_sha256="6d066a21bd615909466885d53b664b73c5aabc32d60c1cbd03f4293de6430026",  # [data] cnn_eval.json
     # [data] cnn_dailymail_calibration.json
     calibration_sha256="a2ca44ea25bbb149beb9fec01dc54078f93f2228218c6e40049829f8fb3250a0",
-    performance_samples=_DATACENTER_SAMPLES,
-    accuracy_samples=_DATACENTER_SAMPLES,
-    min_duration_ms=600_000,  # [checker] TEST_DURATION_MS
-    offline_min_samples=_DATACENTER_SAMPLES,  # [conf] Offline.min_query_count
-    limits=LatencyLimits(ttft_ms=2000, tpot_ms=100),  # [conf]
     sampling={"performance": _SAMPLING, "accuracy": _SAMPLING},
     metric="rouge",
-    targets=_targets((38.7792, 15.9075, 24.4957, 35.793), 8_167_644, _DATACENTER_SAMPLES),  # [ref] [checker]
+    targets=_targets((38.7792, 15.9075, 24.4957, 35.793), 8_167_644, _ENTRY.data_set),  # [ref] [checker]
     quality_eval="mlperf_cnndm_rouge",
 )
 
 BENCHMARKS = (
     _DATACENTER,
-    replace(
-        _DATACENTER,
-        loadgen_key="llama3_1-8b-interactive",
-        scenarios=("Interactive",),
-        offline_min_samples=None,  # [conf] has no line for this key
-        limits=LatencyLimits(ttft_ms=500, tpot_ms=30),  # [conf]
-    ),
+    replace(_DATACENTER, loadgen_key="llama3_1-8b-interactive", scenarios=("Interactive",)),
     replace(
         _DATACENTER,
         loadgen_key="llama3_1-8b-edge",
-        submission=Submission(
-            name="llama3.1-8b-edge",
-            aliases=("llama3_1-8b-edge",),
-            suite="edge",
-            all_of=("SingleStream", "Offline"),  # [checker] required-scenarios-edge
-            one_of=(),
-            audits=(),  # [checker] not in models_TEST06
-        ),
+        submission_name=_EDGE_NAME,
+        entry=_EDGE_ENTRY,
         scenarios=("SingleStream", "Offline"),
         data_sha256="2d1a21eadd8ef7547d2f5fba939a9e1886a22ee926fe3781cb8934d3a01445db",  # [data] sample_cnn_eval_5000
-        performance_samples=_EDGE_SAMPLES,
-        accuracy_samples=_EDGE_SAMPLES,
-        offline_min_samples=_EDGE_SAMPLES,
-        limits=None,
-        targets=_targets((39.06, 16.1147, 24.6375, 36.124), 3_051_113, _EDGE_SAMPLES),  # [ref] [checker]
+        targets=_targets((39.06, 16.1147, 24.6375, 36.124), 3_051_113, _EDGE_ENTRY.data_set),  # [ref] [checker]
     ),
 )

@@ -149,7 +149,8 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     for scenario, block in options.scenarios.items():
         if scenario not in (allowed := SUBMISSIONS[options.benchmark].scenarios):
             raise InputError(
-                f"{path}: {options.benchmark} has no {scenario} scenario in a submission", f"use {', '.join(allowed)}"
+                f"{path}: {options.benchmark} has no {scenario} scenario in a submission",
+                f"use {', '.join(sorted(allowed))}",
             )
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
@@ -194,7 +195,8 @@ def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> No
 
 def missing_scenarios(options: CampaignOptions) -> str:
     """What a closed submission of the benchmark still needs beside the campaign's scenarios; empty if nothing."""
-    return " and ".join(SUBMISSIONS[options.benchmark].missing(options.scenarios))
+    entry = SUBMISSIONS[options.benchmark]
+    return " and ".join(entry.missing(options.scenarios, entry.suite))
 
 
 def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from runs.benchmark import LatencyLimits
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.result import Result
+from runs.round_table import TokenLimits
 from runs.wording import counted, duration, milliseconds
 from scenarios.console import is_verbose, say
 from scenarios.leg.forecast import forecast, setting
@@ -94,7 +94,7 @@ def closing_summary(
     line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
 
 
-def numbers(result: Result, official: LatencyLimits | None) -> list[str]:
+def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     """The numbers of a performance leg, those LoadGen reported: rates, then a table of latencies with their limits."""
     reported = result.reported
     if reported is None:
@@ -121,7 +121,7 @@ def numbers(result: Result, official: LatencyLimits | None) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _limits(result: Result, official: LatencyLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
+def _limits(result: Result, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
     """Columns of limits, by the row's label: those in force, and the official ones where they differ."""
     in_force = result.in_force
     if not in_force.ttft_limit_ns or not in_force.tpot_limit_ns:

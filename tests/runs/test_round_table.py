@@ -12,7 +12,7 @@ from runs.benchmark import SCENARIOS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.reading import read_as
-from runs.round_table import TABLES, RoundBenchmark, RoundTable, score_patterns, table_of
+from runs.round_table import TABLES, RoundTable, score_patterns, table_of
 from runs.rounds import ROUNDS
 from scripts.make_round_tables import CONF_COMMITS, SUITES, Table, written
 from tests.support.published import CHECKOUT, needs_checkout
@@ -112,36 +112,22 @@ def test_every_score_has_a_line_here() -> None:
 @pytest.mark.parametrize("key", BENCHMARKS)
 @pytest.mark.parametrize("name", [name for name in ROUNDS if name != "v5.0"])
 def test_our_benchmarks_are_those_of_the_table(key: str, name: str) -> None:
-    """What runs here and what others are judged by are the same numbers."""
-    ours = BENCHMARKS[key]
-    official, table = ours.submission, table_of(name)
-    entry = table.benchmarks[official.name]
-    assert entry.aliases == official.aliases
-    assert set(entry.set_of(official.suite)[0]) == set(official.all_of)
-    assert set(entry.set_of(official.suite)[1]) == set(official.one_of)
-    assert entry.audits == official.audits
-    assert (entry.performance_samples, table.min_duration_ms) == (ours.performance_samples, ours.min_duration_ms)
-    assert entry.max_tokens == {mode: policy.max_tokens for mode, policy in ours.sampling.items()}
-    for scenario in ours.scenarios:
-        assert key in entry.keys_of(scenario)
-        assert entry.accuracy_samples_of(scenario) == ours.accuracy_samples
-        _same_limits(entry, key, scenario)
+    """A result of an earlier round is judged by the current round's numbers where no round is named."""
+    ours, table = BENCHMARKS[key], table_of(name)
+    entry = table.benchmarks[ours.submission_name]
+    assert entry.model_copy(update={"sources": {}, "audit_settings": {}}) == ours.entry.model_copy(
+        update={"sources": {}, "audit_settings": {}}
+    )
+    assert (table.min_duration_ms, entry.max_tokens["accuracy"]) == (
+        ours.min_duration_ms,
+        ours.sampling["accuracy"].max_tokens,
+    )
+    assert all(key in entry.keys_of(scenario) for scenario in ours.scenarios)
     ours_by_score = {score.lower(): target for score, target in ours.targets.items() if score != "gen_num"}
     theirs = {score.lower(): limits for score, limits in entry.targets_of("Offline").items()}
     assert {score: (one.low, one.high) for score, one in ours_by_score.items()} == {
         score: (limits.low, limits.high) for score, limits in theirs.items()
     }
-
-
-def _same_limits(entry: RoundBenchmark, key: str, scenario: str) -> None:
-    limits, ours = entry.token_limits.get(scenario), BENCHMARKS[key].limits
-    if scenario == "Offline":
-        assert entry.offline_min_samples == BENCHMARKS[key].offline_min_samples
-    if limits is None:
-        assert scenario not in ("Server", "Interactive")
-        return
-    assert ours is not None
-    assert (limits.ttft_ns, limits.tpot_ns) == (ours.ttft_ms * 10**6, ours.tpot_ms * 10**6)
 
 
 # Against the official files -------------------------------------------------------------------------------------------

@@ -55,8 +55,7 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
     targets = STANDARD.targets_for(parse_accuracy_text(ROUGE_AND_TOKENS, text))
     change_benchmarks(
         monkeypatch,
-        performance_samples=orca.SAMPLES,
-        accuracy_samples=orca.SAMPLES,
+        samples=orca.SAMPLES,
         min_duration_ms=100,
         targets=targets,
     )

@@ -11,6 +11,7 @@ from compliance.accuracy.metrics import Scores
 from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS
 from runs.record.layout import RunDir
+from runs.round_table import ScoreLimits
 from runs.rounds import CURRENT_ROUND
 
 DATACENTER, EDGE = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama3_1-8b-edge"]
@@ -19,21 +20,27 @@ SAMPLING = DATACENTER.sampling["performance"]
 SEEDS = CURRENT_ROUND.seeds
 
 
-def change_benchmarks(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """Give every benchmark of the register other numbers, for legs that take seconds."""
+def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = None, **changes: Any) -> None:
+    """Give every benchmark of the register other numbers, for legs that take seconds.
+
+    Args:
+        samples: of the data set.
+    """
+    required: dict[str, Any] = {}
+    if samples is not None:
+        required |= dict.fromkeys(("performance_samples", "data_set", "offline_min_samples"), samples)
+        required["accuracy_samples"] = {"any": samples}
+    if targets := changes.get("targets"):
+        limits = {name.upper(): ScoreLimits(low=target.low, high=target.high) for name, target in targets.items()}
+        required["targets"] = {"any": limits}
     for key, benchmark in BENCHMARKS.items():
-        monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, **changes))
+        entry = benchmark.entry.model_copy(update=required)
+        monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, entry=entry, **changes))
 
 
 def shorten_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int, min_duration_ms: int) -> None:
     """Let short legs on a small data set be whole ones."""
-    change_benchmarks(
-        monkeypatch,
-        performance_samples=samples,
-        accuracy_samples=samples,
-        min_duration_ms=min_duration_ms,
-        data_sha256=None,
-    )
+    change_benchmarks(monkeypatch, samples, min_duration_ms=min_duration_ms, data_sha256=None)
 
 
 def rouge(rouge1: float, rouge2: float, rougeL: float, rougeLsum: float, gen_len: float, gen_num: float) -> Scores:

@@ -1,11 +1,11 @@
-"""What an accuracy leg leaves beside LoadGen's text logs: accuracy.txt, the truncated log of answers, pictures."""
+"""Rules on the files of an accuracy leg: accuracy.txt, the truncated log of answers, pictures."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
-from compliance.finding import asked, decides
+from compliance.finding import decides, note_applied
 from compliance.submission.check.findings import Findings, is_folder, read_bytes, read_text
 from compliance.submission.check.legs import Result
 from runs.record.layout import RunDir
@@ -18,7 +18,7 @@ _COUNT = re.compile(r".*'gen_num':\s(\d+)")
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
-    """Whether every score could be read, and the hash in accuracy.txt."""
+    """Check all of them. Returns whether every score could be read, and the hash in accuracy.txt."""
     outcome = _check_text(run.accuracy_text, result)
     _check_size(run, result)
     _check_folders(run, result)
@@ -31,7 +31,7 @@ def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
      "accuracy.txt has every score in a form that the checker reads", "write plain numbers, each score once"),
 )  # fmt: skip
 def _check_text(path: Path, result: Result) -> tuple[bool, str]:
-    """accuracy.txt, read as the checker reads it: whether every score could be read, and the hash in it."""
+    """Read accuracy.txt as the official checker does."""
     findings = result.findings
     text = read_text(path, findings, "accuracy-text")
     if text is None:
@@ -41,14 +41,14 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     for score, limits in result.entry.targets_of(result.scenario_name).items():
         pattern = score_patterns()[score]
         found = [match[1] for line in lines if (match := pattern.match(line))]
-        # Of several numbers the official checker asks each to reach the target.
+        # The official checker accepts several numbers of one score where each reaches the target.
         if (problem := _unreadable(score, found, one=result.benchmark is not None)) and (
             found or limits.low is not None
         ):
             readable = False
             if result.benchmark is not None or not result.is_open:  # an open model may have a score of its own
                 number = None if found else next((n for n, line in enumerate(lines, 1) if _NUMPY.search(line)), None)
-                form = "; NumPy's form of a number is none that it reads" if number else ""
+                form = "; the checker does not read NumPy's form of a number" if number else ""
                 findings.add("accuracy-text", path, problem + form, f"one plain number of {score}", line=number)
         elif found and not result.is_open:
             for value in sorted(set(map(float, found))):
@@ -63,13 +63,13 @@ def _unreadable(score: str, found: list[str], one: bool) -> str:
     if not found:
         return f"no {score} that the checker can read"
     try:
-        return "" if len(set(map(float, found))) == 1 or not one else f"{score} stands there as {', '.join(found)}"
+        return "" if len(set(map(float, found))) == 1 or not one else f"several {score}: {', '.join(found)}"
     except ValueError:
-        return f"{score} stands there as {', '.join(found)}, which is no number"
+        return f"{score} is {', '.join(found)}, which is not a number"
 
 
 def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, findings: Findings) -> None:
-    asked("accuracy-target")
+    note_applied("accuracy-target")
     low, high = limits.low, limits.high
     if (low is None or value >= low) and (high is None or value <= high):
         return
@@ -83,7 +83,7 @@ def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, fin
      "truncate the log with the official tool, which appends it"),
 )  # fmt: skip
 def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
-    """The hash that accuracy.txt gives; empty with a finding where it gives none."""
+    """The hash in accuracy.txt; empty, with a finding, where there is not exactly one."""
     found = [match[1] for line in lines if (match := _HASH.match(line))]
     if not found:
         findings.add("accuracy-hash", path, "no line `hash=...`", "the SHA-256 of the whole accuracy log")
@@ -122,7 +122,7 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
     plain = content.replace(b"\r\n", b"\n")
     whole = SHOWN_BYTES * 2 + len(CUT)
     if len(plain) != whole:
-        yield f"{len(plain):,} bytes, the tool leaves {whole:,}"
+        yield f"{len(plain):,} bytes; the official tool leaves {whole:,}"
     elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
         yield f"the cut is not after {SHOWN_BYTES:,} bytes"
     elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
@@ -135,7 +135,7 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
      "the pictures or videos that the round asks for are there", "add them from the accuracy run"),
 )  # fmt: skip
 def _check_folders(run: RunDir, result: Result) -> None:
-    """Answers that are pictures or videos: some of them, which the round names."""
+    """Benchmarks whose answers are pictures or videos: the round names those that must be there."""
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
         there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()

@@ -1,4 +1,4 @@
-"""Rules on a scenario's compliance test: TEST06, its text, its answers and, where it lies there, its own log."""
+"""Rules on TEST06 of a scenario: its text, its logged answers and, where it is there, the log of its run."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from compliance.audits.test06 import (
     text_not_of,
 )
 from compliance.evidence.truncate import is_truncated
-from compliance.finding import OURS, decides, passed_over
+from compliance.finding import OURS, decides
 from compliance.submission.check.audit_texts import check_audit_settings
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.legs import (
@@ -30,32 +30,23 @@ from runs.record.layout import RunDir
 TEST = OfficialTest06.name
 
 
-@decides(
-    "tree",
-    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
-     "verify_accuracy.txt is what its log gives", "write it from this log"),
-)  # fmt: skip
 def check_audit(result: Result) -> ComparedLeg | None:
-    """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
-    findings, benchmark, scenario = result.findings, result.benchmark, result.scenario
-    if scenario is None:
-        passed_over("audit-text-differs")
-        return None
+    """Judge TEST06 where its directory is there. Returns what other legs are compared with."""
+    findings, scenario = result.findings, result.scenario
     folder = result.tree.audit(result.place, TEST)
-    required = not result.is_open and TEST in result.entry.audits
-    if not is_folder(folder):
+    if scenario is None or not is_folder(folder):
         return None
     text = folder / OfficialTest06.text_name
-    said = _check_text(result, scenario, text)
+    lines = _check_text(result, scenario, text)
     answers = RunDir(folder / "accuracy").accuracy_log
-    entries = _read_entries(result, answers, required)
+    entries = _read_entries(result, answers, required=not result.is_open and TEST in result.entry.audits)
     if entries is not None:
-        _check_entries(result, benchmark, scenario, answers, entries)
-        for found, wanted in text_not_of(entries, said, scenario) if said is not None else ():
-            findings.add("audit-text-differs", text, found, f"{wanted}, by the logged answers")
+        _check_entries(result, result.benchmark, scenario, answers, entries)
+        if lines is not None:
+            _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
-        # The official script keeps no log of the audit's run: its answers are all that tells it from another.
+        # The official script keeps no log of the audit's run: only its answers distinguish it from another run.
         known = ComparedLeg("audit", run.detail)
         if is_regular(answers) and answers.stat().st_size > LOGGED_SAMPLES:
             known.answers, known.answers_file = sha256_of(answers), answers
@@ -72,8 +63,8 @@ def check_audit(result: Result) -> ComparedLeg | None:
 
 @decides(
     "tree",
-    ("audit-text", "error", "[checker] compliance_check.accuracy_check", "verify_accuracy.txt says that all passed",
-     "run the audit again"),
+    ("audit-text", "error", "[checker] compliance_check.accuracy_check",
+     "verify_accuracy.txt shows that all checks passed", "run the audit again"),
 )  # fmt: skip
 def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
     """The lines of the text; None where it cannot be read."""
@@ -88,22 +79,34 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
 
 @decides(
     "tree",
+    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
+     "verify_accuracy.txt is what its log gives", "write it from this log"),
+)  # fmt: skip
+def _check_text_of_entries(
+    result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
+) -> None:
+    for found, wanted in text_not_of(entries, lines, scenario):
+        result.findings.add("audit-text-differs", text, found, f"{wanted}, by the logged answers")
+
+
+@decides(
+    "tree",
     ("audit-log", "error", OURS, "TEST06 has the logged answers that its text is about",
      "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
 )  # fmt: skip
-def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEntry] | None:
+def _read_entries(result: Result, path: Path, *, required: bool) -> list[AccuracyEntry] | None:
     if not is_regular(path):
         if required or path.is_symlink():
             result.findings.add("audit-log", path, "there is no such file", severity="warning")
         return None
     if not is_safe(path.parent):
-        said = "it holds links, pipes or very large files; its log is not read"
+        said = "it has links, pipes or very large files: its log was not read"
         result.findings.add("log-damaged", path.parent, said)
         return None
     try:
         return read_accuracy_log(path)
     except HarnessError as error:
-        # No rule asks for the log of this test: to leave answers out is no breach, to spoil them is.
+        # No official rule requires the log of this test: a cut log is a warning, a damaged one an error.
         said, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
         result.findings.add("audit-log", path, said, "LoadGen's own log", severity="warning" if cut else None)
         return None
@@ -137,11 +140,11 @@ def _check_entries(
      "submit the audit's own logs"),
 )  # fmt: skip
 def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detail: DetailLog) -> None:
-    """Are the logged answers to the samples that this run issued?"""
+    """Compare the logged answers with the samples that this run issued."""
     try:
         count = expected_samples(detail) or 0
         order = expected_order(detail, count)
-    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+    except Exception as error:  # untrusted numbers must not end the other checks
         result.findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
         return
     for entry in entries:

@@ -23,7 +23,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.record.leg import PERFORMANCE
 from runs.round_table import score_patterns
 
-# The texts that an audit has to leave. [checker] compliance_check.dir_exists_check
+# The texts of each audit. [checker] compliance_check.dir_exists_check
 AUDIT_TEXTS = {
     "TEST01": ("verify_accuracy.txt", "verify_performance.txt"), "TEST04": ("verify_performance.txt",),
     "TEST06": ("verify_accuracy.txt",), "TEST07": ("verify_accuracy.txt",), "TEST08": ("verify_accuracy.txt",),
@@ -37,7 +37,7 @@ _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 # TEST01 lets answers differ from run to run where the score of both runs is the same.
 _FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
 _TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
-_TWO_FILES = "Multiple conf files"  # audit.config beside user.conf. [checker] performance_check.loadgen_errors_check
+_TWO_FILES = "Multiple conf files"  # audit.config and user.conf. [checker] performance_check.loadgen_errors_check
 _STREAMS = 8  # samples of a query in MultiStream
 # Numbers of a text with which a test cannot pass. [mlperf] compliance/TEST*/
 _NONE_OF = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched")
@@ -96,7 +96,7 @@ class _Audit:
         return next((one for one in self.legs if one.name == name), None)
 
     def answers(self) -> list[AccuracyEntry] | None:
-        """The answers that the audit's run logged; None where its log is not there, or was cut."""
+        """The answers that the audit's run logged; None where its log is missing or cut."""
         path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
         if is_regular(path) and is_safe(path.parent):
             with suppress(HarnessError):
@@ -113,12 +113,12 @@ class _Audit:
     ("audit-verdict", "error", "[checker] compliance_check.compliance_performance_check, accuracy_check",
      "the audit's texts say TEST PASS", "run the audit's verification again; a text without a verdict was cut short"),
     ("audit-fallback", "warning", "[checker] compliance_check.accuracy_check",
-     "the audit's answers are those of the accuracy leg", "look at the scores beside the text"),
+     "the audit's answers are those of the accuracy leg", "compare the scores of both runs"),
     ("audit-numbers", "error", OURS, "the audit's text has the numbers of the logs and limits that it compares",
      "verify the submitted runs, not others"),
 )  # fmt: skip
 def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[ComparedLeg]) -> None:
-    """Judge the texts that an audit left; one that is missing is told elsewhere.
+    """Judge the texts of an audit. Other checks report missing ones.
 
     Args:
         folder: of the audit.
@@ -138,12 +138,10 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
             for apart in _scores_apart(result, *scores):
                 audit.add("audit-verdict", path, f"it says {_FAIL}, and {apart}", _PASS, *scores)
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
-            found = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are beside it"
+            found = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are there"
             audit.add("audit-fallback", path, f"{_FAIL}: {found}", _PASS, *scores, warning=True)
         elif _FAIL in text or _PASS not in text:
-            audit.add(
-                "audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it ends without a verdict", _PASS
-            )
+            audit.add("audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it has no verdict", _PASS)
         elif fails is not None:
             audit.add("audit-verdict", path, f"it says {_PASS}, and {fails}", "a verdict that follows from its numbers")
         for key, wanted, slack, *beside in _expected(audit, name, text):
@@ -153,7 +151,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
 
 
 def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
-    """Scores with which the answers of TEST01 may not differ. [checker] configuration.get_delta_perc"""
+    """Scores of the two runs of TEST01 that are too far apart. [checker] configuration.get_delta_perc"""
     texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
@@ -173,7 +171,7 @@ def _is_close(value: str, wanted: float, slack: float) -> bool:
 
 
 def _refuting(stated: dict[str, str]) -> Iterator[str]:
-    """Numbers of a text, and checks of its own, with which the test fails."""
+    """Numbers and checks in a text that contradict a PASS."""
     for key, value in stated.items():
         wrong = key in _NONE_OF and value != "0"
         if wrong or (key in _SOME_OF and value == "0") or (key.endswith("check pass") and value.lower() != "true"):
@@ -185,7 +183,7 @@ def _refuting(stated: dict[str, str]) -> Iterator[str]:
 
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
-    """Numbers of a text: key, what it has to be, what it may be off, and the file or directory that says so."""
+    """The numbers that a text must have: key, value, tolerance, and the file or directory that the value is from."""
     result, answers = audit.result, audit.folder / "accuracy"
     settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
     if name == "verify_performance.txt":
@@ -214,7 +212,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
 
 
 def _score(test: str, leg: ComparedLeg) -> float | None:
-    """The number that the test compares: TEST04 takes rates of latencies."""
+    """The number that the test compares; TEST04 turns latencies into rates."""
     if leg.scenario in _RATES:
         return leg.numbers.get(_RATES[leg.scenario])
     latency_ns = leg.numbers.get(STREAM_LATENCIES.get(leg.scenario, ""))

@@ -1,4 +1,4 @@
-"""What findings add up to: each with the result that it is about, and its cause; causes by weight, each told once."""
+"""Causes: findings grouped by what is behind them, and the groups ordered by weight."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from runs.wording import counted
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 
-# What matters, the gravest first.
+# The gravest first.
 WEIGHTS = (
     "contradictions and copies",
     "audits that are empty, missing or failing",
@@ -22,7 +22,7 @@ WEIGHTS = (
     "files and descriptions",
 )
 COPIES, AUDITS, LIMITS, SETTINGS, FILES = range(len(WEIGHTS))
-# The weight of a rule, by the longest beginning of its id; contradictions have the first, whatever they are named.
+# The weight of a rule, by the longest prefix of its id that is here; contradictions always have the first.
 _WEIGHT_OF = {
     "": FILES,
     "log-": COPIES, "perf-mode": COPIES, "accuracy-mode": COPIES,
@@ -43,33 +43,23 @@ def weight_of(rule: Rule) -> int:
     return _WEIGHT_OF[max((start for start in _WEIGHT_OF if rule.id.startswith(start)), key=len)]
 
 
-@dataclass(frozen=True)
-class _Joint:
-    """One fault that breaks several rules of a result."""
-
-    name: str
-    weight: int
-    summary: str
-    rules: frozenset[str]  # each of them is the fault
-    follow: frozenset[str]  # broken by the fault too, in results that have it
-
-
-_JOINT = (
-    _Joint(
-        "extra-token", LIMITS, "no special id stands before an answer and is counted as one of its tokens",
-        frozenset({"test06-begin", "test06-end-last"}),
-        frozenset({"test06-length", "test06-end-once", "perf-output-tokens"}),
-    ),
-)  # fmt: skip
-SELECTION = "selection"  # the cause of what follows from a tree's being a selection
+# One fault that breaks several rules of a result: each of the first shows it, the others follow from it.
+EXTRA_TOKEN = "extra-token"
+_SHOWS_EXTRA_TOKEN = frozenset({"test06-begin", "test06-end-last"})
+_FOLLOWS_EXTRA_TOKEN = frozenset({"test06-length", "test06-end-once", "perf-output-tokens"})
+SELECTION = "selection"  # the cause of what is missing because the tree is a selection
+_JOINT = {
+    EXTRA_TOKEN: (LIMITS, "no special id comes before an answer and is counted as one of its tokens"),
+    SELECTION: (FILES, "the tree is whole"),
+}
 _OF_A_SELECTION = frozenset(
     {"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files", "power-files"}
 )
 
 
 @dataclass(frozen=True)
-class Told:
-    """A finding with its cause, and what it is about: as many of SUBJECT as are known."""
+class CausedFinding:
+    """A finding with its cause, and with as many of SUBJECT as are known."""
 
     finding: Finding
     subject: tuple[str, ...]
@@ -77,7 +67,7 @@ class Told:
 
     @property
     def result(self) -> tuple[str, ...] | None:
-        """The result that it is about; None where it is about a submitter or a system."""
+        """None where the finding is about a submitter or a system."""
         return self.subject if len(self.subject) == len(SUBJECT) else None
 
 
@@ -87,54 +77,56 @@ class Cause:
 
     name: str
     weight: int
-    summary: str  # what was not kept
-    told: list[Told] = field(default_factory=list)
+    summary: str  # the rule that was broken
+    caused: list[CausedFinding] = field(default_factory=list)
 
     @cached_property
     def results(self) -> list[str]:
-        named = {"/".join(one.result) for one in self.told if one.result}
-        return sorted(named.union(*(one.finding.numbers.get("results", ()) for one in self.told)))
+        named = {"/".join(one.result) for one in self.caused if one.result}
+        return sorted(named.union(*(one.finding.numbers.get("results", ()) for one in self.caused)))
 
     @cached_property
     def submitters(self) -> list[str]:
-        return sorted({one.subject[1] for one in self.told if len(one.subject) > 1})
+        return sorted({one.subject[1] for one in self.caused if len(one.subject) > 1})
 
     @property
     def is_error(self) -> bool:
-        return any(one.finding.severity == "error" for one in self.told)
+        return any(one.finding.severity == "error" for one in self.caused)
 
     @property
     def rules(self) -> Counter[str]:
-        return Counter(one.finding.rule for one in self.told)
+        return Counter(one.finding.rule for one in self.caused)
 
     @property
     def example(self) -> Finding:
-        """The first of the gravest: of errors, and of those about most results."""
+        """The gravest finding: errors first, then by the number of results."""
 
         def gravity(finding: Finding) -> tuple[bool, int]:
             return finding.severity != "error", -len(finding.numbers.get("results", ()))
 
-        return min((one.finding for one in self.told), key=gravity)
+        return min((one.finding for one in self.caused), key=gravity)
 
     @property
     def extent(self) -> str:
-        """How many of what it touches: 37 results of 7 submitters."""
-        what = counted(len(self.results), "result") if self.results else counted(len(self.told), "finding")
+        """For example `37 results of 7 submitters`."""
+        what = counted(len(self.results), "result") if self.results else counted(len(self.caused), "finding")
         return f"{what} of {counted(len(self.submitters), 'submitter')}" if self.submitters else what
 
     @property
     def order(self) -> tuple[int, bool, int, str]:
-        return self.weight, not self.is_error, -len(self.results or self.told), self.name
+        return self.weight, not self.is_error, -len(self.results or self.caused), self.name
 
 
-def tell(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[Told]:
+def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:
     """Each finding with its subject and cause, in the same order."""
     known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
     known |= {home[:count] for home in tree.organisations() for count in (1, 2)}
     about = [(finding, _subject(finding.files[0], known)) for finding in findings]
     broken = {(subject, finding.rule) for finding, subject in about}
     selected = is_selection(tree, findings)
-    return [Told(finding, subject, _cause(tree, finding, subject, broken, selected)) for finding, subject in about]
+    return [
+        CausedFinding(finding, subject, _cause(tree, finding, subject, broken, selected)) for finding, subject in about
+    ]
 
 
 def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
@@ -146,7 +138,7 @@ def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
-    """Several submitters, and no code of any of them: somebody left the large parts of a round out."""
+    """Whether the tree is part of a round: several submitters, and no code of any of them."""
     homes = list(tree.organisations())
     return len(homes) > 1 and sum(finding.rule == "tree-source" for finding in findings) >= len(homes)
 
@@ -159,22 +151,17 @@ def _cause(
         absent = missed and path.name in LOADGEN_LOGS and not (tree.root / path).exists()
         if finding.rule in _OF_A_SELECTION or absent:
             return SELECTION
-    for joint in _JOINT:
-        fault = finding.rule in joint.follow and any((subject, rule) in broken for rule in joint.rules)
-        if fault or finding.rule in joint.rules:
-            return joint.name
-    return finding.rule
+    follows = finding.rule in _FOLLOWS_EXTRA_TOKEN and any((subject, rule) in broken for rule in _SHOWS_EXTRA_TOKEN)
+    return EXTRA_TOKEN if follows or finding.rule in _SHOWS_EXTRA_TOKEN else finding.rule
 
 
-def causes(told: Iterable[Told]) -> list[Cause]:
-    """What is behind the findings, by weight; in one weight errors first, then what touches most."""
-    joint = {one.name: (one.weight, one.summary) for one in _JOINT} | {SELECTION: (FILES, "the tree is whole")}
+def causes(caused: Iterable[CausedFinding]) -> list[Cause]:
+    """The causes by weight; within a weight errors first, then by the number of results."""
     found: dict[str, Cause] = {}
-    for one in told:
+    for one in caused:
         if one.cause not in found:
-            weight, summary = joint.get(one.cause) or _of_rule(find_rule(one.cause))
-            found[one.cause] = Cause(one.cause, weight, summary)
-        found[one.cause].told.append(one)
+            found[one.cause] = Cause(one.cause, *(_JOINT.get(one.cause) or _of_rule(find_rule(one.cause))))
+        found[one.cause].caused.append(one)
     return sorted(found.values(), key=lambda cause: cause.order)
 
 

@@ -19,8 +19,8 @@ from runs.errors import ExitCode
 from runs.wording import counted
 
 SHOWN_MESSAGES = 30
-MOST_PRINTED = 2000  # findings, errors first; to print takes longer than to find
-MOST_HEAD = 30  # lines before the details
+MOST_PRINTED = 2000  # findings, errors first
+MOST_HEAD = 30  # lines before the single findings
 MOST_EXAMPLE = 160  # characters of a place, and of a sentence
 MOST_REASONS = 12  # why something was not judged
 MOST_LISTED = 12  # further causes of one weight, by name
@@ -28,10 +28,10 @@ _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
-    """What matters first, then what is wrong by where it lies."""
+    """Causes first, then every finding by its directory."""
     for text, style in head(checked):
         _line(console, text, style)
-    shown = [one.finding for one in checked.told if one.cause != SELECTION]
+    shown = [one.finding for one in checked.caused if one.cause != SELECTION]
     folded = len(checked.findings) - len(shown)
     if len(shown) > MOST_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MOST_PRINTED])
@@ -52,40 +52,40 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
 
 
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
-    """At most MOST_HEAD lines, each with its style: what was judged, then causes by weight, each with an example."""
+    """At most MOST_HEAD lines, each with its style: what was checked, then causes by weight, each with an example."""
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
     said = [counted(len(checked.places), "result"), counted(len(systems), "system")]
     said.append(counted(len({place.organisation for place in checked.places}), "submitter"))
     errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
     yield f"{' of '.join(said)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
-    told = [cause for cause in checked.causes if cause.name != SELECTION]
+    shown = [cause for cause in checked.causes if cause.name != SELECTION]
     for cause in checked.causes:
         if cause.name == SELECTION:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
-            yield f"looks like a selection: no submitter has any code; folded, --json has them: {rules}", ""
-    by_weight = [[cause for cause in told if cause.weight == weight] for weight in range(len(WEIGHTS))]
+            yield f"looks like a selection, since no submitter has code; only --json has these findings: {rules}", ""
+    by_weight = [[cause for cause in shown if cause.weight == weight] for weight in range(len(WEIGHTS))]
     for (weight, found), most in zip(enumerate(by_weight), _room(by_weight), strict=True):
         if found:
             yield f"{WEIGHTS[weight]}:", "bold"
         for cause in found[:most]:
             yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
             example = cause.example
-            told_why = example.found if example.required == example.known.summary else example.sentence
+            why = example.found if example.required == example.known.summary else example.sentence
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
-            yield f"    e.g. {_short(place)}: {_short(told_why)}", ""
+            yield f"    e.g. {_short(place)}: {_short(why)}", ""
         if rest := found[most:]:
-            listed = [f"{cause.name} ({len(cause.results or cause.told)})" for cause in rest[:MOST_LISTED]]
+            listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MOST_LISTED]]
             more = f", {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
             yield f"  also {', '.join(listed)}{more}", ""
 
 
 def not_judged_lines(checked: Checked) -> Iterator[str]:
-    """To how many rules results were held, and what the others lack: the most frequent."""
+    """How many rules were applied, and why the others were not: the most frequent reasons."""
     if not checked.judged:
         return
     lacking = [sum(len(one.rules) for one in several) for several in checked.judged.values()]
     rules = len(catalogue())
-    yield f"of {rules} rules each result was held to {rules - max(lacking)} to {rules - min(lacking)}; not judged are:"
+    yield f"of {rules} rules {rules - max(lacking)} to {rules - min(lacking)} were applied to a result; not applied:"
     reasons: dict[tuple[str, str], list[int]] = {}
     for several in checked.judged.values():
         for one in several:
@@ -93,12 +93,12 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
     for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MOST_REASONS]:
         of = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
         yield f"  {of} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
-    yield "  no finding does not mean clean; --json names the rules of each result"
+    yield "  so a result without findings is not shown to be clean; --json lists the rules of each result"
 
 
 def _room(by_weight: list[list[Cause]]) -> list[int]:
-    """How many causes of each weight are told with an example: one, and more as long as there are lines: in turns of
-    the three gravest weights, then of the others."""
+    """How many causes of each weight get an example: one, and more while there are lines left, first for the three
+    gravest weights in turn, then for the others."""
     most = [min(1, len(found)) for found in by_weight]
     free = MOST_HEAD - 2 - sum(2 * bool(found) for found in by_weight) - 2 * sum(most)
     for weights in (range(3), range(3, len(WEIGHTS))):
@@ -114,8 +114,8 @@ def _short(text: str) -> str:
 
 
 def _print_table(checked: Checked, console: Console) -> None:
-    """How many findings of which weight each submitter has."""
-    counts = Counter((one.subject[1], checked.weights[one.cause]) for one in checked.told if len(one.subject) > 1)
+    """The number of findings by submitter and weight."""
+    counts = Counter((one.subject[1], checked.weights[one.cause]) for one in checked.caused if len(one.subject) > 1)
     _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(WEIGHTS, 1)), "bold")
     for organisation in sorted({organisation for organisation, _ in counts}):
         cells = (counts[organisation, weight] or "" for weight in range(len(WEIGHTS)))
@@ -123,15 +123,15 @@ def _print_table(checked: Checked, console: Console) -> None:
 
 
 def _heading(file: str) -> str:
-    """The scenario's directory of a file, or the directory of the submitter."""
+    """The directory of a file's scenario, or of its submitter."""
     parts = file.split("/")
     return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
 
 
 def _print_finding(console: Console, finding: Finding, where: str) -> None:
     inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
-    told = replace(finding, files=tuple(map(Path, inside)) if inside[0] else ())
-    text = Text(f"  {told.line_with_place}")
+    shown = replace(finding, files=tuple(map(Path, inside)) if inside[0] else ())
+    text = Text(f"  {shown.line_with_place}")
     text.stylize(_COLOURS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)
     _line(console, f"    fix: {finding.fix} ({finding.known.source})", "dim")
@@ -139,7 +139,7 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
 
 def _sign_off_lines(checked: Checked) -> Iterator[str]:
     if checked.signed is None:
-        yield "sign-off: not asked (name the runs that the tree was made of with --runs)"
+        yield "sign-off: not done (name the runs that the tree was built from with --runs)"
     for signed in checked.signed or ():
         yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
 
@@ -150,12 +150,11 @@ def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str
         return
     verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
     yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {shortened(official.summary)}"
-    # The checker says of every passed-over check that it was passed over, as a warning.
-    telling = [message for message in official.messages if message.rule or message.level != "WARNING"]
-    for message in telling[:SHOWN_MESSAGES]:
-        rule = f" (our rule: {message.rule})" if message.rule else ""
-        yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}{rule}"
-    if len(official.messages) > len(telling[:SHOWN_MESSAGES]):
+    # Warnings last: there is one for every check that the checker skips.
+    messages = sorted(official.messages, key=lambda message: message.level == "WARNING")
+    for message in messages[:SHOWN_MESSAGES]:
+        yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}"
+    if len(messages) > SHOWN_MESSAGES:
         yield f"  {counted(len(official.messages), 'message')} in all, with --json in the record"
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")

@@ -1,4 +1,4 @@
-"""Our checks of a whole tree, in one pass."""
+"""All checks of a tree, and what became of them."""
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -9,15 +9,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Outcome, Verdict, noting_what_is_asked
+from compliance.finding import Outcome, Verdict, applied_rules
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, Told, causes, tell
+from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, CausedFinding, causes, with_causes
 from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
-from compliance.submission.check.findings import Findings, in_order
+from compliance.submission.check.findings import Findings, in_order, located
 from compliance.submission.check.judged import NotJudged, alike, catalogue, not_judged
 from compliance.submission.check.layout import check_layout, check_names, check_rehearsal, walk
-from compliance.submission.check.lines import located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, Place, Tree
@@ -26,13 +25,13 @@ from runs.errors import ExecutionError, InputError
 from runs.rounds import Round
 from runs.workers import end_workers, leave_signals, signals_later
 
-PARALLEL_FROM = 24  # scenarios; to start processes takes longer than to check a few
+PARALLEL_FROM = 24  # scenarios; fewer are checked faster than processes start
 PLACES_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
 class SignedOff:
-    """What became of one system. Without a verdict where not all of its legs were among the runs."""
+    """The sign-off of one system; without a verdict where some of its legs are not among the runs."""
 
     system: str  # division/organisation/system
     legs: int
@@ -52,7 +51,6 @@ class SignedOff:
         return f"not possible: {self.legs_found} of {self.legs} legs are among the runs of --runs"
 
     def as_json(self) -> dict[str, Any]:
-        """The sign-off's own record, under the name of the system."""
         return {
             "system": self.system,
             "legs": self.legs,
@@ -63,14 +61,14 @@ class SignedOff:
 
 @dataclass
 class Checked(Verdict):
-    """What became of a tree; `places` are the scenarios that were looked at.
+    """The outcome of a tree; `places` are its scenarios.
 
-    `official` is what the official checker said, where it was asked; `signed` is None where no runs were named.
+    `official` is the official checker's outcome, if it was run; `signed` is None without --runs.
     """
 
     tree: Tree
     places: list[Place]
-    asked: dict[Place, frozenset[str]] = field(default_factory=dict)  # rules, of each result
+    applied: dict[Place, frozenset[str]] = field(default_factory=dict)  # rules, to each result
     numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # of each performance log
     official: OfficialResult | None = None
     signed: list[SignedOff] | None = None
@@ -82,30 +80,30 @@ class Checked(Verdict):
         return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
 
     @cached_property
-    def told(self) -> list[Told]:
+    def caused(self) -> list[CausedFinding]:
         """Each finding with its subject and its cause."""
-        return tell(self.tree, self.places, self.findings)
+        return with_causes(self.tree, self.places, self.findings)
 
     @cached_property
     def causes(self) -> list[Cause]:
         """What is behind the findings, the gravest first."""
-        return causes(self.told)
+        return causes(self.caused)
 
     @cached_property
     def judged(self) -> dict[str, tuple[NotJudged, ...]]:
-        """What each result was not held to; to every other rule of the catalogue it was."""
+        """The rules of the catalogue that were not applied to each result."""
         broken: dict[tuple[str, ...], set[str]] = {}
-        for one in self.told:
+        for one in self.caused:
             broken.setdefault(one.subject, set()).add(one.finding.rule)
         return {
             str(place): not_judged(
                 self.tree,
                 place,
-                asked,
+                applied,
                 frozenset(broken.get(astuple(place), ())),
                 with_runs=self.signed is not None,
             )
-            for place, asked in self.asked.items()
+            for place, applied in self.applied.items()
         }
 
     @cached_property
@@ -123,7 +121,7 @@ class Checked(Verdict):
                     "cause": one.cause,
                     **one.finding.as_json(),
                 }
-                for one in self.told
+                for one in self.caused
             ],
             "causes": [
                 {
@@ -131,7 +129,7 @@ class Checked(Verdict):
                     "weight": WEIGHTS[one.weight],
                     "summary": one.summary,
                     "rules": dict(one.rules),
-                    "findings": len(one.told),
+                    "findings": len(one.caused),
                     "results": one.results,
                     "submitters": one.submitters,
                 }
@@ -156,31 +154,31 @@ def check_tree(
     """Check everything in a tree against the rules of a round.
 
     Args:
-        parallel_from: so many scenarios are worth processes.
-        against: other trees, whose runs no run of this one may be.
+        parallel_from: scenarios from which on processes are used.
+        against: other trees; none of their runs may be in this one.
 
     Raises:
         InputError: there is no such tree, or nothing in it.
     """
     if not root.is_dir():
         problem = "is no directory" if root.exists() else "does not exist"
-        raise InputError(f"{root} {problem}", "name the directory that holds closed/ or open/")
+        raise InputError(f"{root} {problem}", "name the directory that contains closed/ or open/")
     root = root.resolve()
     tree = Tree(root, in_round)
     findings = Findings(root)
-    with noting_what_is_asked() as noted:
-        return _check_tree(tree, findings, parallel_from, noted, against)
+    with applied_rules() as to_all:
+        return _check_tree(tree, findings, parallel_from, to_all, against)
 
 
 def _check_tree(
-    tree: Tree, findings: Findings, parallel_from: int, noted: set[str], against: Sequence[Path]
+    tree: Tree, findings: Findings, parallel_from: int, to_all: set[str], against: Sequence[Path]
 ) -> Checked:
     root = tree.root
     contents = walk(root, findings)
     if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
         raise InputError(
-            f"{root} holds no submission: none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
-            "name the directory that holds closed/ or open/",
+            f"{root} is no submission: it has none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
+            "name the directory that contains closed/ or open/",
         )
     found = list(tree.places())
     check_names(contents, findings)
@@ -192,9 +190,9 @@ def _check_tree(
     outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings, against)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
-    asked = {outcome.place: outcome.asked | noted for outcome in outcomes}
+    applied = {outcome.place: outcome.applied | to_all for outcome in outcomes}
     numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
-    return Checked(tree, found, findings=in_order(every), asked=asked, numbers=numbers)
+    return Checked(tree, found, findings=in_order(every), applied=applied, numbers=numbers)
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
@@ -217,7 +215,7 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
         return outcomes
     except BrokenProcessPool as error:
         raise ExecutionError(
-            "a process that checks scenarios died before it was done", "most likely memory ran out: free some"
+            "a process that checks scenarios died before it was done", "free memory, which most likely ran out"
         ) from error
     finally:
         end_workers(pool, at_once=not done)

@@ -1,5 +1,5 @@
-"""One run counts once. A log is known by its bytes, by when its run was, and by its latencies: no other run has them to
-the nanosecond, whatever else was changed in it."""
+"""Copies: one run may be submitted once. A log is recognised by its bytes, its run's begin and end, and its latencies,
+which no other run has to the nanosecond."""
 
 import re
 from collections import defaultdict
@@ -22,12 +22,12 @@ _KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_[\w.]+_latency_n
 
 
 _OURS = frozenset(map(model_of, DIRECTORIES))
-MOST_SINGLE = 4  # copies between two systems; of more the systems are named once
+MOST_SINGLE = 4  # copies between two systems; more are one finding
 
 
 @dataclass
 class Known:
-    """Where each run was first seen, by what it is known by."""
+    """Where each run was first seen, by what identifies it."""
 
     root: Path
     by_hash: dict[str, tuple[Path, str, Place]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Known:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A leg that is another leg."""
+    """A leg that is a copy of another."""
 
     place: Place
     leg: Path
@@ -54,10 +54,10 @@ class _Copy:
      "write accuracy.txt from the leg's own answers"),
 )  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
-    """Logs of the same bytes, logs of the same run with other figures, and the same answers twice.
+    """Find logs of the same bytes, changed logs of the same run, and the same answers twice.
 
     Args:
-        others: trees, of other rounds maybe, whose runs no run of this one may be.
+        others: trees of any round; none of their runs may be in this one.
     """
     known = Known(findings.root, by_run=dict(_runs_of(others)))
     copies = [copy for outcome in outcomes for leg in outcome.legs for copy in _copies(leg, outcome.place, known)]
@@ -79,10 +79,10 @@ def _system(place: Place) -> str:
 
 
 def _add_system(copies: list[_Copy], findings: Findings) -> None:
-    """Two systems with the same logs, once."""
+    """One finding for all logs that two systems have in common."""
     example, names = copies[0], [findings.name(copy.leg) for copy in copies]
     assert example.other is not None
-    said = f"{len(copies)} logs of it are those of {_system(example.other)}, the first: {names[0]}"
+    said = f"{len(copies)} of its logs are those of {_system(example.other)}, first {names[0]}"
     folder = next(path for path in example.leg.parents if path.name == example.place.system)
     beside = [example.leg, example.first]
     numbers = {"results": sorted({str(copy.place) for copy in copies}), "logs": names}
@@ -90,7 +90,7 @@ def _add_system(copies: list[_Copy], findings: Findings) -> None:
 
 
 def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings: Findings) -> None:
-    """The same answers in two systems, and the hash of one log beside another."""
+    """Find the same answers in two systems, and two logs with one hash."""
     first_of: dict[str, tuple[ComparedLeg, Place, tuple[str, ...]]] = {}
     for outcome in outcomes:
         source = _source_of_order(outcome)
@@ -102,7 +102,7 @@ def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings:
                 continue
             named = f"{findings.name(first.answers_file)}: SHA-256 {leg.answers}"
             if leg.cut and first.cut and leg.cut != first.cut:
-                said, wanted = f"the hash of {named}", "one of its own: the logs beside the texts differ"
+                said, wanted = f"the hash of {named}", "a hash of its own: the logs differ"
                 findings.add("accuracy-hash-differs", leg.answers_file, said, wanted, beside=[first.answers_file])
             elif first_source == source or leg.detail in copied:
                 continue
@@ -112,7 +112,7 @@ def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings:
 
 
 def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
-    """One run is told of once: by its bytes (the detail log first), else by its latencies or its time."""
+    """The first sign that a leg is a copy: its bytes (the detail log first), else its latencies or its time."""
     copied = False
     for path, digest in leg.hashes.items():
         first, name, other = known.by_hash.setdefault(digest, (path, leg.name, place))
@@ -137,7 +137,7 @@ def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
 
 
 def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[tuple[object, ...], tuple[Path, str, None]]]:
-    """What the runs in trees of any round and layout are known by.
+    """What identifies the runs in trees of any round and layout.
 
     Raises:
         InputError: a tree is not there, or holds no log.
@@ -145,7 +145,7 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[tuple[object, ...], tuple[
     for tree in trees:
         logs = [path for path in sorted(tree.rglob(LOG)) if is_regular(path) and path.stat().st_size <= MOST_FILE_BYTES]
         if not logs:
-            raise InputError(f"{tree} holds no {LOG}", "name the directory that holds closed/ or open/")
+            raise InputError(f"{tree} has no {LOG}", "name the directory that contains closed/ or open/")
         for path in logs:
             found = {
                 key.decode(): int(value) if value.isdigit() else value.decode(errors="replace")
@@ -158,8 +158,8 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[tuple[object, ...], tuple[
 
 
 def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
-    """May two legs of one system be one run? Those of one name of one model at 99 and 99.9 % of the reference accuracy,
-    and those that one scenario's run may be taken for."""
+    """Whether one run may be submitted as both legs: for a model at 99 and 99.9 % of the reference accuracy, and for
+    scenarios that may be inferred from another."""
     if (first.division, first.organisation, first.system) != (other.division, other.organisation, other.system):
         return False
     scenarios = {first.scenario.lower(), other.scenario.lower()}
@@ -171,10 +171,10 @@ def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
 
 
 def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
-    """What decides the order of a leg's answers: of one system the same answers in the same order may be honest.
+    """What decides the order of a leg's answers. Within one, the same answers in the same order may be honest.
 
     Server and Interactive are one LoadGen scenario with one order of issue; a deterministic engine answers both alike.
-    That a run was handed in twice is then told by its other logs.
+    A run that was submitted twice is then found by its other logs.
     """
     place = outcome.place
     ours = model_of(place.benchmark) in _OURS

@@ -1,4 +1,4 @@
-"""What a submitter says: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
+"""Rules on what a submitter writes: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from compliance.finding import OURS, asked, decides
+from compliance.finding import OURS, decides, note_applied
 from compliance.submission.check.findings import (
     SHOWN,
     Findings,
@@ -28,8 +28,8 @@ from runs.rounds import Round
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 # [checker] system_check.required_fields_check: these are turned into numbers
 _COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
-_COUNT = re.compile(r"^number_|_count$|_per_node$")  # fields in which a number of JSON may stand
-# In open, where no mapping says otherwise. [submission_checker_old.py, get_mlperf_model]
+_COUNT = re.compile(r"^number_|_count$|_per_node$")  # fields that may be a number of JSON
+# In the open division, without a mapping. [submission_checker_old.py, get_mlperf_model]
 _RESNET_ALIKE = ("mobilenet", "efficientnet", "resnet50")
 _PLACEHOLDER = re.compile(
     r"\b(todo|tbd|fixme|placeholder|change ?me|replace[ -]?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+(?:['/]\w+)?")
-# That a model was not retrained is said with these, and with words that add nothing; any other tells of something.
+# "Not retrained" is written with these and with words that add nothing; any other word describes a retraining.
 _NEGATIONS = frozenset((
     "no", "not", "none", "n/a", "na", "false", "never", "don't", "didn't", "doesn't", "isn't", "wasn't", "weren't",
 ))  # fmt: skip
@@ -61,12 +61,12 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model
      "remove it, or add its results"),
 )  # fmt: skip
 def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Descriptions, their results, and whether each closed set of scenarios is complete."""
+    """Check descriptions, their results, and whether each closed set of scenarios is complete."""
     for division, organisation in tree.organisations():
         results = tree.results(division, organisation)
         systems = subfolders(results)
         if not systems:
-            findings.add("tree-no-results", results, "it holds no result")
+            findings.add("tree-no-results", results, "it has no result")
         for system in systems:
             _check_system(tree, division, organisation, system, findings)
     for path in contents.files:
@@ -83,7 +83,7 @@ def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
 )  # fmt: skip
 def _check_system(tree: Tree, division: str, organisation: str, results: Path, findings: Findings) -> None:
-    """One description, and its sets of scenarios."""
+    """Check one description, and the sets of scenarios of its system."""
     path = tree.system(division, organisation, results.name)
     value = read_object(path, findings, "system-missing", "system-json")
     if value is not None:
@@ -97,8 +97,8 @@ def _check_system(tree: Tree, division: str, organisation: str, results: Path, f
 
 
 def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
-    """The scenarios of one closed benchmark, by what its system is; of an unknown kind by what the benchmark is for."""
-    asked("scenario-set", "suite-benchmark")
+    """Check the scenarios of one closed benchmark, by the type of its system, else by the benchmark's own."""
+    note_applied("scenario-set", "suite-benchmark")
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
         findings.add("suite-benchmark", folder, f"the system's type is {system_type}", " or ".join(entry.required))
@@ -146,7 +146,7 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
 
 
 def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findings) -> None:
-    """Values are texts and counts. Some submitters tell of several parts, each under its name."""
+    """Values are texts and counts. Some submitters describe several parts in one field, each by its name."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(said, str) for said in value.values())
@@ -155,7 +155,7 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findi
 
 
 def _is_empty(value: Any) -> bool:
-    """What the official checker takes as empty, and text of which nothing is seen."""
+    """Whether the official checker takes a value as empty, or nothing of it is visible."""
     return not ("".join(filter(str.isprintable, value)).strip() if isinstance(value, str) else value)
 
 
@@ -177,7 +177,7 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
         return str(value.get(name, "")).lower() == wanted.lower()
 
     kind, of_network = value.get("system_type"), division == "network"
-    is_text = isinstance(value.get("is_network", ""), str)  # the checker stumbles over everything else
+    is_text = isinstance(value.get("is_network", ""), str)  # anything else makes the checker crash
     fits = not is_text or division == "open" or _is_network(value) == of_network
     in_division = " in the network division" if of_network else ""
     for rule, name, right, wanted in (
@@ -194,16 +194,16 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
         findings.add("system-type", path, f"system_type is {kind!r}{in_division}", "datacenter")
 
 
-@decides("tree", ("system-placeholder", "error", OURS, "no placeholder stands in a description", "write what is true"))
+@decides("tree", ("system-placeholder", "error", OURS, "a description has no placeholder", "write what is true"))
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
     parts = [(name, said) for name, of in value.items() for said in (of.values() if isinstance(of, dict) else [of])]
     for name, said in parts:
         if not isinstance(said, str):
             continue
         if found := _PLACEHOLDER.search(said):
-            findings.add("system-placeholder", path, f"{name} holds {found[0]!r}: {said!r}", "a description")
+            findings.add("system-placeholder", path, f"{name} has {found[0]!r}: {said!r}", "a description")
         if found := _NO_MODEL.search(said):
-            findings.add("rehearsal", path, f"{name} speaks of a {found[0]} engine: {said!r}", "a system with a model")
+            findings.add("rehearsal", path, f"{name} names a {found[0]} engine: {said!r}", "a system with a model")
 
 
 @decides(
@@ -216,7 +216,7 @@ def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
      "user.conf and README.md are there and not empty", "add the file"),
 )  # fmt: skip
 def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
-    """measurements.json, user.conf and README.md of a scenario."""
+    """Check measurements.json, user.conf and README.md of a scenario."""
     path = tree.measurements(place)
     value = read_object(path, findings, "measurements-missing", "measurements-field")
     for name in MEASUREMENT_FIELDS if value is not None else ():
@@ -242,7 +242,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
      "a closed model has all its weights", "submit it in the open division"),
 )  # fmt: skip
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    """What the closed division does not allow to be done to a model, as far as the submitter tells of it."""
+    """Changes of the model that the closed division does not allow, as the submitter describes them."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
     words = set(_WORD.findall(retraining.lower().replace("’", "'")))
     if retraining and not (words & _NEGATIONS and words <= _NEGATIONS | _ADD_NOTHING):
@@ -254,10 +254,10 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
 @decides(
     "tree",
     ("measurements-model", "error", "[rules] one model in all scenarios of a benchmark",
-     "scenarios of a closed benchmark say that they ran one model", "correct the file, or run the scenarios again"),
+     "the scenarios of a closed benchmark name one model", "correct the file, or run the scenarios again"),
 )  # fmt: skip
 def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
-    """Scenarios of one closed benchmark say that they ran one model, however it was quantised."""
+    """Compare the models that the scenarios of one closed benchmark name; each may be quantised differently."""
     said: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
@@ -272,8 +272,8 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
 
 
 def _other_model(one: str, other: str) -> bool:
-    """Whether two free texts name different models: by the size (8B), or by hardly a word in common."""
-    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()  # to compare takes time by the square of their length
+    """Whether two free texts name different models: by the size (8B), or because they are hardly alike."""
+    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()  # comparing takes time by the square of the length
     sizes = [set(_SIZE.findall(text)) for text in (one, other)]
     alike = SequenceMatcher(None, one, other, autojunk=False).ratio()
     return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
@@ -286,15 +286,15 @@ def _other_model(one: str, other: str) -> bool:
      "a network submission has documentation", "add the diagram to documentation/"),
 )  # fmt: skip
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Each submitter's code, and the mapping of model names in the open division."""
-    largest: dict[Path, int] = {}  # file by the directory of a submitter that it lies in
+    """Check each submitter's code, and the mapping of model names in the open division."""
+    largest: dict[Path, int] = {}  # file, by directory of a submitter
     for path, status in contents.files.items():
         folder = tree.root.joinpath(*path.relative_to(tree.root).parts[:3])
         largest[folder] = max(status.st_size, largest.get(folder, 0))
     for division, organisation in tree.organisations():
         source, documents = tree.source(division, organisation), tree.documentation(division, organisation)
         if source not in largest:
-            findings.add("tree-source", source, "holds no file" if source.is_dir() else "there is no such directory")
+            findings.add("tree-source", source, "it has no file" if source.is_dir() else "there is no such directory")
         elif not largest[source]:
             findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
         if division == "network" and not largest.get(documents):
@@ -314,7 +314,7 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
     if value is None:
         return
     if division != "open":
-        findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
+        findings.add("model-mapping", path, f"it is in the {division} division", "only open has other models")
     for name, benchmark in value.items():
         if not _may_be_mapped_to(benchmark, in_round):
             known = ", ".join(sorted(in_round.benchmarks))

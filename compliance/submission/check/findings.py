@@ -1,23 +1,30 @@
-"""What `check` found in a tree, by its place in it; and reading single files of a foreign tree: never a pipe, never
-more than is sensible, never an exception."""
+"""The findings of `check`, by file; the lines that they are about; and readers of single files in an untrusted tree.
 
+The readers follow no link, read a bounded number of bytes, and report a finding in place of an exception.
+"""
+
+import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from compliance.evidence.official_rules import DECIDED_BY
 from compliance.finding import OURS, Finding, Severity, decides, find_rule
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.errors import InputError
 from runs.reading import KeyTwiceError, json_object
+from runs.record.layout import LOADGEN_LOGS
 from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
-MOST_OF_A_RULE = 10_000  # findings; of more their number is told. Round v5.1 has 668 of one rule.
+MOST_OF_A_RULE = 10_000  # findings; more are counted only. Round v5.1 has 668 of one rule.
+MOST_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
+_NAME = re.compile(r"[A-Za-z][\w.]{3,}")
 
 
 class Findings:
@@ -40,10 +47,10 @@ class Findings:
         line: int | None = None,
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given.
+        """Add a broken rule; `expected`, `fix` and `severity` default to the rule's own.
 
         Args:
-            beside: other files that it is between.
+            beside: further files that the finding is about.
             line: in the first file.
             numbers: for programs.
         """
@@ -64,7 +71,7 @@ class Findings:
 
     @property
     def items(self) -> list[Finding]:
-        """What was noted; of each rule at most so many, and how many more there are."""
+        """The findings; for a rule with more than MOST_OF_A_RULE, a finding with the number of the others."""
         more = {key: count - MOST_OF_A_RULE for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE}
         counts = [self._finding(*key, self.root, f"{count:,} more in this tree") for key, count in more.items()]
         return self._kept + counts
@@ -75,7 +82,7 @@ class Findings:
 
 
 def place_of(finding: Finding) -> str:
-    """The file that a finding of this collector is about, as it is shown."""
+    """The first file of a finding, as it is shown."""
     return finding.files[0].as_posix()
 
 
@@ -86,6 +93,54 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 def shortened(text: str) -> str:
     return printable(text, SHOWN * 2)
+
+
+# The line of a finding ------------------------------------------------------------------------------------------------
+
+
+def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, each with the line of its first file where one is found."""
+    texts: dict[Path, list[bytes]] = {}
+    return [
+        one if one.line is not None else replace(one, line=_line_of(one, _lines(root / one.files[0], texts)))
+        for one in findings
+    ]
+
+
+def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
+    """For each file of a finding: the line that the finding is about, its number, and its text made printable."""
+    for number, file in enumerate(finding.files):
+        lines = _lines(root / file, {})
+        line = finding.line if number == 0 else _line_of(finding, lines)
+        if line is not None and line <= len(lines):
+            yield file, line, printable(lines[line - 1].decode(errors="replace").strip(), length)
+
+
+def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
+    """The lines of a text file. `read` keeps those of the last file, since findings come in the order of files."""
+    if path not in read:
+        read.clear()
+        read[path] = []
+        try:
+            if is_regular(path) and path.name != LOADGEN_LOGS[2]:  # which has no lines of settings
+                with path.open("rb") as stream:
+                    read[path] = stream.read(MOST_READ).splitlines()
+        except OSError:
+            pass  # tree-unreadable
+    return read[path]
+
+
+def _line_of(finding: Finding, lines: list[bytes]) -> int | None:
+    """The first line that names what was found: in quotes (detail log, JSON), or at its beginning (summary)."""
+    for name in (*_NAME.findall(finding.found), *DECIDED_BY.get(finding.rule, ())):
+        plain, quoted = name.encode(), f'"{name}"'.encode()
+        for number, line in enumerate(lines, start=1):
+            if quoted in line or line.lstrip().startswith((plain + b" ", plain + b":")):
+                return number
+    return None
+
+
+# Files of an untrusted tree ------------------------------------------------------------------------------------------
 
 
 def _is(kind: int, path: Path) -> bool:
@@ -106,7 +161,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_safe(folder: Path) -> bool:
-    """Can a leg's directory be read without meeting a pipe, a link or a monstrous file?"""
+    """Whether a leg's directory has no pipe, no link, and no file above the size limit of a submission."""
     try:
         return all(
             is_folder(path) or (is_regular(path) and path.lstat().st_size <= MOST_FILE_BYTES)
@@ -158,11 +213,11 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
     findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once")
-    with suppress(InputError):  # told: what else stands there is checked all the same
+    with suppress(InputError):  # the other fields are checked all the same
         return json_object(content, Path(path.name), "", twice=True)
     return None
 
 
 def object_or_empty(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none, which is told elsewhere."""
+    """A JSON object; empty where there is none, which other checks report."""
     return read_object(path, Findings(path.parent), "tree-unreadable", "tree-unreadable") or {}

@@ -1,7 +1,7 @@
-"""What was judged of each result: each rule of the catalogue is kept, broken, not applicable, or without input.
+"""Which rules were applied to each result: a rule of the catalogue is kept, broken, not applicable, or without input.
 
-Broken ones have findings; what was asked and has none is kept; of the rest it is said why. The lists are made of the
-catalogue and of what the deciders noted, so that a rule that nobody asks shows.
+A broken rule has findings; a rule that was applied and has none is kept; the others get a reason. Applied rules are
+those that deciders noted (`compliance.finding.note_applied`).
 """
 
 from collections import defaultdict
@@ -20,9 +20,9 @@ _RUN = f"performance/run_1/{DETAIL}"
 _WHOLE = f"the whole accuracy/{ANSWERS}, which a tree has cut"
 _RECORD = "requests.jsonl and manifest.json of a leg of ours, which no tree has"
 _ENDPOINTS = "a run folder of the MLPerf Endpoints client, which no tree has"
-_RUNS = "the runs that the tree was made of (--runs)"
-# What the rules on one subject are asked of, by the longest beginning of their ids; several where one of them is enough
-# to ask. What begins with "TEST" lies with the audits, what is no path is never in a tree.
+_RUNS = "the runs that the tree was built from (--runs)"
+# The files that rules need, by the longest prefix of their ids that is here; of several files one is enough. Paths that
+# begin with "TEST" are in the directory of an audit; what is no path is never in a tree.
 _INPUTS: dict[str, tuple[str, ...]] = {
     "": (),
     "perf-": (_RUN,),
@@ -49,7 +49,7 @@ NOT_APPLICABLE, WITHOUT_INPUT = "not applicable", "without input"
 
 @dataclass(frozen=True)
 class NotJudged:
-    """Rules that one result, or several alike, were not held to."""
+    """Rules that were not applied to a result, and why."""
 
     what: str  # NOT_APPLICABLE or WITHOUT_INPUT
     why: str  # for which reason, or without which file
@@ -58,16 +58,16 @@ class NotJudged:
 
 @cache
 def catalogue() -> tuple[Rule, ...]:
-    """The rules that are asked of a tree and its results, in order of their ids."""
+    """The rules on trees and their results, in order of their ids."""
     rules = all_rules().values()
     asked = (one for one in rules if one.kind in ON_LEGS or one.kind == "tree" or one.id.startswith("test06-"))
     return tuple(sorted(asked, key=lambda rule: rule.id))
 
 
 def not_judged(
-    tree: Tree, place: Place, asked: frozenset[str], broken: frozenset[str], *, with_runs: bool
+    tree: Tree, place: Place, applied: frozenset[str], broken: frozenset[str], *, with_runs: bool
 ) -> tuple[NotJudged, ...]:
-    """What a result was not held to, and why."""
+    """The rules that were not applied to a result, by reason."""
     silent: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     missing = _missing(tree, place, with_runs)
     for rule in catalogue():
@@ -77,8 +77,8 @@ def not_judged(
             silent[NOT_APPLICABLE, "the open division is free there"].append(rule.id)
         elif why := missing[_subject(rule.id)]:
             silent[WITHOUT_INPUT, why].append(rule.id)
-        elif rule.id not in asked and not (with_runs and _INPUTS[_subject(rule.id)] == (_RUNS,)):
-            why = f"nothing of the kind in {place.scenario}"
+        elif rule.id not in applied and not (with_runs and _INPUTS[_subject(rule.id)] == (_RUNS,)):
+            why = f"{place.scenario} has nothing of the kind"
             why = "a log of it is damaged" if "log-damaged" in broken else why
             silent[NOT_APPLICABLE, why].append(rule.id)
     found = [NotJudged(*key, tuple(rules)) for key, rules in silent.items()]
@@ -91,7 +91,7 @@ def _subject(rule_id: str) -> str:
 
 
 def _missing(tree: Tree, place: Place, with_runs: bool) -> dict[str, str]:
-    """Of each subject what it lacks; empty where it has what it is asked of."""
+    """What the rules of each prefix lack; empty where they lack nothing."""
     audits = [folder for test in sorted(AUDIT_FOLDERS) if (folder := tree.audit(place, test)).is_dir()]
 
     @cache
@@ -110,7 +110,7 @@ def _missing(tree: Tree, place: Place, with_runs: bool) -> dict[str, str]:
 
 
 def alike(judged: Mapping[str, Iterable[NotJudged]]) -> dict[NotJudged, list[str]]:
-    """The results that lack the same, the most frequent first."""
+    """Results by what was not applied to them, the most frequent first."""
     results: defaultdict[NotJudged, list[str]] = defaultdict(list)
     for place, several in judged.items():
         for one in several:

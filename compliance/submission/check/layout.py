@@ -1,4 +1,4 @@
-"""What lies in a tree: names, kinds and sizes of everything, and marks of a rehearsal."""
+"""Rules on names, kinds, sizes and places of all files in a tree, and on marks of a rehearsal."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from runs.benchmark import SCENARIOS
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 
-# Files that speak for the tree: looked through for the mark of a rehearsal. Code may well contain the words.
+# Files in which the mark of a rehearsal is looked for, by suffix. Code may contain the words.
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
 _MARK = REHEARSAL_MARK.encode()
 _MARKED_WITHIN = 64 * 1024  # bytes from the beginning of a file, where `submit` writes the mark
 MOST_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
 _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
-# Other audits of the field may lie beside the one that is asked for.
+# Directories of audits; a tree may have more than the required ones.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
 _SCENARIOS = (*SCENARIOS, "MultiStream")
 _OFFICIAL_NAMES = {
@@ -29,7 +29,7 @@ _OFFICIAL_NAMES = {
     for name in (*DIVISIONS, *_SCENARIOS, *AUDIT_FOLDERS, "systems", "results", "measurements", "compliance",
                  "performance", "accuracy", "run_1")
 }  # fmt: skip
-# What is evidence of a result, and where it lies in the directory of a scenario: of both parts of a tree, or of one.
+# Names of evidence, and its places in the directory of a scenario, by the part of the tree ("": not split).
 _EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt|verify_\w+\.txt")
 _LEG = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
 _AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_LEG}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
@@ -39,7 +39,7 @@ MOST_NAMED = 4  # files of a directory
 
 @dataclass
 class Contents:
-    """What the walk met."""
+    """Everything in a tree, by kind."""
 
     files: dict[Path, os.stat_result] = field(default_factory=dict)  # regular files
     folders: list[Path] = field(default_factory=list)
@@ -70,12 +70,12 @@ def walk(root: Path, findings: Findings) -> Contents:
             if met > MOST_ENTRIES:
                 raise InputError(
                     f"{root} has more than {MOST_ENTRIES:,} files and directories, {len(found):,} in {folder}",
-                    "name the directory that holds closed/ or open/ of a submission",
+                    "name the directory that contains closed/ or open/ of a submission",
                 )
             for entry in found:
                 path = folder / entry.name
                 if path == root / ".git":
-                    continue  # of a checkout: git's own, and not in the repository
+                    continue  # of a checkout
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     contents.folders.append(path)
@@ -98,7 +98,7 @@ def walk(root: Path, findings: Findings) -> Contents:
     ("tree-name", "warning", "tools/submission/repository_checks.sh", "plain names without spaces", "rename it"),
 )  # fmt: skip
 def check_names(contents: Contents, findings: Findings) -> None:
-    """Names and sizes that no submission may have."""
+    """Check names and sizes."""
     for path in (*contents.files, *contents.folders, *contents.special):
         name = path.name
         if name.startswith("."):
@@ -112,10 +112,10 @@ def check_names(contents: Contents, findings: Findings) -> None:
 
 @decides("tree", ("rehearsal", "error", OURS, "nothing is marked as a rehearsal", "build the tree from official runs"))
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """A rehearsal is refused whatever else is right about it."""
+    """Find marks of a rehearsal, which is always refused."""
     for path, status in contents.files.items():
         if path == tree.rehearsal_file():
-            findings.add("rehearsal", path, "the tree says of itself that it is a rehearsal", "no such file")
+            findings.add("rehearsal", path, "the tree is marked as a rehearsal", "no such file")
             continue
         inside = path.relative_to(tree.root).parts
         is_code = len(inside) > 3 and path.is_relative_to(tree.source(inside[0], inside[1]))
@@ -130,19 +130,19 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
             findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
             continue
         if marked:
-            findings.add("rehearsal", path, f"holds {REHEARSAL_MARK!r}", "no mark of a rehearsal")
+            findings.add("rehearsal", path, f"it has the words {REHEARSAL_MARK!r}", "no mark of a rehearsal")
 
 
 @decides(
     "tree",
     ("tree-case", "error", "[submission] layout", "directories have their official names", "rename it"),
-    ("tree-unknown", "warning", "[submission] layout", "logs and audits lie where the layout has them",
+    ("tree-unknown", "warning", "[submission] layout", "logs and audits are in the places of the layout",
      "move it to its place, or remove it"),
 )  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Are logs, texts of audits and the directories that hold them where the layout of the round has them?
+    """Check whether logs, texts of audits and their directories are in the places of the round's layout.
 
-    Other files are no part of a result: documents, code, and what the tools leave that make and publish trees.
+    Other files are ignored: documents, code, and what tools leave that make and publish trees.
     """
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
     parts_of_results = ("results", "compliance") if tree.round.split_tree else ("results",)
@@ -154,7 +154,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
         accepted = official in _SCENARIOS and twins[path.parent, official.lower()] == 1
         known = len(parts) < 5 or parts[4] in tree.round.benchmarks
-        if known and not (accepted and parts[2] == "compliance"):  # told of the result
+        if known and not (accepted and parts[2] == "compliance"):  # else the rules on results report it
             severity: Severity | None = "warning" if accepted else None
             findings.add("tree-case", path, path.name, official, f"rename it to {official}", severity)
     misplaced: defaultdict[Path, list[Path]] = defaultdict(list)
@@ -167,12 +167,12 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         elif not _PLACES[parts[2] if tree.round.split_tree else ""].fullmatch("/".join(parts[6:])):
             misplaced[path.parent].append(path)
     for folder, paths in misplaced.items():
-        said = f"{', '.join(sorted({path.name for path in paths}))}: no result has them here"
+        said = f"{', '.join(sorted({path.name for path in paths}))}: not in a place of a result"
         findings.add("tree-unknown", folder, said, beside=paths[:MOST_NAMED])
 
 
 def is_document(name: PurePath) -> bool:
-    """Whether a file, by its path in a submitter's directory, is a word of the submitter's that no run gives."""
+    """Whether a file, by its path in a submitter's directory, is a document that no run gives."""
     parts = name.parts
     return parts[0] == "documentation" or (
         len(parts) == 1 and (parts[0].lower().startswith(_DOCUMENTS) or parts[0] == "model_mapping.json")

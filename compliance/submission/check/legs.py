@@ -1,6 +1,6 @@
-"""A result of a tree and its legs: reading their logs, and the rules that hold for a LoadGen result of any benchmark.
+"""A result in a tree and its legs: readers of their logs, and the rules for a LoadGen result of any benchmark.
 
-A leg is judged by the round and the tree's own files; what verify finds in it is told as verify found it.
+Findings of `verify` on a leg become findings of the tree, with the same rule.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import cast
 
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, asked, decides
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, note_applied
 from compliance.signoff.bundle import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
@@ -40,7 +40,7 @@ _AUDIT_APART = 0.06  # answers that are sampled vary by 1 or 2 % on average
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
-# Rates, the first that a log has counts; and latencies with the limits that they are held to. [loadgen] detail log
+# Rates, of which the first in a log counts; and latencies with the records of their limits. [loadgen] detail log
 RATES = {
     "result_tokens_per_second": "tokens/s",
     "result_completed_tokens_per_second": "tokens/s",
@@ -52,7 +52,7 @@ LATENCIES = {
     "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
     "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
 }
-# Latencies that no other run has to the nanosecond: one group may be edited in a copy, and the other tells.
+# Latencies that no other run has to the nanosecond. Two groups: a copy may have been edited in one of them.
 FINGERPRINTS = tuple(
     tuple(f"result_{name}_latency_ns" for name in names)
     for names in (
@@ -65,8 +65,8 @@ STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": 
 SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
 # What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-# Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
-# what needs the whole answers, which no tree has (check --runs has them).
+# Rules on a leg that have a rule on trees in their place, and those that need the whole answers, which only `--runs`
+# has.
 _ASKED_OTHERWISE = frozenset(
     {
         "perf-benchmark-scenario", "perf-validity", "perf-seeds", "accuracy-errors", "accuracy-seeds",
@@ -82,9 +82,9 @@ class Result:
     tree: Tree
     place: Place
     findings: Findings
-    entry: RoundBenchmark  # what the round asks of it
-    benchmark: Benchmark | None  # None: it is none that runs here, and nothing more is known of it
-    scenario: Scenario | None  # None: it is none of those that run here
+    entry: RoundBenchmark  # what the round requires
+    benchmark: Benchmark | None  # None: not one of runs/benchmarks
+    scenario: Scenario | None  # None: not one of runs/benchmarks
     details: dict[str, DetailLog] = field(default_factory=dict)  # of the legs that could be read, by name
 
     @property
@@ -108,7 +108,7 @@ class Result:
 
     @property
     def one_size(self) -> bool:
-        """Are both legs of one data set?"""
+        """Whether both legs run one data set."""
         return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
@@ -120,7 +120,7 @@ def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
 
 @dataclass
 class ComparedLeg:
-    """What other legs are compared with. `name` says which leg of its scenario it is."""
+    """What a leg is compared with others by. `name`: performance, accuracy, or that of an audit."""
 
     name: str
     detail: Path
@@ -138,7 +138,7 @@ class ComparedLeg:
 
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
-        """What a leg's logs tell."""
+        """From a leg's logs."""
         known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in _IDENTITY})
         known.scenario = detail.scenario
         logs = (
@@ -151,10 +151,10 @@ class ComparedLeg:
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)
         known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
-        with suppress(HarnessError):  # told of elsewhere
+        with suppress(HarnessError):  # other checks report it
             if detail.has_results and detail.uses_token_latencies:
                 known.tokens = mean_output_tokens(detail, reported_numbers(detail))
-        if files := known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with changes beside LoadGen
+        if files := known.identity["loadgen_file_sha1"]:  # these decide; the revision also changes with other files
             if isinstance(files, dict):
                 files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
             version = str(known.identity["loadgen_version"]).partition(" @")[0]
@@ -169,14 +169,14 @@ class ComparedLeg:
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     """A leg's detail log; None with findings where it cannot be judged."""
-    asked("log-damaged")
+    note_applied("log-damaged")
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
         findings.add("log-missing", path, "there is no such file")
     if missing:
         return None
     if not is_safe(run.root):
-        findings.add("log-damaged", run.root, "it holds links, pipes or very large files; its logs are not read")
+        findings.add("log-damaged", run.root, "it has links, pipes or very large files: its logs were not read")
         return None
     try:
         detail = read_detail(run.detail)
@@ -197,9 +197,9 @@ def _without_root(sentence: str, path: Path) -> str:
 
 
 def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunDir, findings: Findings) -> None:
-    """What one of verify's judges finds and is asked in this division; a finding where the files allow no verdict.
+    """Add the findings of one of verify's judges that count in this division, or one where the files allow no verdict.
 
-    A contradiction is between files, any of which may be the changed one, and is told once.
+    A contradiction names all its files, since any of them may be the changed one.
     """
     try:
         judged = list(judge())
@@ -208,7 +208,7 @@ def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunD
     except HarnessError as error:
         findings.add("log-damaged", error.path or run.detail, _without_root(error.message, run.detail))
         return
-    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+    except Exception as error:  # untrusted numbers must not end the other checks
         findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
         return
     for found in judged:
@@ -221,13 +221,12 @@ def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunD
 
 
 def is_asked(rule_id: str, division: str) -> bool:
-    """Is a rule on legs told of as verify found it, in a tree of this division?"""
+    """Whether a finding of verify counts in a tree of this division."""
     return rule_id not in _ASKED_OTHERWISE and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
 def note_contradictions(result: Result, run: RunDir, detail: DetailLog) -> None:
-    """Numbers of both logs of a leg that do not stand together."""
-
+    """Add contradictions between numbers of a leg's two logs."""
     note_judged(lambda: log_contradictions(run, detail), result.place.division, run, result.findings)
 
 
@@ -241,7 +240,7 @@ def note_contradictions(result: Result, run: RunDir, detail: DetailLog) -> None:
      "put the log where it belongs"),
 )  # fmt: skip
 def check_kind(result: Result, name: str, detail: DetailLog) -> bool:
-    """Seeds, mode and scenario of a leg; False where its figures would be held to the wrong rules."""
+    """Check seeds, mode and scenario of a leg. Returns False where the other rules of its kind do not apply to it."""
     kind, mode = ("perf", PERFORMANCE) if name == "performance" else ("accuracy", ACCURACY)
     found = _in_force(detail, "test_mode")
     if found != mode:
@@ -257,8 +256,8 @@ def _in_force(detail: DetailLog, name: str) -> object:
 
 
 def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
-    """The three seeds in force against the round's."""
-    asked(rule_id)
+    """Compare the three seeds in force with the round's."""
+    note_applied(rule_id)
     wanted = vars(result.tree.round.seeds)
     found = {name: detail.effective(name) for name in wanted}
     if wrong := {name: value for name, value in found.items() if value != wanted[name]}:
@@ -269,7 +268,7 @@ def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
 
 
 def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool:
-    """Is the log of the scenario that its directory names, or one that this may be inferred from on the edge?"""
+    """Compare a log's scenario with its directory's, which on the edge may be inferred from another."""
     wanted, found = result.loadgen_scenario, _in_force(detail, "scenario")
     if wanted is None or found == wanted:
         return True
@@ -285,11 +284,11 @@ def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool
 
 
 def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
-    """LoadGen logged an error."""
-    asked(rule_id)
+    """Report errors that LoadGen logged."""
+    note_applied(rule_id)
     if detail.error_count:
         first = detail.errors[0]
-        said = f"{detail.error_count} error records, the first: {first}"
+        said = f"{detail.error_count} error records, first {first}"
         result.findings.add(rule_id, detail.path, said, "none", line=first.line_number)
 
 
@@ -303,14 +302,14 @@ def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
      "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
 )  # fmt: skip
 def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | None) -> None:
-    """Hold the lines of user.conf that LoadGen takes against the performance log, and else against the accuracy log.
+    """Compare the lines of user.conf that LoadGen reads with the performance log, and else with the accuracy log.
 
-    Where the name that LoadGen was given for the model is not known, of lines of any model only those are held against
-    the log that no line of a named model can outweigh.
+    Where LoadGen's name of the model is not known, lines for all models count only for keys that have no line of a
+    named model.
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
     if not is_regular(path):
-        return  # has a finding already
+        return  # scenario-file
     text = read_text(path, result.findings, "scenario-file")
     if text is None:
         return
@@ -351,14 +350,14 @@ def _logged(found: Mismatch) -> str:
     ("log-dates", "warning", OURS, "the legs of a scenario were made close in time", "run the legs again"),
 )  # fmt: skip
 def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_size: bool = True) -> None:
-    """Do the legs of a scenario come from one configuration, at about one time?
+    """Compare the configurations of a scenario's legs, and their dates.
 
     Args:
-        one_size: by the rules both are of one data set.
+        one_size: whether both run one data set.
     """
     keys = [key for key in _IDENTITY if one_size or key != _SIZE]
     texts = [str([leg.identity.get(key) for key in keys]) for leg in legs]
-    # The odd one is named; where nothing tells which that is, as of two, the later one.
+    # The leg that differs from most is named; of two, the later one.
     usual = Counter(texts).most_common(1)[0][0] if texts else ""
     for leg, text in zip(legs, texts, strict=True):
         if text == usual:
@@ -386,12 +385,12 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
      "run the audit on the system that made the performance leg"),
 )  # fmt: skip
 def check_tokens(result: Result, legs: list[ComparedLeg]) -> None:
-    """Tokens/s over samples/s, against what accuracy.txt says of the same samples."""
+    """Compare output tokens a sample, by tokens/s and samples/s, with accuracy.txt and with the audits' runs."""
     text, performance = result.tree.accuracy(result.place).accuracy_text, legs[0] if legs else None
     if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
         return
     run = RunDir(performance.detail.parent)
-    content = read_text(text, Findings(text.parent), "tree-unreadable")  # told of elsewhere
+    content = read_text(text, Findings(text.parent), "tree-unreadable")  # other checks report it
     if content and result.one_size:
         judge = lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name)  # noqa: E731
         note_judged(judge, result.place.division, run, result.findings)

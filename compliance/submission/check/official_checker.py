@@ -1,4 +1,4 @@
-"""The official submission checker, run unmodified from a checkout of mlcommons/inference, and what it said."""
+"""The official submission checker, run unmodified from a checkout of mlcommons/inference."""
 
 import csv
 import os
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from compliance.submission.system_fields import NAMES, NETWORK_NAMES
 from runs.errors import ExecutionError
 from runs.rounds import Round
 
@@ -26,59 +25,18 @@ _LOOKS_OK = "submission looks OK"
 
 Outcome = Literal["ok", "errors", "crashed"]
 
-# What a message of the checker says → our rule on it; the first that fits.
-_RULES: tuple[tuple[str, str], ...] = (
-    ("qsl_rng_seed is wrong|sample_index_rng_seed is wrong|schedule_rng_seed is wrong", "perf-seeds"),
-    ("Performance log missing", "log-missing"),
-    ("does not have all required scenarios|unknown scenarios", "scenario-set"),
-    ("performance_sample_count, found", "perf-sample-count"),
-    ("Early stopping condition was not met|Not enough samples", "perf-early-stopping"),
-    ("Latency constraint with early stopping|Latency constraint not met", "perf-ttft"),
-    ("minimum Query Count", "perf-queries"),
-    ("minimum samples per query", "perf-samples"),
-    ("Test duration less than", "perf-min-duration"),
-    ("use_token_latencies", "perf-token-latencies"),
-    ("TTFT|TPOT", "perf-ttft"),
-    ("can not be inferred", "perf-scenario"),
-    ("invalid sut name", "perf-network"),
-    ("incorrect network mode", "system-network"),
-    ("accuracy score not found|could not parse accuracy", "accuracy-text"),
-    ("accuracy not met", "accuracy-target"),
-    ("not hash value", "accuracy-hash"),
-    ("is not truncated", "accuracy-size"),
-    ("mlperf_log_accuracy.json is missing", "accuracy-size"),
-    ("accuracy/.*(contains errors|has loadgen errors)", "accuracy-errors"),
-    ("contains errors|has loadgen errors", "perf-errors"),
-    ("does not cover all dataset", "accuracy-samples"),
-    ("system json file not found", "system-missing"),
-    ("invalid status", "system-status"),
-    ("invalid system type", "system-type"),
-    ("has submitter", "system-submitter"),
-    ("has division", "system-division"),
-    ("requires a numeric response", "system-number"),
-    ("requires a meaningful response", "system-field"),
-    (f"field ({'|'.join((*NAMES, *NETWORK_NAMES))}) is missing", "system-field"),
-    ("measurements json file not found", "measurements-missing"),
-    ("src directory does not exist", "tree-source"),
-    ("is missing (user.conf|README.md)|is having empty", "scenario-file"),
-    ("field .* is missing", "measurements-field"),
-    ("Missing TEST|compliance dir", "audit-missing"),
-    ("TEST06 accuracy check failed", "audit-text"),
-)
-
 
 @dataclass(frozen=True)
 class CheckerMessage:
-    """One message of the checker, and our rule on the same thing where there is one."""
+    """One message of the checker."""
 
     level: str
     text: str
-    rule: str | None
 
 
 @dataclass
 class OfficialResult:
-    """What the official checker said. `crashed`: it ended in a traceback, as it does on some trees."""
+    """Its outcome. `crashed`: it ended in a traceback, as it does on some trees."""
 
     checkout: str
     round: str
@@ -86,7 +44,7 @@ class OfficialResult:
     exit_code: int
     summary: str
     messages: list[CheckerMessage] = field(default_factory=list)
-    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it takes as valid
+    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it accepts
     csv: str = ""
 
     @property
@@ -154,13 +112,8 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
             continue
         level = message["level"] or message["short"]
         if level in _GRAVE:
-            result.messages.append(CheckerMessage(level, message["text"][:1000], rule_of(message["text"])))
-    if outcome != "crashed":  # it leaves a table of an earlier state behind when it crashes
+            result.messages.append(CheckerMessage(level, message["text"][:1000]))
+    if outcome != "crashed":  # the table of a crash is incomplete
         result.csv = table
         result.results = [dict(row) for row in csv.DictReader(table.splitlines())]
     return result
-
-
-def rule_of(text: str) -> str | None:
-    """Our rule on what a message of the checker is about."""
-    return next((rule for pattern, rule in _RULES if re.search(pattern, text)), None)

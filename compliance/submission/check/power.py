@@ -1,19 +1,27 @@
-"""Rules on what was measured of power: its files, and readings during the run."""
+"""Rules on a measurement of power: its files, and readings during the run."""
 
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from compliance.finding import decides, passed_over
+from compliance.finding import decides
 from compliance.submission.check.findings import is_folder, is_regular, read_bytes
 from compliance.submission.check.legs import Result
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.loadgen.detail_log import power_time
+from runs.record.layout import RunDir
 
-OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured
+OF_POWER = {"power", "ranging"}  # directories next to run_1
 POWER_LOG = "spl.txt"  # in run_1 and ranging
 # [checker] constants.REQUIRED_POWER_FILES
 _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log")
+
+
+def check_power(result: Result) -> None:
+    """Judge a measurement of power where there is one; its result is not computed."""
+    run = result.tree.performance(result.place)
+    if is_regular(run.root / POWER_LOG) or any(is_folder(run.root.parent / name) for name in OF_POWER):
+        _check_measurement(result, run)
 
 
 @decides(
@@ -23,13 +31,8 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
     ("power-readings", "error", "[checker] power_check.get_power_metric_check", "power was read during the run",
      "submit the readings of the run, by a clock that is LoadGen's"),
 )  # fmt: skip
-def check_power(result: Result) -> None:
-    """Judge a measurement of power where there is one. The number that it gives is not computed here."""
-    run = result.tree.performance(result.place)
+def _check_measurement(result: Result, run: RunDir) -> None:
     folder = run.root.parent
-    if not is_regular(run.root / POWER_LOG) and not any(is_folder(folder / name) for name in OF_POWER):
-        passed_over("power-files", "power-readings")
-        return
     logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
         if not is_regular(path):

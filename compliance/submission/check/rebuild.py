@@ -1,7 +1,7 @@
-"""A tree held against the runs that it was made of: built from them once more, and compared file by file.
+"""A tree compared with the runs that it was built from: it is built again, and every file is compared.
 
-What `submit` says of the runs, and the sign-off, count as they do there. Nothing that the runs tell is taken from the
-tree; what only the submitter knows (`SystemFile`) is, unless it is named again.
+The rules of `submit` and the sign-off apply to the runs. Only what runs do not record (`SystemFile`) is taken from the
+tree, unless --system gives it.
 """
 
 import os
@@ -29,7 +29,7 @@ from compliance.submission.check.layout import is_document
 from compliance.submission.source import Source, read_source
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
-from compliance.submission.weights import lacking, tells_of_calibration
+from compliance.submission.weights import is_about_calibration, lacking
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
 from runs.reading import files_below, read_record
@@ -43,10 +43,10 @@ RunsIndex = dict[str, RunDir]  # by the SHA-256 of their detail log, which no tw
 
 
 def index_runs(directories: list[Path]) -> RunsIndex:
-    """Every run under the directories; logs without a manifest.json beside them (another tree's) are no run.
+    """Every run under the directories, which has a manifest.json; the logs of a tree have none.
 
     Raises:
-        InputError: a directory is none, or holds no run; or two runs have the same log and other files differ.
+        InputError: no directory, no run in it, or two different runs with the same log.
     """
     index: RunsIndex = {}
     for directory in directories:
@@ -55,11 +55,11 @@ def index_runs(directories: list[Path]) -> RunsIndex:
         places = [RunDir(path.parent) for path in files_below(directory) if path.name == LOADGEN_LOGS[1]]
         found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
         if not found:
-            raise InputError(f"--runs {directory} holds no run", _FIX)
+            raise InputError(f"--runs {directory} has no run", _FIX)
         for run in found:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
-                raise InputError(f"{earlier.root} and {run.root} have the same log", "name the one that was run")
+                raise InputError(f"{earlier.root} and {run.root} have the same log", "leave the copy out")
     return index
 
 
@@ -72,10 +72,10 @@ def _run_of(run: RunDir, runs: RunsIndex) -> RunDir | None:
 
 @dataclass(frozen=True)
 class MadeOf:
-    """What a tree was made of: the runs, and what `submit` was given beside them."""
+    """What a tree was built from: the runs, and the options of `submit`."""
 
     runs: RunsIndex
-    given: SystemFile | None = None  # None: what the tree says itself of what the runs do not tell
+    given: SystemFile | None = None  # None: taken from the tree
     source: Path | None = None  # None: the harness at the commit that the runs name
     sources: ScoreSources = field(default_factory=ScoreSources)
 
@@ -88,8 +88,7 @@ class MadeOf:
     ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
 )  # fmt: skip
 def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
-    """Compare every system's files with what its runs give, and sign off each outside of the open division. What lies
-    where nothing is expected is given by no run."""
+    """Compare every file with what the runs give, and sign off each system outside the open division."""
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SignedOff] = []
@@ -108,7 +107,7 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
         name = path.relative_to(tree.root)
         of_submitter = len(name.parts) > 2 and name.parts[0] in DIVISIONS
         if not of_submitter and name.parts[0] != ".git" and path != tree.rehearsal_file():
-            findings.add("runs-differ", path, "it is of no submitter", "nothing but what the runs give")
+            findings.add("runs-differ", path, "it belongs to no submitter", "only files that the runs give")
     return replace(checked, findings=in_order([*checked.findings, *findings.items]), signed=signed)
 
 
@@ -123,7 +122,7 @@ class _System:
         audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
         own = {run: _run_of(run, made_of.runs) for run in (*legs, *audits)}
         for run in (run for run, found in own.items() if found is None):
-            findings.add("log-not-in-runs", run.detail, "no run has this detail log", "one of the runs of --runs")
+            findings.add("log-not-in-runs", run.detail, "no run has this detail log", "the log of a run of --runs")
         self._complete = None not in own.values()
         self._results = [found.root for run in legs if (found := own[run])]
         self._results += [found.root.parent for run in audits if (found := own[run])]
@@ -131,7 +130,7 @@ class _System:
         self.signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
 
     def compare(self) -> set[Path] | None:
-        """Build the system's part of the tree again and compare it; the files that the runs give, where they do."""
+        """Build the system's part of the tree again and compare it. Returns the files that the runs give, if known."""
         if not self._complete:
             return None
         try:
@@ -193,8 +192,8 @@ class _System:
     def _calibration(self, manifests: list[Manifest]) -> None:
         folder = self._tree.documentation(self._first.division, self._first.organisation)
         unnoted = Findings(self._tree.root)
-        places = [*files_below(folder), *folder.parent.iterdir()]  # it may lie beside documentation/, too
-        files = [path for path in places if is_regular(path) and tells_of_calibration(path)]
+        places = [*files_below(folder), *folder.parent.iterdir()]  # or next to documentation/
+        files = [path for path in places if is_regular(path) and is_about_calibration(path)]
         if len(files) > MOST_DOCUMENTS:
             wanted = f"at most {MOST_DOCUMENTS}, which are read"
             self._findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
@@ -204,7 +203,7 @@ class _System:
             self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
 
     def _source(self, candidates: list[Candidate]) -> Source | None:
-        """The code that ran; None with a finding where it cannot be had."""
+        """The code that ran; None, with a finding, where it cannot be read."""
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
         try:
             return read_source(self._made_of.source, manifests)
@@ -222,7 +221,7 @@ def _compare(there: Path, expected: Path, findings: Findings) -> None:
 
 
 def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
-    """What stands there and what the runs give, of the first line that differs."""
+    """The first line that differs: as it is, and as the runs give it."""
     if max(there.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
         return f"{there.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes that the runs give"
     lines = (path.read_bytes().split(b"\n") for path in (there, expected))
@@ -234,7 +233,7 @@ def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
 
 
 def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
-    """Files beside those that the runs give: a submitter's documents may be there, and nothing else."""
+    """Report files that the runs do not give, except a submitter's documents."""
     folder, code = tree.organisation(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
     for path in files_below(folder):
@@ -242,4 +241,4 @@ def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings
         if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
             continue
         if code_known or not name.is_relative_to(code):
-            findings.add("runs-differ", path, "the runs give no such file", "nothing but what the runs give")
+            findings.add("runs-differ", path, "the runs give no such file", "only files that the runs give")

@@ -1,7 +1,4 @@
-"""All rules on one scenario of one system: its legs by the rules of any benchmark, then by its own benchmark's.
-
-What cannot be said without a benchmark's own rules is told as not judged: no finding does not mean clean then.
-"""
+"""All rules on one scenario of one system: those of any benchmark, then those of a benchmark that runs here."""
 
 import re
 from collections.abc import Iterator
@@ -16,16 +13,15 @@ from compliance.finding import (
     Finding,
     UnknownRuleError,
     applied,
-    asked,
+    applied_rules,
     decides,
-    noting_what_is_asked,
-    passed_over,
+    note_applied,
 )
 from compliance.submission.check.accuracy_files import check_accuracy_files
 from compliance.submission.check.audit import TEST, check_audit
 from compliance.submission.check.audit_texts import AUDIT_TEXTS, check_audit_settings, check_audit_texts
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
-from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes
+from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
 from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.check.legs import (
     ComparedLeg,
@@ -39,7 +35,6 @@ from compliance.submission.check.legs import (
     note_judged,
     read_log,
 )
-from compliance.submission.check.lines import located
 from compliance.submission.check.power import check_power
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
@@ -50,25 +45,25 @@ from runs.record.leg import FinishedLeg
 from runs.round_table import RoundBenchmark, RoundTable
 
 _LONG_ANSWER = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
-_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose log has to be there
+_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose run must have its log
 
 
 @dataclass
 class ScenarioOutcome:
-    """Findings, and what other scenarios are compared with."""
+    """Findings on a scenario, and what other scenarios are compared with."""
 
     place: Place
     findings: list[Finding]
     legs: list[ComparedLeg] = field(default_factory=list)
     scenario: Scenario | None = None  # None where the directory names none of the benchmark's
-    asked: frozenset[str] = frozenset()  # rules that were, kept or broken
+    applied: frozenset[str] = frozenset()  # rules, kept or broken
 
 
 def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
-    with noting_what_is_asked() as noted:
+    with applied_rules() as found:
         outcome = _check_scenario(tree, place)
-    return replace(outcome, asked=frozenset(noted))
+    return replace(outcome, applied=frozenset(found))
 
 
 def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
@@ -82,7 +77,7 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
                 leg = check(result)
             except UnknownRuleError:
                 raise
-            except Exception as error:  # whatever stands in a foreign file must not end the other checks
+            except Exception as error:  # untrusted content must not end the other checks
                 said = f"cannot be judged: {type(error).__name__}: {error}"
                 findings.add("log-damaged", tree.scenario(place) / name, said)
                 continue
@@ -107,14 +102,14 @@ def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenarios are known", "rename it"),
 )  # fmt: skip
 def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
-    """What the directories' names claim; None with a finding where the benchmark or its scenario is not known."""
+    """The result that the directories name; None, with a finding, where the benchmark or scenario is not known."""
     folder, name = tree.scenario(place), mapped_benchmark(tree, place)
     if name is None:
         known = ", ".join(sorted(tree.round.benchmarks))
         findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
         return None
     entry = tree.round.table.benchmarks[name]
-    # Another case has a finding of its own, and is judged all the same.
+    # A name in another case is judged all the same; tree-case reports it.
     scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
     ours = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
     result = Result(tree, place, findings, entry, ours, scenario)
@@ -128,9 +123,9 @@ def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
 
 
 def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
-    """What runs here of the same model, with the accuracy that this one asks for."""
+    """The benchmark that runs here with the same model, with the accuracy targets of the given one."""
     for one in BENCHMARKS.values():
-        other = table.benchmarks.get(one.submission.name)
+        other = table.benchmarks.get(one.submission_name)
         if other is not None and other.model == entry.model and scenario in one.scenarios:
             if other is entry:
                 return one
@@ -145,6 +140,19 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
     return None
 
 
+def _check_performance(result: Result) -> ComparedLeg | None:
+    """Judge the performance leg. Returns what other legs are compared with; None if its log cannot be read."""
+    run = result.tree.performance(result.place)
+    detail = read_log(run, result.findings)
+    if detail is None:
+        return None
+    known = ComparedLeg.of("performance", run, detail)
+    result.details["performance"] = detail
+    if check_kind(result, "performance", detail):
+        _judge_performance(result, run, detail)
+    return known
+
+
 @decides(
     "tree",
     ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
@@ -152,20 +160,10 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
      "lower target_qps (Server) or run longer"),
     ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", RERUN),
 )  # fmt: skip
-def _check_performance(result: Result) -> ComparedLeg | None:
-    """Judge the performance leg; gives back what other legs are compared with, if its log can be read."""
-    place, findings, benchmark = result.place, result.findings, result.benchmark
-    run = result.tree.performance(place)
-    detail = read_log(run, findings)
-    if detail is None:
-        return None
-    known = ComparedLeg.of("performance", run, detail)
-    result.details["performance"] = detail
-    if not check_kind(result, "performance", detail):
-        passed_over("perf-errors", "perf-early-stopping", "perf-metric")
-        return known
+def _judge_performance(result: Result, run: RunDir, detail: DetailLog) -> None:
+    place, findings = result.place, result.findings
     note_errors(result, "perf-errors", detail)
-    asked("perf-validity")
+    note_applied("perf-validity")
     if detail.validity != "VALID":
         reason = " ".join(str(detail.get("result_invalid_reason") or "").split())
         findings.add("perf-validity", run.detail, f"result_validity is {detail.validity} {reason}".strip(), "VALID")
@@ -174,22 +172,18 @@ def _check_performance(result: Result) -> ComparedLeg | None:
         findings.add("perf-early-stopping", run.detail, said, "early_stopping_met true")
     _check_metric(result, detail)
     _check_name(result, detail)
-    if benchmark is None:
-        table, entry = result.tree.round.table, result.entry
-        note_judged(
-            lambda: official_rules_of_table(table, entry, result.scenario_name, detail),
-            place.division, run, findings,
-        )  # fmt: skip
-        note_judged(lambda: [audit_settings(detail), _cut_short(detail)], place.division, run, findings)
-        note_contradictions(result, run, detail)
-        return known
-    leg = _leg(result, run, detail, benchmark)
-    note_judged(lambda: verify_performance(leg).findings, place.division, run, findings)
-    return known
+    if result.benchmark is not None:
+        leg = _leg(result, run, detail, result.benchmark)
+        note_judged(lambda: verify_performance(leg).findings, place.division, run, findings)
+        return
+    table, entry, name = result.tree.round.table, result.entry, result.scenario_name
+    note_judged(lambda: official_rules_of_table(table, entry, name, detail), place.division, run, findings)
+    note_judged(lambda: [audit_settings(detail), _cut_short(detail)], place.division, run, findings)
+    note_contradictions(result, run, detail)
 
 
 def _cut_short(detail: DetailLog) -> Finding:
-    """Does a greatest number of queries end the run? In Offline it has one, of many samples."""
+    """Whether max_query_count ended the run. Offline has one query, of many samples."""
     most, samples = detail.integer("effective_max_query_count"), detail.integer("generated_samples_per_query")
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
     required = "0, or more than were issued"
@@ -204,22 +198,38 @@ def _check_metric(result: Result, detail: DetailLog) -> None:
 
 
 def _leg(result: Result, run: RunDir, detail: DetailLog, benchmark: Benchmark) -> FinishedLeg:
-    """The leg as its directory claims it. What a manifest beside it says counts for nothing here."""
+    """The leg, of the benchmark and scenario that its directory names; a manifest there is ignored."""
     leg = FinishedLeg(run, result.scenario, benchmark, foreign=True)
     leg.detail = detail  # read once
     return leg
 
 
 def _check_name(result: Result, detail: DetailLog) -> None:
-    """The open division has both kinds: what its description says of itself has to be so."""
-    asked("perf-network", *["perf-network-name"] * (not result.is_open))
+    """Compare the system's name with the division; in the open division, with its description."""
+    note_applied("perf-network", *["perf-network-name"] * (not result.is_open))
     network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
         said = f"sut_name is {detail.get('sut_name')!r}"
-        # The official checker asks of the network division alone: systems of several nodes bear the name in others.
+        # The official checker has this rule for the network division only: systems of several nodes use such a name.
         rule = "perf-network" if network else "perf-network-name"
         result.findings.add(rule, detail.path, said, wanted)
+
+
+def _check_accuracy(result: Result) -> ComparedLeg:
+    """Judge the accuracy leg. Returns what other legs are compared with."""
+    run = result.tree.accuracy(result.place)
+    readable, digest = check_accuracy_files(result, run)
+    detail = read_log(run, result.findings)
+    known = ComparedLeg("accuracy", run.detail) if detail is None else ComparedLeg.of("accuracy", run, detail)
+    known.answers, known.answers_file = digest, run.accuracy_text
+    known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
+    known.long_answers = result.benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
+    if detail is not None:
+        result.details["accuracy"] = detail
+        if check_kind(result, "accuracy", detail):
+            _judge_accuracy(result, run, detail, readable=readable)
+    return known
 
 
 @decides(
@@ -227,26 +237,11 @@ def _check_name(result: Result, detail: DetailLog) -> None:
     ("accuracy-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
      "no audit settings in a normal run", "remove audit.config and run the leg again"),
 )  # fmt: skip
-def _check_accuracy(result: Result) -> ComparedLeg | None:
-    """Judge the accuracy leg; gives back what other legs are compared with, if its log can be read."""
+def _judge_accuracy(result: Result, run: RunDir, detail: DetailLog, *, readable: bool) -> None:
     findings, benchmark = result.findings, result.benchmark
-    run = result.tree.accuracy(result.place)
-    readable, digest = check_accuracy_files(result, run)
-    detail = read_log(run, findings)
-    known = ComparedLeg("accuracy", run.detail) if detail is None else ComparedLeg.of("accuracy", run, detail)
-    known.answers, known.answers_file = digest, run.accuracy_text
-    known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
-    known.long_answers = benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
-    if detail is None:
-        passed_over("accuracy-audit-settings")
-        return known
-    result.details["accuracy"] = detail
-    if not check_kind(result, "accuracy", detail):
-        passed_over("accuracy-audit-settings")
-        return known
     note_errors(result, "accuracy-errors", detail)
-    # Logs of LoadGen 5 have no such record; there the size of the data set tells.
-    asked("accuracy-samples")
+    note_applied("accuracy-samples")
+    # Logs of LoadGen 5 lack the first record; the size of the data set takes its place.
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
     if count != (wanted := result.accuracy_samples):
         findings.add("accuracy-samples", detail.path, f"the run covers {count} samples", f"{wanted}")
@@ -256,15 +251,13 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
             findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")
     if benchmark is None:
         note_contradictions(result, run, detail)
-        return known
-    if readable and is_regular(run.accuracy_log):  # else there are findings already; verify needs all of them
+    elif readable and is_regular(run.accuracy_log):  # else there are findings already; verify needs all of them
         leg = _leg(result, run, detail, benchmark)
         note_judged(lambda: verify_accuracy(leg, ScoreSources()).findings, result.place.division, run, findings)
-    return known
 
 
 def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
-    """The runs of audits that are not judged here: their logs tell of copies, and may contradict themselves."""
+    """The runs of the other audits, whose logs may be copies or contradict themselves."""
     for test in sorted(AUDIT_FOLDERS):
         run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
         if run.detail in known or not (is_regular(run.detail) and is_regular(run.summary)):
@@ -277,9 +270,11 @@ def _other_audits(result: Result, known: set[Path]) -> Iterator[ComparedLeg]:
 
 
 def _check_audits(result: Result) -> None:
-    """Are the audits that the benchmark has to pass there, and their files?"""
-    asked(*["audit-missing"] * (not result.is_open))
-    for test in () if result.is_open else result.entry.audits:
+    """Check whether the required audits and their files are there."""
+    if result.is_open:
+        return
+    note_applied("audit-missing")
+    for test in result.entry.audits:
         folder = result.tree.audit(result.place, test)
         if not is_folder(folder):
             required = f"{', '.join(result.entry.audits)} in every scenario"

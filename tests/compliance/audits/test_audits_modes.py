@@ -138,7 +138,7 @@ def test_legs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> N
 
 def test_an_accuracy_leg_without_answers_is_no_verdict(tmp_path: Path) -> None:
     finished = legs(tmp_path, SAME, accuracy=[])
-    with pytest.raises(ExecutionError, match="holds no answer"):
+    with pytest.raises(ExecutionError, match="has no answer"):
         judge("output_consistency", finished)
 
 

@@ -113,7 +113,7 @@ def test_damaged_summaries_are_input_errors(tmp_path: Path, text: str) -> None:
 def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, "", offline(1))
     paths[0].write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="no text"):
+    with pytest.raises(InputError, match="not a text"):
         official_outcome(*paths)
 
 

@@ -127,7 +127,7 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     (plain / "__pycache__").mkdir(parents=True)
     (plain / "__pycache__" / "x.pyc").write_text("")
     (plain / ".env").write_text("secret")
-    with pytest.raises(InputError, match="holds no file"):
+    with pytest.raises(InputError, match="has no file"):
         read_source(plain, ran(None))
     (plain / "run.py").write_text("")
     assert read_source(plain, ran(None)).files == {"run.py": b""}

@@ -164,5 +164,5 @@ def test_no_tree(tmp_path: Path, make: object) -> None:
 
 def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
     Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
-    with pytest.raises(InputError, match="holds no submission"):
+    with pytest.raises(InputError, match="is no submission"):
         check_tree(tmp_path, CURRENT_ROUND)

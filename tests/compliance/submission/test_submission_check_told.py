@@ -11,17 +11,16 @@ from compliance.finding import (
     SOURCES,
     Finding,
     all_rules,
-    asked,
+    applied_rules,
     fail,
     find_rule,
-    noting_what_is_asked,
-    passed_over,
+    note_applied,
 )
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MOST_HEAD, head, print_report
 from compliance.submission.check.check_tree import Checked, check_tree
+from compliance.submission.check.findings import located, shown_lines
 from compliance.submission.check.judged import catalogue
-from compliance.submission.check.lines import located, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support import trees
@@ -78,7 +77,7 @@ def test_the_gravest_comes_first_and_each_cause_once(tmp_path: Path) -> None:
 def test_an_extra_token_is_one_cause_and_too_many_tokens_alone_another(tmp_path: Path) -> None:
     of_one = [(ONE, "test06-begin"), (ONE, "test06-length"), (ONE, "perf-output-tokens"), (TWO, "test06-end-last")]
     extra, alone = checked_of(tmp_path, *of_one, (OTHER, "perf-output-tokens")).causes
-    assert (extra.name, extra.results, len(extra.told)) == ("extra-token", [str(ONE), str(TWO)], 4)
+    assert (extra.name, extra.results, len(extra.caused)) == ("extra-token", [str(ONE), str(TWO)], 4)
     assert (alone.name, alone.results) == ("perf-output-tokens", [str(OTHER)])
 
 
@@ -125,7 +124,7 @@ def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
 def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> None:
     checked = checked_of(tmp_path)
     checked.findings = [fail("tree-unknown", "x", Path(file))]
-    assert "/".join(checked.told[0].subject) == subject
+    assert "/".join(checked.caused[0].subject) == subject
     (told,) = checked.record()["findings"]
     parts = [told[name] for name in ("division", "organisation", "system", "benchmark", "scenario")]
     assert parts == [*filter(None, subject.split("/")), *[None] * (5 - len([*filter(None, subject.split("/"))]))]
@@ -158,21 +157,19 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
         assert len(rules) == len(silent)
         assert rules < known
         kept = known - rules
-        assert kept <= checked.asked[place]
+        assert kept <= checked.applied[place]
         assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
                 "log-duplicate", "scenario-set"} <= kept  # fmt: skip
         whys = {rule: (what, why) for what, why, rule in silent}
-        assert whys["runs-differ"] == ("without input", "the runs that the tree was made of (--runs)")
+        assert whys["runs-differ"] == ("without input", "the runs that the tree was built from (--runs)")
         assert whys["plausible-padding"][0] == "without input"
         assert ("perf-tpot" in rules) is (place.scenario == "Offline")
 
 
-def test_what_is_passed_over_is_not_asked() -> None:
-    with noting_what_is_asked() as noted:
-        asked("perf-ttft", "perf-tpot")
-        passed_over("perf-tpot")
-        with noting_what_is_asked() as inner:
-            asked("perf-mode")
-    assert (noted, inner) == ({"perf-ttft"}, {"perf-mode"})
-    asked("perf-limits")
-    assert "perf-limits" not in noted
+def test_rules_are_collected_by_the_innermost_block() -> None:
+    with applied_rules() as outer:
+        note_applied("perf-ttft")
+        with applied_rules() as inner:
+            note_applied("perf-mode")
+    note_applied("perf-limits")
+    assert (outer, inner) == ({"perf-ttft"}, {"perf-mode"})

@@ -195,7 +195,7 @@ def test_the_open_division_asks_for_no_score(
 ) -> None:
     """As `submit` does not: else such a campaign would never be done, and run its accuracy legs again and again."""
     targets = {**DATACENTER_BENCHMARK.targets, "gen_num": Target(64)}
-    change_benchmarks(monkeypatch, performance_samples=64, accuracy_samples=64, targets=targets)
+    change_benchmarks(monkeypatch, samples=64, targets=targets)
     done.write(DATACENTER, division=division)
     campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
     legs = [leg for leg in plan_campaign(campaign, lambda text: None) if leg.scenario == "Offline"]

@@ -96,7 +96,7 @@ def test_refused_with_the_name(tmp_path: Path, changes: dict[str, Any], said: st
 def test_what_a_closed_submission_still_needs(tmp_path: Path) -> None:
     assert missing_scenarios(load(tmp_path).options) == ""
     assert missing_scenarios(load(tmp_path, scenarios=["Interactive"]).options) == "Offline"
-    assert missing_scenarios(load(tmp_path, scenarios=["Offline"]).options) == "Server or Interactive"
+    assert missing_scenarios(load(tmp_path, scenarios=["Offline"]).options) == "Interactive or Server"
     edge = load(tmp_path, benchmark="llama3.1-8b-edge", scenarios=["Offline"])
     assert missing_scenarios(edge.options) == "SingleStream"
 
