@@ -1,6 +1,8 @@
 """Shared by all tests: data sets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
 
+import asyncio
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -21,7 +23,8 @@ PATIENCE_S = 300.0  # waited for what comes within seconds on an idle machine
 ROOT = Path(__file__).resolve().parents[1]
 
 # How long an example takes says something about the machine only.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+settings.register_profile("any-machine", deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile("any-machine")
 
 
@@ -31,7 +34,7 @@ OF_A_FILE = {
     "vllm/test_cluster.py": 220, "vllm/test_legs.py": 100,
     "vllm/test_endpoint.py": 110, "vllm/test_faults.py": 75, "vllm/test_accuracy.py": 40,
     "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60, "vllm/test_warm_up.py": 30,
-    "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45, "vllm/test_gate.py": 25,
+    "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45,
     "scenarios/leg/test_trial.py": 140, "scenarios/tune/test_tune.py": 70, "scenarios/campaign/test_campaign.py": 90,
     "scenarios/leg/test_endpoint_leg.py": 80, "scenarios/leg/test_replica_legs.py": 80,
     "scenarios/leg/test_faults.py": 75, "scenarios/leg/test_interruptions.py": 60, "test_bench.py": 90,
@@ -61,6 +64,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _seconds(path: Path) -> float | None:
     return OF_A_FILE.get(path.relative_to(Path(__file__).parent).as_posix())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,8 +158,12 @@ def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
             one.process.wait()
 
 
+StartMain = Callable[..., StartedMain]
+RunMain = Callable[..., Finished]
+
+
 @pytest.fixture
-def run_main(start_main: Callable[..., StartedMain]) -> Callable[..., Finished]:
+def run_main(start_main: StartMain) -> RunMain:
     """Runs `main.py ARGUMENTS…` to its end."""
 
     def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = PATIENCE_S) -> Finished:

@@ -1,16 +1,19 @@
-"""`python main.py` with any Python, and Ctrl-C before a command has begun."""
+"""The front door: any Python, exit codes, no traceback for a mistake of the user, Ctrl-C before a command has begun."""
 
 import ast
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Finished, StartedMain
+from runs.environment import HARNESS_VERSION
+from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
+from scenarios.leg import parent as leg_module
+from scenarios.leg.config import RunConfig
+from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
 from tests.support.legs import arguments, patched
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
@@ -65,7 +68,7 @@ def test_an_environment_without_packages_does_not_call_itself(checkout: Path) ->
     assert f"make -C {checkout} clean setup" in done.stderr
 
 
-def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: RunMain) -> None:
     code = """
     import sys
     class Finder:
@@ -80,7 +83,7 @@ def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: Callable
     assert "Traceback" not in finished.stderr
 
 
-def test_a_python_that_leaves_out_the_scripts_directory(run_main: Callable[..., Finished]) -> None:
+def test_a_python_that_leaves_out_the_scripts_directory(run_main: RunMain) -> None:
     finished = run_main("--version", environment={"PYTHONSAFEPATH": "1"})
     assert (finished.code, finished.stderr) == (0, "")
 
@@ -95,9 +98,7 @@ def test_an_old_python_can_read_it() -> None:
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])
 @pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None", "os.abort()"])
-def test_an_interrupt_while_importing(
-    module: str, becomes: str, tmp_path: Path, start_main: Callable[..., StartedMain]
-) -> None:
+def test_an_interrupt_while_importing(module: str, becomes: str, tmp_path: Path, start_main: StartMain) -> None:
     code = f"""
     import os, signal, sys
     class Finder:
@@ -122,3 +123,87 @@ def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert str(out) in done.stdout.decode()
+
+
+def test_from_anywhere(run_main: RunMain) -> None:
+    finished = run_main("--help")
+    assert finished.code == 0
+    assert "doctor" in finished.stdout
+    assert "run" in finished.stdout
+
+
+def test_version() -> None:
+    assert run_here("--version").stdout.split()[-1] == HARNESS_VERSION
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["--scenario", "Server"]])
+def test_help_of_a_command_stands_on_its_own(arguments: list[str]) -> None:
+    text = run_here(*arguments, "--help").stdout
+    assert "Exit codes: 0 VALID or passed" in " ".join(text.split())
+    assert "--config" in text
+    assert "Examples:" in text
+    everything = {name: "--" + name.replace("_", "-") for name in RunConfig.model_fields}
+    few = {"batch_size", "num_workers"} | {name for name in everything if name.startswith("dummy_")}
+    assert {name for name, flag in everything.items() if f" {flag} " not in text} == few
+    text = run_here(*arguments, "--help-all").stdout
+    assert all(f" {flag} " in text for flag in everything.values())
+
+
+def test_a_mistake_says_how_to_mend_it() -> None:
+    finished = run_here("--scenario", "Offline", "--engine", "dummy", "--user-conf", "none")
+    first = "error: cannot read --user-conf none: No such file or directory"
+    assert (finished.code, finished.stderr) == (2, f"{first}\n  fix: name a readable file\n")
+
+
+NO_PLACE = FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp']")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ExecutionError("engine died"), 4),
+        (SetupError("no engine"), 3),
+        (Interrupted("interrupted by SIGTERM"), 130),
+        (KeyboardInterrupt(), 130),
+        (OSError(28, "No space left on device"), 4),
+        (NO_PLACE, 4),
+        (MemoryError(), 4),
+        (ImportError("libfoo.so: cannot open shared object file"), 3),
+        (KeyError("a fault of ours"), 4),  # never 1, which is a verdict
+    ],
+)
+def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(leg_module, "run_leg", fail)
+    finished = run_here("--scenario", "Offline", "--engine", "dummy")
+    assert finished.code == code
+    assert isinstance(error, KeyboardInterrupt) or str(error) in finished.stderr
+    assert isinstance(error, KeyboardInterrupt | HarnessError) or "\n  fix: " in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert ("fix: set TMPDIR to a directory that can be written" in finished.stderr) == (error is NO_PLACE)
+
+
+def test_the_front_door_imports_nothing_heavy() -> None:
+    code = "import sys, main; sys.exit(bool({'vllm', 'torch', 'transformers', 'mlperf_loadgen'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
+    assert done.returncode == 0
+
+
+def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
+    code = """
+import sys, main, scenarios.leg.parent, scenarios.leg.supervisor
+class Enough(SystemExit): pass
+def start(self): raise Enough
+scenarios.leg.supervisor.EarlyLeg.__enter__ = start
+try:
+    main.main(["--scenario", "Offline", "--engine", "dummy"])
+except Enough:
+    late = {"nltk", "rouge_score", "transformers", "scenarios.leg.plan", "scenarios.commands.tune"}
+    late.add("compliance.signoff")
+    sys.exit(len(late & set(sys.modules)))
+sys.exit(-1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
+    assert done.returncode == 0

@@ -15,7 +15,7 @@ import yaml
 
 from runs.environment import HARNESS_VERSION
 from tests.conftest import ROOT
-from tests.support.command_lines import parse
+from tests.support.docs import parse
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

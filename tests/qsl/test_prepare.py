@@ -1,5 +1,7 @@
-"""Preparing a data set: sources, refusals, and the file that comes out."""
+"""Preparing a data set: sources, refusals, the file that comes out; and models and sources without the hub."""
 
+import http.server
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 
 from qsl.cnn_dailymail.prepare import encode_rows, read_calibration, read_source, render, write_rows
 from qsl.dataset import load_dataset
+from qsl.hub import from_hub, need_hub
+from qsl.model_files import model_facts
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
-from runs.errors import InputError
+from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from scripts.prepare_dataset import main
 from tests.support import orca
@@ -202,3 +206,39 @@ def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:
         else:
             with pytest.raises(InputError, match=r"names no article|1 of the 2 ids"):
                 read_calibration(str(source), ids)
+
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+def test_offline_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SetupError, match="HF_HUB_OFFLINE is set"):
+        need_hub("a model")
+
+
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    for look in (model_facts, load_tokenizer):
+        with pytest.raises(SetupError, match=r"127\.0\.0\.1:9 cannot be reached"):
+            look("nobody/nothing")
+    assert from_hub("a model", lambda local: local)  # what the cache has
+
+
+def test_a_hub_that_answers_no_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # knows no HEAD: 501
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        assert from_hub("a model", lambda local: local) is False
+
+
+def test_without_the_hub_the_program_ends_with_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert main(["--source", "hub", "--output", "/tmp/never.json", "--model-path", "nobody/nothing"]) == 3
+    errors = capsys.readouterr().err
+    assert errors.startswith("error: ")
+    assert "fix: " in errors

@@ -5,15 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from runs.loadgen.counts import CountSettings, count_leg
 from runs.record.layout import RunDir
 from tests.support.loadgen_runs import Runs
-
-# A machine may be busy with other things: no example has to be quick.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,18 @@
-"""Reading files of unknown origin, and what is said of one that is none."""
+"""Reading files and texts of unknown origin, what is said of one that is none; writing files, whole or not at all."""
 
 import os
+import resource
+import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from runs.files import sha256_of
+from runs.files import sha256_of, write_atomic
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
@@ -18,6 +21,7 @@ from runs.reading import MAX_LOG_BYTES, Bounds, bounded_lines, files_below, read
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import RequestRecord, encode, read_requests
+from runs.wording import printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
 from tests.support.damage import damaged, deep_folder, input_error
 
@@ -105,7 +109,6 @@ FILES: dict[Callable[[Path], object], bytes] = {
 
 
 @pytest.mark.parametrize("read", FILES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
 @given(data=st.data())
 def test_random_damage_never_breaks_a_parser(
     tmp_path: Path, read: Callable[[Path], object], data: st.DataObject
@@ -168,3 +171,77 @@ def test_files_are_found_however_deep_they_lie(tmp_path: Path) -> None:
     assert [path.name for path in below] == ["file", "link", "pipe"]
     assert len(below[0].parts) > 1500
     assert files_below(tmp_path / "nowhere") == []
+
+
+def test_a_file_and_a_link_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    for name in ("file", "link"):
+        write_atomic(tmp_path / name, "new")
+        assert (tmp_path / name).read_text() == "new"
+    assert (tmp_path / "target").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "target"]
+
+
+def test_a_pipe_that_is_read_gets_everything(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    while not reader.is_alive() or not read:
+        try:
+            write_atomic(pipe, b"x" * 200_000)
+            break
+        except OSError:  # it is not open there yet
+            continue
+    reader.join(10)
+    assert read == [b"x" * 200_000]
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "."])
+def test_what_cannot_be_written_is_an_error(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    with pytest.raises(OSError, match=r"No such device|Is a directory"):
+        write_atomic(Path(name), "new")
+    assert sorted(path.name for path in Path().iterdir()) == ["folder", "pipe"]
+
+
+def test_a_file_that_may_not_become_so_large_is_named(tmp_path: Path) -> None:
+    path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write_atomic(path, b"x" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, with é, × and 模型", "plain, with é, × and 模型"),
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("\x7f\x9b2J\r", r"\x7f\x9b2J\r"),
+        ("a\u202eb\ud800", r"a\u202eb\ud800"),
+        ("two\nlines\t", r"two\nlines\t"),
+    ],
+)
+def test_control_characters_are_shown(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_lines_may_stay_and_a_long_text_is_cut() -> None:
+    assert printable("one\n\ttwo\x1b", lines=True) == "one\n\ttwo\\x1b"
+    assert printable("x" * 9, 9) == "x" * 9
+    assert printable("x" * 10, 9) == "x" * 9 + "..."
+    assert printable("\x1b" * 9, 9) == "\\x1b\\x1b\\..."
+
+
+def test_an_error_shows_them_too() -> None:
+    error = InputError("named \x1b[31m", "rename \x07 it")
+    assert str(error) == "named \\x1b[31m\n  fix: rename \\x07 it"

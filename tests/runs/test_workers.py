@@ -21,7 +21,6 @@ def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            assert process.stdout is not None
             yield process, [int(process.stdout.readline()) for _ in range(WORKERS)]
         finally:
             process.kill()

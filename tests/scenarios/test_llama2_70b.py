@@ -44,7 +44,6 @@ def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
         assert detail.get("requested_performance_sample_count_override") == STANDARD.performance_samples
         limits = BENCHMARKS[key].limits
         if scenario != "Offline":
-            assert limits is not None
             assert detail.get("requested_server_ttft_latency") == limits.ttft_ms * 1_000_000
             assert detail.get("requested_server_tpot_latency") == limits.tpot_ms * 1_000_000
 

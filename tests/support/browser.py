@@ -41,7 +41,6 @@ frame.onload = () => {
 
 
 def _run(*options: str) -> "subprocess.CompletedProcess[str]":
-    assert BROWSER is not None
     fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
     return subprocess.run(
         [BROWSER, *fixed, "--enable-logging=stderr", *options], capture_output=True, text=True, timeout=300, check=True

@@ -1,11 +1,26 @@
-"""Stand-ins for LoadGen's module and for an engine, which note everything they are told."""
+"""Stand-ins for LoadGen and for an engine, which note what they are told, and the system under test between them."""
 
+import asyncio
 import ctypes
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sut.engine import Engine, EngineReport, Request
+from sut.engine import Engine, EngineLimits, EngineReport, Request
+from sut.feed import AdmissionControl, Feed
+from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Outcome
+
+
+@dataclass
+class Clock:
+    """Time that passes when the test says so."""
+
+    now: float = 0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass(frozen=True)
@@ -88,16 +103,72 @@ class FakeRecorder:
 
 
 class FakeSink:
-    """Keeps what an engine tells."""
+    """Keeps what an engine reports of a request.
 
-    def __init__(self) -> None:
+    Args:
+        when_over: called after its answer or its failure.
+    """
+
+    def __init__(self, when_over: Callable[[], object] = lambda: None) -> None:
         self.events: list[tuple[str, Any]] = []
+        self._when_over = when_over
+
+    def _note(self, kind: str, what: Any) -> None:
+        self.events.append((kind, what))
+        if kind != "first":
+            self._when_over()
 
     def first_token(self, request: Request, token_id: int) -> None:
-        self.events.append(("first", token_id))
+        self._note("first", token_id)
 
     def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.events.append(("done", (token_ids, finish_reason, cached_tokens)))
+        self._note("done", (token_ids, finish_reason, cached_tokens))
 
     def failed(self, request: Request, error: BaseException) -> None:
-        self.events.append(("failed", error))
+        self._note("failed", error)
+
+
+PROMPTS = [[10, 11], [20], [30, 31, 32], [40]]
+HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
+
+
+class Stage:
+    """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
+
+    def __init__(self, *, report_first_token: bool = True, admission: AdmissionControl | None = None) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loadgen = FakeLoadgen()
+        self.engine = FakeEngine()
+        self.recorder = FakeRecorder()
+        self.failures: list[BaseException] = []
+        self.sut = LoadgenSut(
+            self.loadgen,
+            self.loop,
+            self.engine,
+            PROMPTS.__getitem__,
+            self.recorder,  # type: ignore[arg-type]  # the one method that is used
+            report_first_token=report_first_token,
+            on_failure=self.failures.append,
+            admission=admission or Feed(EngineLimits()),
+        )
+
+    def issue(self, *indices: int) -> list[Request]:
+        """Issue samples as LoadGen does, on a thread of its own; the requests that reached the engine."""
+        before = len(self.engine.requests)
+        samples = [Sample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
+        thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
+        thread.start()
+        thread.join()
+        self.slices()
+        return self.engine.requests[before:]
+
+    def turn(self) -> None:
+        """One turn of the loop: everything that is due when it begins."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+
+    def slices(self) -> None:
+        """Turns until no slice is planned."""
+        self.turn()
+        while self.sut._slice_planned:
+            self.turn()

@@ -7,7 +7,7 @@ from pathlib import Path
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_dataset
 from tests.support.official import SAMPLING
-from tests.support.tiny_llama import make_tiny_llama
+from tests.support.small_tokenizer import make_tiny_llama
 
 # Logits of the tiny model have a spread of 0.2; float32 arithmetic in another order moves them by about 1e-6.
 TIE = 1e-4

@@ -1,7 +1,14 @@
-"""A server of the tests that computes for a while, and a campaign against it."""
+"""A server of the tests that computes for a while, and a campaign against it.
 
+`python -m tests.support.http_campaign PORT [--after S] [--requests N]` serves: it listens after some seconds, and ends
+with status 7 at the request after N.
+"""
+
+import argparse
+import asyncio
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -101,3 +108,27 @@ def run_campaign(root: Path) -> None:
     if code not in (ExitCode.OK, ExitCode.NEGATIVE):
         raise SystemExit(f"the campaign over HTTP ended with {code}\n{stdout}{stderr}")
     (root / "campaign" / "report.html").unlink()
+
+
+async def _serve(port: int, after_s: float, requests: int | None) -> None:
+    speaks = Computing(0.0, tokens_s=1.0)
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if requests is not None and len(server.requests) > requests:
+            print("out of requests", flush=True)
+            os._exit(7)
+        return speaks(body)
+
+    await asyncio.sleep(after_s)
+    async with HttpServer("/v1/completions", answer, "vllm", port=port) as server:
+        print(f"listens on {port}", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("port", type=int)
+    parser.add_argument("--after", type=float, default=0.0)
+    parser.add_argument("--requests", type=int)
+    asked = parser.parse_args()
+    asyncio.run(_serve(asked.port, asked.after, asked.requests))

@@ -43,7 +43,6 @@ def kept(name: str, make: Make, made_of: tuple[str, ...] = LEG) -> Path:
         made_of: files and folders of the checkout that decide what `make` makes, beside the module that it stands in.
     """
     source = inspect.getsourcefile(make)
-    assert source is not None
     key = hashlib.sha256(f"{name}\n{_content(made_of)}\n".encode() + Path(source).read_bytes()).hexdigest()[:16]
     folder = KEPT / f"{name.replace('/', '-')}-{key}"
     for other in _too_old(KEPT):

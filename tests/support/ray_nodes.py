@@ -9,6 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.legs import is_running
+
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
 STARTS = 3  # of a cluster: Ray gives each node half a minute, which a busy machine may not keep
 # Asked without importing it, which every test process would do that collects tests.
@@ -120,10 +122,3 @@ class SharedNodes:
 def _process(node: Any, part: str) -> "subprocess.Popen[bytes]":
     process: subprocess.Popen[bytes] = node.all_processes[part][0].process
     return process
-
-
-def is_running(process: psutil.Process, word: str) -> bool:
-    try:
-        return word in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

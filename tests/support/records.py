@@ -1,12 +1,15 @@
-"""Records of legs, for tests that need no leg."""
+"""Records of legs, and legs as an engine's plan sees them, for tests that need no leg."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from runs.record.manifest import LegPlan, Manifest
 from runs.record.requests_log import NO_TIME, Digests, RequestTable
+from sut.engine_kind import LegFacts
+from tests.support import official
 
 SAMPLING = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 128}
 HOST = {
@@ -62,3 +65,20 @@ def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **column
     numbers = {name: np.array(np.broadcast_to(np.asarray(one).astype(np.int64), count)) for name, one in given.items()}
     numbers["first_token_ns"][numbers["first_token_ns"] < numbers["issue_ns"]] = NO_TIME
     return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))
+
+
+_SERVER = LegFacts(
+    scenario="Server",
+    sampling=official.SAMPLING,
+    official_model=official.DATACENTER.model,
+    admission="off",
+    longest_prompt_tokens=20,
+    lead_tokens=2,
+    model_folder=None,
+    parameters=400_000,
+)
+
+
+def leg_facts(**changes: Any) -> LegFacts:
+    """Those of a Server leg of a small model, with changes."""
+    return replace(_SERVER, **changes)

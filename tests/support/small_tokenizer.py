@@ -1,9 +1,11 @@
-"""A byte-level BPE tokenizer without merges, as a model folder: made in a moment, behaves like Llama's."""
+"""Small models' folders: a byte-level BPE tokenizer without merges, made in a moment; a tiny random Llama."""
 
 import json
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+from scripts.bench.tools.models import TINY, make_llama
 
 
 def make_tokenizer(folder: Path, *, clean_up: bool = False) -> Path:
@@ -25,3 +27,8 @@ def make_tokenizer(folder: Path, *, clean_up: bool = False) -> Path:
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def make_tiny_llama(folder: Path, texts: list[str]) -> Path:
+    """Write a Llama of 0.4 M parameters, seeded, and a byte-level BPE tokenizer trained on `texts`."""
+    return make_llama(folder, TINY, texts)

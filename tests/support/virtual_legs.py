@@ -80,7 +80,6 @@ def _answers(leg: PreparedLeg) -> list[Answered]:
 
 def _limit_ns(leg: PreparedLeg, name: str) -> int:
     asked, limits = setting(leg, f"{name}_latency"), leg.benchmark.limits
-    assert limits is not None
     return round(float(asked or getattr(limits, f"{name}_ms")) * 1e6)
 
 

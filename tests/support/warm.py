@@ -68,9 +68,7 @@ class Process:
     def wait(self, timeout: float | None = None) -> int:
         if not wait([self._process.sentinel], timeout):
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
-        code = self.poll()
-        assert code is not None
-        return code
+        return self.poll()  # type: ignore[return-value]  # it has ended
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Standard output and standard error, once; both are empty where it ended before it could write."""

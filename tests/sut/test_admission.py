@@ -1,18 +1,14 @@
-"""Admission: what it lets in, when, and in which order."""
+"""Feed and admission: what they let into the engine, when, and in which order."""
+
+import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sut.admission import POLICIES, STEPPED_BACK, Admission, Policy
-from sut.engine import Request
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def __call__(self) -> int:
-        return self.now_ns
+from sut.engine import EngineLimits, Request
+from sut.feed import AHEAD_STEPS, LEAST_AHEAD, Feed
+from tests.support.fakes import Clock
 
 
 class Driven:
@@ -65,8 +61,8 @@ def seqs(requests: list[Request]) -> list[int]:
 def show_sixty(admission: Driven, admitted: list[Request], clock: Clock) -> None:
     """Queries from which it learns that a prompt token takes 10 ns: each is alone in the engine."""
     for seq in range(60):
-        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
-        clock.now_ns += 400
+        admission.offer(query(seq, 40, issue_ns=clock.now))
+        clock.now += 400
         admission.prefilled(admitted[-1])
 
 
@@ -99,7 +95,7 @@ def test_priority_holds_the_hopeless_back_too_where_queries_are_bounded() -> Non
     admission, admitted, clock = make("priority", 1_000, limit_ns=1_000, queries=1)
     admission.offer(query(0, 10))
     admission.offer(query(1, 10))
-    clock.now_ns = 2_000
+    clock.now = 2_000
     admission.offer(query(2, 10, issue_ns=2_000))
     assert seqs(admitted) == [0]
     admission.completed(admitted[0])
@@ -121,9 +117,9 @@ def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
     admission, admitted, clock = make("deadline", 50, limit_ns=1_000)
     admission.offer(query(0, 50, issue_ns=0))
     admission.offer(query(1, 50, issue_ns=0))
-    clock.now_ns = 900
+    clock.now = 900
     admission.offer(query(2, 50, issue_ns=900))
-    clock.now_ns = 1_500
+    clock.now = 1_500
     admission.prefilled(admitted[0])
     assert seqs(admitted) == [0, 2]
     admission.prefilled(admitted[1])
@@ -133,7 +129,7 @@ def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
 def test_deadline_counts_the_prompts_that_are_ahead() -> None:
     admission, admitted, clock = make("deadline", 100, limit_ns=1_000)
     show_sixty(admission, admitted, clock)
-    now_ns = clock.now_ns
+    now_ns = clock.now
     admission.offer(query(60, 60, issue_ns=now_ns))
     admission.offer(query(61, 50, issue_ns=now_ns))  # behind 60 tokens: 1,100 ns
     admission.offer(query(62, 41, issue_ns=now_ns))  # behind 60 tokens: 1,010 ns
@@ -146,7 +142,7 @@ def test_deadline_counts_the_prompts_that_are_ahead() -> None:
 def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_last() -> None:
     admission, admitted, clock = make("priority", 100, limit_ns=1_000)
     show_sixty(admission, admitted, clock)
-    now_ns = clock.now_ns
+    now_ns = clock.now
     admission.offer(query(60, 60, issue_ns=now_ns))
     admission.offer(query(61, 60, issue_ns=now_ns))  # behind 60 tokens: 1,200 ns
     admission.offer(query(62, 30, issue_ns=now_ns))  # 61 steps back, so that 60 tokens are ahead: 900 ns
@@ -180,8 +176,8 @@ def test_every_query_is_admitted_once_and_the_bound_is_kept(
         assert sum(lengths) <= bound or len(lengths) == 1
 
     for seq, (tokens, wait_ns) in enumerate(queries):
-        clock.now_ns += wait_ns
-        admission.offer(query(seq, tokens, clock.now_ns))
+        clock.now += wait_ns
+        admission.offer(query(seq, tokens, clock.now))
         look()
         if open_ones and chooser.random() < 0.5:  # type: ignore[attr-defined]
             admission.prefilled(open_ones.pop(0))
@@ -191,3 +187,61 @@ def test_every_query_is_admitted_once_and_the_bound_is_kept(
         look()
     assert sorted(seqs(admitted)) == list(range(len(queries)))
     assert admission.waiting == 0
+
+
+def fill(feed: Feed, first: int, tokens: int, most: int = 10_000) -> list[Request]:
+    """Offer queries for as long as the feed wants them."""
+    taken: list[Request] = []
+    while feed.wants() and len(taken) < most:
+        feed.offer(query(first + len(taken), tokens))
+        request = feed.take()
+        taken.append(request)
+    assert feed.take() is None
+    return taken
+
+
+def test_as_many_wait_ahead_as_are_computed() -> None:
+    feed = Feed(EngineLimits(queries=256))
+    assert len(fill(feed, 0, 100)) == 512
+
+
+def test_prompts_ahead_are_bounded_by_the_steps_that_compute_them() -> None:
+    feed = Feed(EngineLimits(queries=256, step_tokens=2_048))
+    assert len(fill(feed, 0, 870)) == 256 + -(-AHEAD_STEPS * 2_048 // 870)
+
+
+def test_an_engine_without_a_limit_is_given_everything() -> None:
+    assert len(fill(Feed(EngineLimits(step_tokens=512)), 0, 1_000, most=5_000)) == 5_000
+
+
+@given(
+    st.integers(1, 80),
+    st.integers(1, 4_000),
+    st.lists(st.integers(1, 3_000), min_size=1, max_size=300),
+    st.randoms(use_true_random=False),
+)
+def test_the_engine_never_waits_and_the_bounds_hold(
+    limit: int, step_tokens: int, lengths: list[int], chooser: random.Random
+) -> None:
+    """An engine that computes `limit` queries, those handed over first, and answers them in any order."""
+    feed = Feed(EngineLimits(queries=limit, step_tokens=step_tokens))
+    given_to_engine: list[Request] = []
+    issued = answered = 0
+    while answered < len(lengths):
+        while issued < len(lengths) and feed.wants():
+            feed.offer(query(issued, lengths[issued]))
+            request = feed.take()
+            assert request.seq == issued
+            given_to_engine.append(request)
+            issued += 1
+        ahead = given_to_engine[limit:]
+        assert len(ahead) <= max(limit, LEAST_AHEAD)
+        assert len(ahead) <= LEAST_AHEAD or (
+            sum(len(request.prompt_ids) for request in ahead[:-1]) < AHEAD_STEPS * step_tokens
+        )
+        # Never fewer than it computes, nor fewer ahead than it could start on before more can come.
+        assert issued == len(lengths) or len(given_to_engine) >= limit + LEAST_AHEAD
+        for _ in range(chooser.randint(1, limit)):
+            if given_to_engine:
+                feed.completed(given_to_engine.pop(chooser.randrange(min(limit, len(given_to_engine)))))
+                answered += 1

@@ -11,7 +11,7 @@ from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine
-from tests.support.engine_legs import leg_facts
+from tests.support.records import leg_facts
 
 FACTS = leg_facts()
 
@@ -73,11 +73,6 @@ def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words
     kind = VllmKind(lambda: Machine("cuda", 1, [0]))
     reasons = kind.plan(VllmOptions(engine_arg=argument), FACTS).unofficial_reasons
     assert [words in reason for reason in reasons] == [True] if words else reasons == []
-
-
-def test_the_dummy_is_never_official() -> None:
-    plan = KINDS["dummy"].plan(KINDS["dummy"].options(), FACTS)
-    assert plan.unofficial_reasons == ["the dummy engine runs no model"]
 
 
 @pytest.mark.parametrize("machine", [Machine("cpu", 0, [0, 1]), Machine("cuda", 4, [0, 1])])

@@ -1,5 +1,8 @@
-"""The loop's lag, on a clock of the test's own."""
+"""The loop's lag, on a clock of the test's own; the open files that its connections may have."""
 
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -48,7 +51,6 @@ def test_every_moment_that_the_loop_missed_counts(loop: Loop) -> None:
     loop.turn_at(52.0)  # busy for a second: 101 moments had to wait, the first of them for all of it
     meter.stop()
     lag = meter.so_far()
-    assert lag is not None
     assert lag.moments == 1 + 99 + 101
     assert lag.worst_ms == pytest.approx(1_000, abs=0.1)
     assert lag.p99_ms == pytest.approx(980, rel=0.03)  # the bins are 2 % wide
@@ -62,5 +64,33 @@ def test_the_first_moment_is_the_start_and_none_is_after_the_end(loop: Loop) -> 
     loop.turn_at(60.0)
     assert loop.planned == []
     lag = meter.so_far()
-    assert lag is not None
     assert lag.moments == 1
+
+
+OPENS_FILES = """
+import resource
+from runs.errors import SetupError
+from sut.event_loop import SPARE_FILES, allow_open_files
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 1000))
+allow_open_files(10, "few", "take fewer")
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+allow_open_files(1000 - SPARE_FILES, "many", "take fewer")
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+try:
+    allow_open_files(1001 - SPARE_FILES, "512 replicas", "take fewer")
+except SetupError as error:
+    print(error)
+"""
+
+
+def test_the_limit_is_raised_to_the_hard_one_and_no_further() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    done = subprocess.run([sys.executable, "-c", OPENS_FILES], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "300",
+        "1000",
+        "512 replicas need 1001 open files; the limit is 1000",
+        "  fix: take fewer, or raise the limit (ulimit -Hn)",
+    ]
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before

@@ -2,7 +2,9 @@
 
 import hashlib
 import sys
+from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,7 @@ from sut.admission import Admission
 from sut.engine import EngineLimits, Request
 from sut.feed import LEAST_AHEAD, Feed
 from sut.loadgen_sut import MOST_ANSWERS, MOST_QUERIES, int32_ids
-from tests.support.fakes import FakeLoadgen, Sample
-from tests.support.stage import HANDLE, PROMPTS, Stage
+from tests.support.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
 
 
 def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:
@@ -258,10 +259,15 @@ def test_a_turn_of_the_loop_takes_a_slice(stage: Stage) -> None:
 
 
 def test_a_slice_ends_when_the_engine_takes_long_over_a_query(stage: Stage) -> None:
-    clock = SlowClock()
+    clock = Clock(1000.0)
+
+    def take_long(_: Request) -> None:
+        clock.now += 0.004
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loadgen_sut, "time", clock)
-        stage.sut._submit = lambda request: clock.pass_by(0.004)
+        now = SimpleNamespace(monotonic=clock, time_ns=lambda: round(clock.now * 1e9))
+        patch.setattr(loadgen_sut, "time", now)
+        stage.sut._submit = take_long
         stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0) for place in range(10)])
         handed_over = []
         while not handed_over or stage.sut._slice_planned:
@@ -271,17 +277,58 @@ def test_a_slice_ends_when_the_engine_takes_long_over_a_query(stage: Stage) -> N
     assert stage.sut.handing_over_s == pytest.approx(0.040)
 
 
-class SlowClock:
-    """Time that passes when the test says so."""
+class Interrupted(deque[Any]):
+    """The queue between the threads; lets the other side act in the middle of an operation."""
 
     def __init__(self) -> None:
-        self.now_s = 1_000.0
+        super().__init__()
+        self.before_append: Callable[[], None] = lambda: None
+        self.after_empty: Callable[[], None] = lambda: None
 
-    def pass_by(self, seconds: float) -> None:
-        self.now_s += seconds
+    def append(self, item: Any) -> None:
+        act, self.before_append = self.before_append, lambda: None
+        act()
+        super().append(item)
 
-    def monotonic(self) -> float:
-        return self.now_s
+    def __len__(self) -> int:
+        length = super().__len__()
+        if not length:
+            act, self.after_empty = self.after_empty, lambda: None
+            act()
+        return length
 
-    def time_ns(self) -> int:
-        return round(self.now_s * 1e9)
+
+def test_one_wake_up_for_all_that_arrived_before_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[Callable[[], None]] = []
+    wake = stage.loop.call_soon_threadsafe
+
+    def counted(call: Callable[[], None]) -> Any:
+        woken.append(call)
+        return wake(call)
+
+    monkeypatch.setattr(stage.loop, "call_soon_threadsafe", counted)
+    for place in range(5):
+        stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0)])
+    stage.turn()
+    assert (len(stage.engine.requests), len(woken)) == (5, 1)
+    stage.sut.issue_queries([Sample(HANDLE + 40, 0)])
+    stage.turn()
+    assert (len(stage.engine.requests), len(woken)) == (6, 2)
+
+
+def test_a_query_that_arrives_when_the_loop_has_just_looked(stage: Stage) -> None:
+    stage.sut._arrived = arrived = Interrupted()
+    arrived.after_empty = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
+    stage.sut.issue_queries([Sample(HANDLE, 0)])
+    stage.turn()
+    stage.turn()
+    assert [request.sample_index for request in stage.engine.requests] == [0, 1]
+
+
+def test_a_query_that_is_put_down_when_the_loop_has_just_looked(stage: Stage) -> None:
+    stage.sut._arrived = arrived = Interrupted()
+    stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is told, and has not begun to look
+    arrived.before_append = stage.turn
+    stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
+    stage.turn()
+    assert [request.sample_index for request in stage.engine.requests] == [0, 1]

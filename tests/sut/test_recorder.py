@@ -78,7 +78,7 @@ def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
     assert recorder.done == 8_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(1e3, 1e13), min_size=1, max_size=300), st.sampled_from([50.0, 90.0, 99.0, 99.9]))
 def test_percentiles_within_two_percent(values_ns: list[float], percentile: float) -> None:
     histogram = LatencyHistogram()
@@ -93,7 +93,7 @@ def test_values_outside_the_range_are_kept_at_its_ends() -> None:
     assert histogram.percentile_ms(99) is None
     histogram.add(np.array([0.0, -5.0, 1e18]))
     assert histogram.percentile_ms(50) == pytest.approx(0.001)
-    assert histogram.percentile_ms(99.9) > 1e6  # type: ignore[operator]  # there are values
+    assert histogram.percentile_ms(99.9) == pytest.approx(1e-3 * 1.02**1199, rel=1e-3)  # of the last bin
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -18,26 +18,19 @@ from sut.watchdog import (
     engine_is_working,
     family_s,
 )
-
-
-@dataclass
-class Clock:
-    now_s: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.fakes import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 def look_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True) -> float | None:
     """Look every half second; the last answer."""
     answer = None
     for _ in range(round(seconds * 2)):
-        clock.now_s += 0.5
+        clock.now += 0.5
         answer = watchdog.stalled_for(waiting, *state)
     return answer
 
@@ -80,9 +73,9 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     watchdog.stalled_for(True, 1)
     for _ in range(10):  # a machine that sleeps for an hour between two looks
-        clock.now_s += 3600
+        clock.now += 3600
         assert watchdog.stalled_for(True, 1) is None
-    clock.now_s += 3600
+    clock.now += 3600
     assert watchdog.stalled_for(True, 1) == 11
 
 
@@ -129,13 +122,13 @@ def watch_of(leg: Leg, clock: Clock, *, on_cpu: bool, working: bool = False) -> 
 
 def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: float) -> float | None:
     """Look every half second until the watch ends the leg."""
-    began_s = clock.now_s
-    while clock.now_s < began_s + within_s:
-        clock.now_s += 0.5
+    began_s = clock.now
+    while clock.now < began_s + within_s:
+        clock.now += 0.5
         try:
             watch.look()
         except ExecutionError:
-            return clock.now_s - began_s
+            return clock.now - began_s
     return None
 
 
@@ -146,7 +139,7 @@ def test_handing_over_for_long_is_no_stall_and_excuses_nothing_behind_it(on_cpu:
     watch = watch_of(leg, clock, on_cpu=on_cpu)
     watch.look()
     for _ in range(120):  # half a minute, nothing answered
-        clock.now_s += 0.25
+        clock.now += 0.25
         leg.handing_over_s += 0.25
         watch.look()
     assert stalls_after_s(watch, clock, 60) == 20.5
@@ -163,13 +156,13 @@ def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: 
     def look() -> None:
         leg.issued += 50
         leg.handing_over_s += 0.01
-        clock.now_s += 0.5
+        clock.now += 0.5
         watch.look()
 
     with pytest.raises(ExecutionError, match="watchdog: "):  # noqa: PT012  # which look it is does not matter
         for _ in range(60):
             look()
-    assert clock.now_s < 1000 + 22
+    assert clock.now < 1000 + 22
 
 
 def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
@@ -178,7 +171,6 @@ def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(leg: 
         stalls_after_s(watch_of(leg, clock, on_cpu=False, working=True), clock, 60) == 21.0
     )  # the first look sees a new state
     found_s = stalls_after_s(watch_of(leg, clock, on_cpu=True, working=True), clock, 10_000)
-    assert found_s is not None
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
@@ -186,7 +178,6 @@ def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(leg: Le
     watch = WarmUpWatch(leg, 20, clock)  # type: ignore[arg-type]  # the few names that are used
     leg.engine_activity = 1
     found_s = stalls_after_s(watch, clock, 10_000)
-    assert found_s is not None
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
@@ -213,7 +204,6 @@ def test_the_processor_time_of_this_process_and_those_below_counts() -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert child.stdout is not None
         child.stdout.readline()  # it has computed and waits
         with_child_s = family_s()
         assert with_child_s - before_s >= 0.25

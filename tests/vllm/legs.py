@@ -1,18 +1,74 @@
-"""The legs with the real vLLM that several files look at: each is started as a user starts it, once a session."""
+"""Legs with the real vLLM as a user starts them; those that several files look at are run once a session."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from runs.benchmark import Scenario
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
+from runs.record.requests_log import RequestTable, read_requests
 from tests.support.once import once
-from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
+
+LEG_TIMEOUT_S = 1200.0  # far beyond any leg here, also on a busy machine
+
+
+@dataclass(frozen=True)
+class FinishedLeg:
+    """A leg that a user started and that came to its end, whatever that was."""
+
+    run: RunDir
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def __str__(self) -> str:
+        log = self.run.engine_log
+        tail = log.read_text(errors="replace")[-3000:] if log.exists() else ""
+        return f"exit code {self.exit_code}\n{self.stdout}\n{self.stderr}\n--- engine.log\n{tail}"
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        content: dict[str, Any] = orjson.loads(self.run.manifest.read_bytes())
+        return content
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        content: dict[str, Any] = orjson.loads(self.run.result.read_bytes())
+        return content
+
+    @cached_property
+    def requests(self) -> RequestTable:
+        return read_requests(self.run.requests)
+
+
+def leg_words(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> list[str]:
+    """What follows `main.py` for a leg, with a user.conf of its own beside the run directory."""
+    conf_path = run_dir.with_suffix(".conf")
+    conf_path.write_text(conf)
+    places = ["--model-path", str(model), "--user-conf", str(conf_path), "--output-log-dir", str(run_dir)]
+    return [*arguments, "--vllm", *places]
+
+
+def leg_command(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> list[str]:
+    return [sys.executable, str(HARNESS_ROOT / "main.py"), *leg_words(model, run_dir, conf, arguments)]
+
+
+def run_leg(command: list[str], run_dir: Path) -> FinishedLeg:
+    """Run a leg to its end."""
+    done = subprocess.run(
+        command, cwd=run_dir.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LEG_TIMEOUT_S
+    )
+    return FinishedLeg(RunDir(run_dir), done.returncode, done.stdout, done.stderr)
 
 
 @dataclass(frozen=True)

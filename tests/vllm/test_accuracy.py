@@ -16,8 +16,7 @@ from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.greedy import Answer
 from tests.support.nltk_data import nltk_sentences
-from tests.support.vllm_legs import FinishedLeg
-from tests.vllm.legs import ACCURACY, LEGS, Legs, each
+from tests.vllm.legs import ACCURACY, LEGS, FinishedLeg, Legs, each
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

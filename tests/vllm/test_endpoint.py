@@ -1,6 +1,5 @@
 """Legs over HTTP against the real vLLM server: the same ids as in the leg's process, and an honest end when it dies."""
 
-import asyncio
 import contextlib
 import dataclasses
 import json
@@ -17,11 +16,12 @@ import pytest
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
-from tests.conftest import PATIENCE_S
+from tests.conftest import StartMain
 from tests.support.greedy import Answer
 from tests.support.http_tricks import ROWS
-from tests.support.vllm_legs import LEG_TIMEOUT_S, FinishedLeg, RunningLeg, run_leg, wait_for
+from tests.support.legs import check_failed, is_running, leg_pid, progress, until
 from tests.sut.endpoint.legs import SAMPLING, look_through
+from tests.vllm.legs import FinishedLeg, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -59,7 +59,8 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
         command = [str(Path(sys.executable).with_name("vllm")), *words]
         server = psutil.Popen(command, cwd=HARNESS_ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
-        assert wait_for(lambda: _listens(port), LEG_TIMEOUT_S), log.read_text()
+        until(lambda: _listens(port) or server.poll() is not None, "the server")
+        assert server.poll() is None, log.read_text()
         yield port
     finally:
         for process in [*server.children(recursive=True), server]:
@@ -97,18 +98,14 @@ def test_the_answers_are_the_models_own(
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
-def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None:
+async def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None:
     # Long enough that the first event never holds a whole answer, however late the server's front end is.
     sampling = dataclasses.replace(SAMPLING, min_tokens=90, max_tokens=96)
-
-    async def all_tricks() -> None:
-        for name, row in ROWS.items():
-            try:
-                await look_through(f"http://127.0.0.1:{port}", row, dialect=dialect, sampling=sampling)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
-
-    asyncio.run(all_tricks())
+    for name, row in ROWS.items():
+        try:
+            await look_through(f"http://127.0.0.1:{port}", row, dialect=dialect, sampling=sampling)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
 
 
 @pytest.mark.long  # three legs or more
@@ -125,20 +122,18 @@ def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: 
         assert any("prefix caching is on" in reason for reason in reasons) is reuses
 
 
-def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
-    run_dir, port = tmp_path / "leg", _free_port()
+def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
+    out, port = tmp_path / "leg", _free_port()
     serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
-    running = RunningLeg(_command(tiny_model, run_dir, port, "--scenario", "Server", "--serve", serve), run_dir)
-    try:
-        running.wait_until_answering()
-        (client,) = [one for one in running.leg_process.children() if "sut.replicas.replica" in one.cmdline()]
-        (server,) = client.children()
-        server.kill()
-        leg = running.finished(PATIENCE_S)
-        assert leg.exit_code == ExitCode.FAILED, leg
-        assert leg.claims() == []
-        assert "server" in leg.manifest["error"]["message"]
-        assert (run_dir / "server.log").stat().st_size > 0
-        assert running.survivors(PATIENCE_S) == []
-    finally:
-        running.end()
+    words = _command(tiny_model, out, port, "--scenario", "Server", "--serve", serve)[2:]
+    started = start_main(*words, anew=True)
+    until(lambda: progress(out).get("samples_per_second") or started.process.poll() is not None, "answers")
+    assert started.process.poll() is None, started.wait()
+    leg = psutil.Process(leg_pid(out))
+    family = leg.children(recursive=True)
+    (client,) = [one for one in leg.children() if "sut.replicas.replica" in one.cmdline()]
+    (server,) = client.children()
+    server.kill()
+    check_failed(started.wait(), out, ExitCode.FAILED, "server")
+    assert (out / "server.log").stat().st_size > 0
+    until(lambda: not any(map(is_running, family)), "the end of all processes")

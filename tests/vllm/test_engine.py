@@ -3,10 +3,7 @@
 import asyncio
 import os
 import re
-import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +18,7 @@ from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request
 from sut.replicas.pool import make_engine
 from sut.vllm.engine import VllmEngine
+from tests.support.fakes import FakeSink
 from tests.support.greedy import Answer
 from tests.support.official import SAMPLING
 
@@ -31,77 +29,55 @@ ANSWER_TIMEOUT_S = 300.0
 MORE_THAN_A_BLOCK = 300
 
 
-@dataclass
-class Reply:
-    """All that was said about one request, in order, and what the engine's activity was at each word."""
-
-    names: list[str] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
-    activity: list[int] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    finish_reason: str = ""
-    cached_tokens: int = 0
-
-
-class Listener:
-    """A sink that writes everything down."""
+class Reply(FakeSink):
+    """All that was reported of one request, in order, and what the engine's activity was each time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.replies: dict[int, Reply] = {}
-        self._done: dict[int, asyncio.Event] = {}
+        self.activity: list[int] = []
+        self.over = asyncio.Event()
+        super().__init__(self.over.set)
 
-    async def ask(self, prompts: list[list[int]]) -> list[Reply]:
-        """Submit all prompts at once and wait for the end of each."""
-        requests = [Request(self, prompt, seq=number) for number, prompt in enumerate(prompts)]
-        for request in requests:
-            self.replies[request.seq], self._done[request.seq] = Reply(), asyncio.Event()
-            self._engine.submit(request)
-        await asyncio.gather(*(event.wait() for event in self._done.values()))
-        await asyncio.sleep(0.5)  # a second answer would come now
-        return list(self.replies.values())
+    def _note(self, kind: str, what: Any) -> None:
+        self.activity.append(self._engine.activity())
+        super()._note(kind, what)
 
-    def _heard(self, request: Request, name: str, value: Any) -> Reply:
-        reply = self.replies[request.seq]
-        reply.names.append(name)
-        reply.values.append(value)
-        reply.activity.append(self._engine.activity())
-        return reply
+    @property
+    def names(self) -> list[str]:
+        return [kind for kind, _ in self.events]
 
-    def first_token(self, request: Request, token_id: int) -> None:
-        self._heard(request, "first token", token_id)
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        reply = self._heard(request, "complete", token_ids)
-        reply.ids, reply.finish_reason, reply.cached_tokens = token_ids, finish_reason, cached_tokens
-        self._done[request.seq].set()
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        self._heard(request, "failed", error)
-        self._done[request.seq].set()
+    @property
+    def answer(self) -> tuple[list[int], str, int]:
+        """Its ids, its finish reason, and how many prompt tokens came from a cache."""
+        ids, finish_reason, cached_tokens = dict(self.events)["done"]
+        return ids, finish_reason, cached_tokens
 
 
-class EngineThread:
-    """An engine on an event loop of its own, as in a leg."""
+async def ask(engine: Engine, *prompts: list[int]) -> list[Reply]:
+    """Submit all prompts at once and wait for the end of each."""
+    replies = [Reply(engine) for _ in prompts]
+    for seq, (reply, prompt) in enumerate(zip(replies, prompts, strict=True)):
+        engine.submit(Request(reply, prompt, seq=seq))
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        await asyncio.gather(*(reply.over.wait() for reply in replies))
+    await asyncio.sleep(0.5)  # a second answer would come now
+    return replies
+
+
+class Running:
+    """A started engine on an event loop of its own, as in a leg."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self.report: EngineReport = self.do(engine.start())
 
-    def do(self, work: Coroutine[Any, Any, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(timeout_s)
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
 
     def ask(self, *prompts: list[int]) -> list[Reply]:
-        replies: list[Reply] = self.do(Listener(self.engine).ask(list(prompts)))
+        replies: list[Reply] = self.do(ask(self.engine, *prompts))
         return replies
-
-    def close(self) -> None:
-        self.do(self.engine.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -111,30 +87,18 @@ def plan(tiny_model: Path) -> LegPlan:
 
 
 @pytest.fixture(scope="module")
-def engine_thread(plan: LegPlan) -> Iterator[EngineThread]:
+def running(plan: LegPlan) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in plan.environment.items():
             if name not in os.environ:  # what is set for all tests here wins, as in a leg
                 patch.setenv(name, value)
-        thread = EngineThread(make_engine(plan))
-        yield thread
-        thread.close()
+        running = Running(make_engine(plan))
+        yield running
+        running.do(running.engine.stop())
 
 
 @pytest.fixture(scope="module")
-def report(engine_thread: EngineThread) -> EngineReport:
-    """The report of the started engine; whoever needs the engine started asks for this."""
-    started: EngineReport = engine_thread.do(engine_thread.engine.start(), 300.0)
-    return started
-
-
-@pytest.fixture(scope="module")
-def running(engine_thread: EngineThread, report: EngineReport) -> EngineThread:
-    return engine_thread
-
-
-@pytest.fixture(scope="module")
-def replies(running: EngineThread, dataset: Dataset) -> list[Reply]:
+def replies(running: Running, dataset: Dataset) -> list[Reply]:
     """All 64 articles at once."""
     assert len(dataset) == 64
     return running.ask(*dataset.prompts)
@@ -144,8 +108,9 @@ def replies(running: EngineThread, dataset: Dataset) -> list[Reply]:
 
 
 def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
-    report: EngineReport, plan: LegPlan, dataset: Dataset
+    running: Running, plan: LegPlan, dataset: Dataset
 ) -> None:
+    report = running.report
     asked = {"model": plan.model_path, **plan.engine_options}
     of_itself = {"enable_prefix_caching": False, "device": "cpu", "dtype": "float32", "speculative": False}
     assert (asked | of_itself).items() <= report.configuration.items()
@@ -155,38 +120,34 @@ def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
     assert report.max_model_len == dataset.longest_prompt + SAMPLING.max_tokens
 
 
-def test_a_prompt_sent_twice_is_computed_twice(running: EngineThread, dataset: Dataset, answers: list[Answer]) -> None:
+def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Dataset, answers: list[Answer]) -> None:
     prompt = next(prompt for prompt in dataset.prompts if len(prompt) > MORE_THAN_A_BLOCK)
-    first, second = running.ask(prompt)[0], running.ask(prompt)[0]
-    assert (first.cached_tokens, second.cached_tokens) == (0, 0)
-    assert first.ids == second.ids
-    assert answers[dataset.prompts.index(prompt)].matches(first.ids)  # alone as among others
+    first, second = running.ask(prompt)[0].answer, running.ask(prompt)[0].answer
+    assert first == second
+    assert first[2] == 0
+    assert answers[dataset.prompts.index(prompt)].matches(first[0])  # alone as among others
 
 
 def test_answers_are_those_of_greedy_decoding(replies: list[Reply], answers: list[Answer]) -> None:
-    wrong = [
-        (number, reply.ids, answer.ids)
-        for number, (reply, answer) in enumerate(zip(replies, answers, strict=True))
-        if not answer.matches(reply.ids)
-    ]
-    assert not wrong
+    found = [reply.answer[0] for reply in replies]
+    assert not [ids for ids, answer in zip(found, answers, strict=True) if not answer.matches(ids)]
     # A tie may part a few of them; were it many, the comparison would be worth nothing.
-    identical = sum(reply.ids == answer.ids for reply, answer in zip(replies, answers, strict=True))
-    assert identical >= 60
+    assert sum(ids == answer.ids for ids, answer in zip(found, answers, strict=True)) >= 60
     # Each once, the first token at once.
-    assert [reply.names for reply in replies] == [["first token", "complete"]] * 64
-    assert [reply.values[0] for reply in replies] == [reply.ids[0] for reply in replies]
+    assert [reply.names for reply in replies] == [["first", "done"]] * 64
+    assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in found]
 
 
 def test_answers_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
-    lengths = {len(reply.ids) for reply in replies}
+    lengths = {len(reply.answer[0]) for reply in replies}
     assert max(lengths) == SAMPLING.max_tokens
     assert min(lengths) < SAMPLING.max_tokens, "no answer ended early: the stop ids were not honoured"
     for reply in replies:
-        stopped = reply.ids[-1] in greedy_stops
-        assert not greedy_stops & set(reply.ids[:-1])
-        assert reply.finish_reason == ("stop" if stopped else "length")
-        assert stopped or len(reply.ids) == SAMPLING.max_tokens
+        ids, finish_reason, _ = reply.answer
+        stopped = ids[-1] in greedy_stops
+        assert not greedy_stops & set(ids[:-1])
+        assert finish_reason == ("stop" if stopped else "length")
+        assert stopped or len(ids) == SAMPLING.max_tokens
 
 
 @pytest.fixture(scope="module")
@@ -196,25 +157,25 @@ def greedy_stops(tiny_model: Path) -> set[int]:
     return set(GenerationConfig.from_pretrained(str(tiny_model)).eos_token_id)
 
 
-def test_activity_shows_progress_within_a_request(running: EngineThread, replies: list[Reply]) -> None:
+def test_activity_shows_progress_within_a_request(running: Running, replies: list[Reply]) -> None:
     before = running.engine.activity()
-    longest = max(replies, key=lambda reply: len(reply.ids))
+    longest = max(replies, key=lambda reply: len(reply.answer[0]))
     at_first_token, at_end = longest.activity
     # Between the first and the last of 128 tokens nothing is said to the sink, and yet the watchdog must see life.
     assert at_end - at_first_token > 10
     assert running.engine.activity() == before, "an idle engine makes no progress"
 
 
-def test_a_request_that_the_engine_refuses_fails_alone(
-    running: EngineThread, report: EngineReport, dataset: Dataset
-) -> None:
-    assert report.max_model_len is not None
-    too_long, unknown_id, good = running.ask([5] * (report.max_model_len + 1), [5, 10**6, 5], dataset.prompts[0])
+def test_a_request_that_the_engine_refuses_fails_alone(running: Running, dataset: Dataset) -> None:
+    too_long, unknown_id, good = running.ask(
+        [5] * (running.report.max_model_len + 1), [5, 10**6, 5], dataset.prompts[0]
+    )
     for reply in (too_long, unknown_id):
-        assert reply.names == ["failed"]
-        assert isinstance(reply.values[0], ExecutionError)
-        assert "request" in reply.values[0].message
-    assert good.names == ["first token", "complete"]
+        ((name, error),) = reply.events
+        assert name == "failed"
+        assert isinstance(error, ExecutionError)
+        assert "request" in error.message
+    assert good.names == ["first", "done"]
     running.engine.check_alive()
 
 
@@ -300,10 +261,10 @@ def test_vllm_is_given_the_official_sampling(
 
     async def start_and_ask() -> list[Reply]:
         await engine.start()
-        return await Listener(engine).ask([[1, 2, 3]])
+        return await ask(engine, [1, 2, 3])
 
     (reply,) = asyncio.run(start_and_ask())
-    assert reply.names == (["first token", "complete"] if stream_first_token else ["complete"])
+    assert reply.names == (["first", "done"] if stream_first_token else ["done"])
     given = stand_ins[0].parameters
     assert given.sampling_type == SamplingType.GREEDY
     assert (given.temperature, given.top_p, given.seed) == (0.0, 1.0, 42)

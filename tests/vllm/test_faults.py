@@ -1,81 +1,60 @@
 """Violent ends of a leg with the real vLLM: the right exit code, no claim, and no process left behind."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.vllm_legs import FinishedLeg, RunningLeg, leg_command, run_leg
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
+from tests.conftest import RunMain, StartedMain, StartMain
+from tests.support.legs import alive, check_failed, is_running, leg_pid, progress, until
+from tests.vllm.legs import leg_words
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-END_TIMEOUT_S = GONE_TIMEOUT_S = 300.0  # 30 where nothing else runs
 # Minutes of work, so that whatever happens, happens in its midst.
 LONG = "*.Offline.min_duration = 600000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 10\n"
 LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole data sets of 64
 
 
-@contextmanager
-def long_leg(model: Path, folder: Path) -> Iterator[RunningLeg]:
-    """An Offline leg in the midst of its queries."""
-    run_dir = folder / "run"
-    leg = RunningLeg(leg_command(model, run_dir, LONG, ["--scenario", "Offline"]), run_dir)
-    try:
-        leg.wait_until_answering()
-        assert leg.progress is not None
-        assert leg.progress.expected == LONG_SAMPLES
-        yield leg
-    finally:
-        leg.end()
+@pytest.fixture
+def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
+    """An Offline leg in the midst of its queries: some are answered and on record."""
+    out = tmp_path / "run"
+    started = start_main(*leg_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
+    until(lambda: progress(out).get("samples_per_second") or started.process.poll() is not None, "answers")
+    assert started.process.poll() is None, started.wait()
+    assert progress(out)["expected"] == LONG_SAMPLES
+    return started, out
 
 
-def assert_failed(leg: FinishedLeg, exit_code: ExitCode, status: str) -> None:
-    """The leg says that it failed, everywhere, and claims nothing."""
-    assert leg.exit_code == exit_code, leg
-    assert leg.claims() == []
-    assert "Traceback" not in leg.stdout + leg.stderr
-    assert leg.manifest["status"] == status
-    assert leg.manifest["exit_code"] == leg.manifest["error"]["exit_code"] == exit_code
-    assert leg.manifest["end_time_ns"] > leg.manifest["start_time_ns"]
-    assert leg.result["verdict"] == "ERROR"
-    assert leg.result["error"] == leg.manifest["error"]
-    assert leg.manifest["error"]["message"] in leg.stderr
-    # What was answered until then stays on record, whole lines only.
-    assert 0 < len(leg.requests) < LONG_SAMPLES
-
-
-def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
-    with long_leg(tiny_model, tmp_path) as running:
-        assert "Worker" not in " ".join(process.name() for process in running.processes)  # the core computes
-        running.engine_core.send_signal(signal.SIGKILL)
-        leg = running.finished(END_TIMEOUT_S)
-        assert running.survivors(GONE_TIMEOUT_S) == []
-    assert_failed(leg, ExitCode.FAILED, "failed")
-    assert "vLLM engine died" in leg.stderr
-    assert "engine.log" in leg.stderr
+def test_a_killed_engine_core_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    family = [psutil.Process(pid) for pid in alive(leg_pid(out))]
+    assert not any(is_running(one, "Worker") for one in family)  # the core computes
+    (core,) = [one for one in family if is_running(one, "EngineCore")]
+    core.kill()
+    finished = started.wait()
+    check_failed(finished, out, ExitCode.FAILED, "vLLM engine died")
+    assert "engine.log" in finished.stderr
+    assert 0 < len(read_requests(RunDir(out).requests)) < LONG_SAMPLES  # what was answered until then, whole lines only
 
 
 def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, run_main: RunMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "999999")
-    run_dir = tmp_path / "run"
-    leg = run_leg(leg_command(tiny_model, run_dir, LONG, ["--scenario", "Offline"]), run_dir)
-    assert leg.exit_code == ExitCode.REFUSED, leg
-    assert "engine.log: ValueError: " in leg.stderr  # of the core's process; the leg's own knows that it failed
-    assert "999999" in leg.stderr
-    assert "fix: see engine.log" in leg.stderr
-    assert "Traceback" not in leg.stdout + leg.stderr
-    assert (leg.manifest["status"], leg.claims()) == ("failed", [])
+    finished = run_main(*leg_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
+    check_failed(finished, tmp_path / "run", ExitCode.REFUSED, "engine.log")
+    assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the leg's own knows that it failed
+    assert "999999" in finished.stderr
+    assert "fix: see engine.log" in finished.stderr
 
 
-def test_an_interrupt_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
-    with long_leg(tiny_model, tmp_path) as running:
-        running.parent.send_signal(signal.SIGINT)
-        leg = running.finished(END_TIMEOUT_S)
-        assert running.survivors(GONE_TIMEOUT_S) == []
-    assert_failed(leg, ExitCode.INTERRUPTED, "interrupted")
-    assert "SIGINT" in leg.stderr
+def test_an_interrupt_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    started.process.send_signal(signal.SIGINT)
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")

@@ -1,5 +1,6 @@
 """Every scenario and mode through the front door with the real vLLM, each leg started as a user starts it."""
 
+import json
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
+from tests.conftest import ROOT, run_here
 from tests.support.greedy import TIE, Answer
 from tests.support.official import SAMPLING
-from tests.support.vllm_legs import leg_command, run_leg
-from tests.vllm.legs import LEGS, OFFLINE, PERFORMANCE, WITHOUT_CACHING, Legs, each
+from tests.vllm.legs import LEGS, OFFLINE, PERFORMANCE, WITHOUT_CACHING, Legs, each, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 LIMITS_MS = {"Server": (2000, 100), "Interactive": (500, 30)}
@@ -150,5 +151,16 @@ def test_an_engine_argument_that_is_none_is_bad_input(
     assert run_dir.exists() is starts
     if starts:
         assert leg.manifest["error"]["exit_code"] == ExitCode.BAD_INPUT
-        assert leg.claims() == []
         assert not leg.run.detail.exists(), "LoadGen was never started"
+
+
+def test_configuration_to_gate(legs: Legs, tmp_path: Path) -> None:
+    run, db, rows = legs["offline"].run.root, tmp_path / "results.sqlite", tmp_path / "rows.json"
+    declaration = ("--declaration", ROOT / "configs" / "mechanism-baseline.yaml")
+    assert run_here("store", "ingest", "--db", db, run, *declaration).code == ExitCode.OK
+    rows.write_text(run_here("store", "export", "--db", db, "--format", "json").stdout)
+    (row,) = json.loads(rows.read_text())
+    assert row["kv_cache_dtype"] == "auto"
+    for words in ((rows,), (run, *declaration)):
+        judged = run_here("gate", *words, "--strict")
+        assert judged.code == ExitCode.OK, judged.stdout

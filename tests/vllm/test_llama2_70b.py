@@ -11,7 +11,7 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.manifest import read_manifest
 from tests.support import orca
 from tests.support.nltk_data import nltk_sentences
-from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
+from tests.vllm.legs import FinishedLeg, leg_command, run_leg
 from tests.vllm.test_accuracy import reference_scores
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

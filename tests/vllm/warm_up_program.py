@@ -18,7 +18,7 @@ from scenarios.leg.plan import prepare
 from scenarios.leg.warmup import RequestGroup, warm_up
 from sut.vllm.engine import OneProcessVllmEngine
 from tests.support.official import SAMPLING
-from tests.support.tiny_llama import make_tiny_llama
+from tests.support.small_tokenizer import make_tiny_llama
 
 LIMITS = {"max_num_seqs": 24, "max_num_batched_tokens": 1024}
 WORK_SIZES = (1, 3, 24, 30)  # queries at a time, the last more than fit

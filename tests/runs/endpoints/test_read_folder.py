@@ -47,9 +47,6 @@ def _folder(root: Path, lines: Sequence[bytes] = LINES) -> Path:
 def test_a_folder_is_read(tmp_path: Path) -> None:
     run = read_folder(_folder(tmp_path / "run"))
     events = run.events
-    assert events is not None
-    assert run.summary is not None
-    assert run.config is not None
     assert run.config.streaming is True
     assert run.summary.latency.percentiles == {"50.0": 1.0}
     assert (events.issued_ns[0], events.first_ns[0], events.complete_ns[0]) == (12, 20, 25)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
@@ -31,7 +31,6 @@ def as_loadgen_writes(rows: list[AccuracyEntry]) -> str:
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(entries, max_size=8))
 def test_round_trip(tmp_path: Path, rows: list[AccuracyEntry]) -> None:
     path = tmp_path / "mlperf_log_accuracy.json"

@@ -71,7 +71,6 @@ def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name:
     run = loadgen_runs[name]
     detail, requests, trace = read_detail(run.detail), read_requests(run.requests), read_trace(run.trace)
     expected = expected_order(detail, len(requests))
-    assert expected is not None
     assert expected.tolist() == requests.sample_index.tolist()
     if trace is not None:
         assert trace.sample_index.tolist() == expected.tolist()
@@ -83,7 +82,6 @@ def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name:
 def test_the_replay_gives_the_schedule_to_the_nanosecond(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail, trace = read_detail(run.detail), read_trace(run.trace)
-    assert trace is not None
     qps = detail.number("effective_target_qps")
     offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(trace))
     assert np.array_equal(offsets_ns, trace.scheduled_ns - trace.scheduled_ns[0])

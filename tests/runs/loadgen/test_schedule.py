@@ -1,12 +1,22 @@
-"""The replay of LoadGen's random choices. That it is LoadGen's is shown by test_loadgen_runs."""
+"""LoadGen's random choices and counts before it runs. That the replay is LoadGen's is shown by test_loadgen_runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.loadgen import schedule
+from runs.loadgen.counts import CountSettings, count_leg, settings_of
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
+from tests.conftest import ROOT
 
 SEEDS = CURRENT_ROUND.seeds
 
@@ -46,12 +56,14 @@ def test_offsets_rise_from_zero(qps: float, count: int) -> None:
     assert np.all(np.diff(offsets_ns) >= 0)
 
 
-def test_a_longer_schedule_begins_with_the_shorter_one() -> None:
-    """Whatever was computed before, and beyond what is kept."""
-    seed, longest = SEEDS.schedule_rng_seed, schedule._KEPT_GAPS + 2
+def test_a_longer_schedule_begins_with_the_shorter_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was computed before, and beyond what is kept, which is computed in parts."""
+    seed, longest = SEEDS.schedule_rng_seed, 3000
     whole = poisson_offsets_ns(seed, 22.5, longest)
     for count in (2, 3, 1000, 1024, 1025, 1026):
         assert np.array_equal(poisson_offsets_ns(seed, 22.5, count), whole[:count])
+    monkeypatch.setattr(schedule, "_KEPT_GAPS", 1000)
+    assert np.array_equal(poisson_offsets_ns(seed, 22.5, longest), whole)
 
 
 def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
@@ -67,3 +79,96 @@ def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
     last_ns = int(offsets_ns[-1])
     offsets_ns[:] = 0
     assert poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)[-1] == last_ns
+
+
+def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values: object) -> CountSettings:
+    benchmark = BENCHMARKS[key]
+    given = {name: str(value) for name, value in values.items()}
+    return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, given.get)
+
+
+# 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole data sets.
+@pytest.mark.parametrize(
+    ("target_qps", "samples", "expected_s"),
+    [(22, 13_368, 602), (22.075, 13_368, 600), (22.0752, 26_736, 1_199), (22.5, 26_736, 1_176), (44.1, 40_104, 906)],
+)
+def test_server(target_qps: float, samples: int, expected_s: float) -> None:
+    count = count_leg(settings_for("Server", "llama3_1-8b", target_qps=target_qps), "performance")
+    assert count.samples == samples
+    assert count.expected_s == pytest.approx(expected_s, abs=3)
+    assert f"{samples // 13_368} whole data set" in count.why
+
+
+def test_offline() -> None:
+    def samples(key: str = "llama3_1-8b", **values: object) -> int:
+        return count_leg(settings_for("Offline", key, **values), "performance").samples  # type: ignore[arg-type]
+
+    assert samples(target_qps=20) == 13_368  # 13,200 wanted, below the minimum
+    assert samples(target_qps=20.26) == 26_736  # 13,371 wanted
+    assert samples("llama3_1-8b-edge", target_qps=1) == 5_000
+    assert samples(rows=100) == 13_400
+    assert samples(rows=100, min_query_count=10) == 700  # 1.1 × 600 s × 1/s = 660
+    assert samples(rows=100, min_query_count=10, sample_concatenate_permutation=0) == 660
+
+
+@pytest.mark.parametrize(("target_latency", "samples"), [(300, 5_000), (241, 5_000), (240, 10_000), (10, 125_000)])
+def test_single_stream_goes_on_from_an_exact_multiple(target_latency: int, samples: int) -> None:
+    count = count_leg(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=target_latency), "performance")
+    assert count.samples == samples
+    assert ("goes to the next one" in count.why) == (target_latency in (240, 10))
+
+
+def test_accuracy_is_every_sample_once() -> None:
+    count = count_leg(settings_for("Server", "llama3_1-8b", target_qps=66), "accuracy")
+    assert (count.samples, round(count.expected_s)) == (13_368, 203)
+    assert "paced" in count.why
+    assert count_leg(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=100), "accuracy").expected_s == 500
+
+
+def test_an_audit_without_duration() -> None:
+    values = {"min_duration": 0, "min_query_count": 100, "sample_concatenate_permutation": 0}
+    for scenario, key in (("Offline", "llama3_1-8b"), ("Server", "llama3_1-8b"), ("SingleStream", "llama3_1-8b-edge")):
+        assert count_leg(settings_for(scenario, key, **values), "performance").samples == 100  # type: ignore[arg-type]
+
+
+READ_SETTINGS = """
+import json, sys
+import mlperf_loadgen as lg
+key, scenario, conf = sys.argv[1:]
+settings = lg.TestSettings()
+settings.scenario = getattr(lg.TestScenario, scenario)
+assert settings.FromConfig(conf, key, scenario, 1) == 0
+print(json.dumps({
+    "min_duration_ms": settings.min_duration_ms,
+    "min_query_count": settings.min_query_count,
+    "override": settings.performance_sample_count_override,
+    "permutation": bool(settings.sample_concatenate_permutation),
+    "offline_qps": settings.offline_expected_qps,
+    "server_qps": settings.server_target_qps,
+    "latency_ms": settings.single_stream_expected_latency_ns / 1e6,
+    "seed": settings.schedule_rng_seed,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "key"), [(scenario, key) for key, one in BENCHMARKS.items() for scenario in one.scenarios]
+)
+def test_defaults_are_those_compiled_into_loadgen(scenario: Scenario, key: str, tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_SETTINGS, key, LOADGEN_SCENARIO[scenario], str(conf)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    theirs = json.loads(done.stdout)
+    ours = settings_for(scenario, key)
+    assert ours.min_duration_ms == theirs["min_duration_ms"]
+    assert ours.min_query_count == theirs["min_query_count"]
+    assert ours.set_size == theirs["override"]
+    assert ours.equal_issue == theirs["permutation"]
+    assert ours.schedule_rng_seed == theirs["seed"]
+    if LOADGEN_SCENARIO[scenario] == "SingleStream":
+        assert ours.target_latency_ms == theirs["latency_ms"]
+    else:
+        assert ours.target_qps == theirs["offline_qps" if scenario == "Offline" else "server_qps"]

@@ -43,7 +43,6 @@ def test_server_samples_find_their_first_tokens(tmp_path: Path) -> None:
         + sample(0, "10.000", 5, 70)
     )
     trace = read_trace(write(tmp_path, HEAD + body + TAIL))
-    assert trace is not None
     assert trace.sample_seq.tolist() == [0, 1, 2]
     assert trace.sample_index.tolist() == [7, 3, 7]
     assert trace.scheduled_ns.tolist() == [10_000, 20_007, 20_007]
@@ -55,7 +54,6 @@ def test_server_samples_find_their_first_tokens(tmp_path: Path) -> None:
 def test_single_stream_tokens_carry_their_sample(tmp_path: Path) -> None:
     body = sample(0, "1.000", 0, 11, name="Token") + sample(0, "1.000", 0, 99) + sample(1, "3.000", 0, 88)
     trace = read_trace(write(tmp_path, HEAD + body + TAIL))
-    assert trace is not None
     assert trace.first_token_ns.tolist() == [11, NO_TIME]
     assert len(trace) == 2
 
@@ -66,7 +64,6 @@ def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
 
 def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, HEAD + TAIL))
-    assert trace is not None
     assert len(trace) == 0
 
 

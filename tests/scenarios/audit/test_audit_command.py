@@ -2,7 +2,6 @@
 
 import json
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from rich.console import Console
 
 from compliance.audits.audit_registry import AUDITS, judged_again, request_beside
-from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
@@ -20,12 +18,10 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from scenarios.audit.config import AuditOptions
 from scenarios.audit.run import run_audit
-from tests.conftest import Finished, StartedMain, run_here
+from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.cheats import CHEAT
 from tests.support.legs import patched, until
-
-RunMain = Callable[..., Finished]
-StartMain = Callable[..., StartedMain]
+from tests.support.verify_legs import DummyLegs
 
 
 def arguments(test: str, scenario: str, out: Path, *more: object) -> list[object]:
@@ -76,7 +72,6 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
         assert run.audit_config.read_text() == (folder / f"{label}.audit.config").read_text()
         manifest = read_manifest(run.manifest)
         assert not manifest.official
-        assert manifest.engine.warm_up is not None
         assert manifest.engine.warm_up.prompts > 0
 
 
@@ -207,41 +202,19 @@ def test_yaml_has_the_audit_beside_the_legs(tmp_path: Path) -> None:
     check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
 
 
-class OwnAudit(AuditTest):
-    """An audit that nothing else knows of."""
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [(KeyError("x"), ExecutionError, "allow no verdict: KeyError"), (InputError("damaged"), InputError, "damaged")],
+)
+def test_legs_that_allow_no_verdict_leave_none(
+    error: Exception, raised: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
 
-    name, summary = "own", "one of its own"
-    existing = ("performance", "performance")
-    error: Exception | None = None
-
-    def legs(self, request: AuditRequest) -> list[LegSpec]:
-        return []
-
-    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        if self.error is not None:
-            raise self.error
-        passed = legs[0].run == legs[1].run
-        return self.result((), (), passed=passed, rule="", text_name="own.txt", text=f"{passed}\n")
-
-
-def test_a_new_audit_needs_only_its_line_in_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = OwnAudit()
-    monkeypatch.setitem(AUDITS, "own", own)
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mlperf_log_summary.txt").write_text("")
-
-    def run(one: str, other: str, out: str) -> ExitCode:
-        options = AuditOptions(test="own", ref=tmp_path / one, run=tmp_path / other)
-        return run_audit(options, {"output_log_dir": tmp_path / out}, Console(quiet=True))
-
-    assert run("a", "a", "1") == ExitCode.OK
-    assert run("a", "b", "2") == ExitCode.NEGATIVE
-    assert (tmp_path / "2" / "audit" / "own" / "own.txt").read_text() == "False\n"
-    own.error = KeyError("x")
-    with pytest.raises(ExecutionError, match="allow no verdict: KeyError"):
-        run("a", "a", "3")
-    own.error = InputError("damaged")
-    with pytest.raises(InputError, match="damaged"):
-        run("a", "a", "4")
-    assert not (tmp_path / "3").exists()
+    monkeypatch.setattr(type(AUDITS["output_length"]), "verify", fails)
+    legs = DummyLegs()
+    options = AuditOptions(test="output_length", ref=legs("Offline", "accuracy"), run=legs("Offline"))
+    with pytest.raises(raised, match=said):
+        run_audit(options, {"output_log_dir": tmp_path / "out"}, Console(quiet=True))
+    assert not (tmp_path / "out").exists()

@@ -1,15 +1,17 @@
 """A campaign's YAML file: what it means, and what is refused with the key's name."""
 
+import errno
+import fcntl
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from runs.errors import InputError
+from runs.errors import InputError, SetupError
 from runs.record.manifest import LegPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
-from scenarios.resumed import changes
+from scenarios.resumed import changes, held
 from tests.conftest import ROOT
 
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
@@ -58,7 +60,6 @@ def test_audits(tmp_path: Path) -> None:
     caching = {"test": "output_caching", "samples": 8}
     campaign = load(tmp_path, audits=["TEST06"], scenarios={"Offline": {"audits": ["TEST06", caching]}, "Server": {}})
     assert [leg.kind for leg in campaign.legs if leg.audit] == ["TEST06", "output_caching", "TEST06"]
-    assert campaign.legs[3].audit is not None
     assert campaign.legs[3].audit.samples == 8
     assert not [leg for leg in load(tmp_path, division="open").legs if leg.audit]
 
@@ -118,3 +119,12 @@ def test_every_key_that_is_not_compared_exists() -> None:
     from runs.record.fingerprint import ROLE
 
     assert {key.partition(".")[0] for key in ROLE} <= set(LegPlan.model_fields)
+
+
+def test_a_file_system_without_locks_is_not_another_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(SetupError, match="cannot be locked: No locks available"), held(tmp_path / "lock", "tune"):
+        pass

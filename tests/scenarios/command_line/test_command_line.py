@@ -1,5 +1,7 @@
 """The command line is made of the schema: no option can be missing, and none has a life of its own."""
 
+import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from scenarios.command_line.command import Command, given_values, options_of, parse_value
+from scenarios.command_line.command import Command, Group, given_values, options_of, parse_value
 from scenarios.command_line.dispatch import COMMANDS, cli
 from scenarios.leg.config import RunConfig, make_config
+from tests.conftest import run_here
+from tests.support.docs import parse as typed
 
 # The reference implementation's flags.
 REFERENCE_FLAGS = [
@@ -89,7 +93,6 @@ def test_without_a_command_it_is_run(arguments: list[str], name: str, rest: list
     above = cli.make_context("main.py", arguments)
     found, command, left = cli.resolve_command(above, [*above._protected_args, *above.args])
     assert (found, left) == (name, rest)
-    assert command is not None
     assert command.name == name
 
 
@@ -125,3 +128,52 @@ def test_parse_value_takes_any_text(text: str) -> None:
 def test_pair_given_twice() -> None:
     with pytest.raises(InputError, match="max_num_seqs is given twice"):
         parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
+
+
+def of(name: str) -> Command | Group:
+    found = cli.get_command(click.Context(cli), name)
+    assert isinstance(found, Command | Group)
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_can_be_typed(name: str) -> None:
+    text = run_here(name, "--help").stdout
+    assert len(of(name).examples) in (2, 3)
+    for example in of(name).examples:
+        words, colon, line = example.partition(": ")
+        assert colon
+        assert words
+        assert line.split()[0] == name or name == "init"  # whose last one shows what comes next
+        typed(shlex.split(line))
+        assert f"python main.py {line}\n" in text
+
+
+def test_whole_sentences_in_the_list_of_commands() -> None:
+    text = " ".join(run_here("--help").stdout.split())
+    for name in COMMANDS:
+        first = " ".join(str(of(name).help).split()).partition(". ")[0].rstrip(".")
+        assert f"{name} {first}." in text
+    assert "…" not in text
+    assert "..." not in text.partition("Commands")[2]
+
+
+WITH_A_PATH = [
+    ["run", "--scenario", "Offline", "--engine", "dummy", "--output-log-dir"],
+    ["campaign", "--config"],
+    ["verify"],
+]
+
+
+@pytest.mark.parametrize("command", WITH_A_PATH, ids=lambda words: words[0])
+def test_a_place_that_the_user_may_not_enter(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    user = os.geteuid()
+    if user == 0:  # who may enter everything
+        os.seteuid(65534)
+    try:
+        refused = run_here(*command, tmp_path / "closed" / "x")
+    finally:
+        os.seteuid(user)
+    assert refused.code == 2
+    assert "x: you may not enter the directory that it lies in\n  fix: " in refused.stderr

@@ -3,16 +3,13 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import click
 import pytest
 
 import compliance.evidence.accuracy
 from compliance.mechanisms.declaration import FIELD_NAMES
 from runs.benchmark import Target
-from runs.errors import HarnessError
 from runs.record.layout import ResultDir
-from scenarios.commands.gate import gate
-from scenarios.commands.store import store
+from tests.conftest import run_here
 from tests.support.verify_legs import DummyLegs
 
 
@@ -22,19 +19,15 @@ def legs() -> DummyLegs:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     """Runs `gate …` or `store …`, with no declaration from outside; returns the exit code, and what was printed or the
     error's message."""
     for name in FIELD_NAMES:
         monkeypatch.delenv(name.upper(), raising=False)
 
-    def run(name: str, *arguments: object) -> tuple[int, str]:
-        command: click.Command = {"gate": gate, "store": store}[name]
-        try:
-            code = int(command.main([str(one) for one in arguments], standalone_mode=False) or 0)
-        except HarnessError as error:
-            return int(error.exit_code), str(error)
-        return code, capsys.readouterr().out
+    def run(*words: object) -> tuple[int, str]:
+        finished = run_here(*words)
+        return finished.code, finished.stdout or finished.stderr
 
     return run
 

@@ -47,8 +47,9 @@ def states(model: str | None = None, dataset: Path | None = None) -> dict[str, t
 
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
-    machine(accelerators=[GPU])
+    machine(accelerators=[GPU], harness_facts={"version": "0.1.0", "git_commit": "ab" * 20, "git_changed": True})
     found = states()
+    assert found["harness"] == ("pass", "0.1.0, commit abababababab (changed)")
     assert found["accelerator"] == ("pass", "H100, 81559 MiB, driver 570")
     assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in found["vLLM"][1]
     assert found["LoadGen"][0] == found["vLLM"][0] == found["data-set"][0] == "pass"
@@ -92,6 +93,7 @@ def report(code: ExitCode) -> str:
         ({"loadgen_facts": {"version": None, "extension": None}}, "LoadGen", "make setup"),
         ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
         ({"specs": {}}, "vLLM", "make setup"),
+        ({"this_machine": Machine("unspecified", 0, [0])}, "vLLM", "its platform: unspecified"),
         ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "package", "torchaudio breaks"),
     ],
 )
@@ -113,13 +115,6 @@ def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]
     assert states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
 
 
-def test_a_build_for_accelerators_that_finds_none(machine: Callable[..., None]) -> None:
-    machine(this_machine=Machine("unspecified", 0, [0]))
-    state, text = states()["vLLM"]
-    assert state == "error"
-    assert "its platform: unspecified" in text
-
-
 def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
     machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "problem": "amdsmi cannot be imported"}])
     state, text = states()["accelerator"]
@@ -127,38 +122,28 @@ def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
     assert text == "AMD device 0, without facts: amdsmi cannot be imported"
 
 
-def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
+def test_model(machine: Callable[..., None], small_model: Path) -> None:
     machine()
-    config = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    state, text = states(str(tmp_path))["model"]
+    state, text = states(str(small_model))["model"]
     assert state == "note"
     assert "300 ids, 200 positions; not Llama-3.1-8B" in text
-    assert states(str(tmp_path / "none"))["model"][0] == "error"
-
-
-def llama(folder: Path) -> Path:
-    folder.mkdir()
-    config = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
-    (folder / "config.json").write_text(json.dumps(config))
-    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
-    return folder
+    assert states(str(small_model / "none"))["model"][0] == "error"
 
 
 def test_a_model_without_weights_or_tokenizer_is_none(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, small_model: Path
 ) -> None:
     machine()
-    folder = llama(tmp_path / "model")
+    folder, weights = small_model, small_model / "model.safetensors"
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    whole = len(header).to_bytes(8, "little") + header + bytes(8)
+    weights.write_bytes(whole)
 
     def missing() -> list[str]:
         found = examine(ToExamine(str(folder)))
         return [finding.text for finding in found if (finding.severity, finding.slug) == ("error", "model")]
 
     assert missing() == []
-    weights = folder / "model.safetensors"
-    whole = weights.read_bytes()
     weights.write_bytes(whole[:-1])
     assert "is no safetensors file" in missing()[0]
     weights.unlink()

@@ -15,7 +15,7 @@ from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import remeasured
-from tests.conftest import Finished, run_here
+from tests.conftest import RunMain, run_here
 from tests.support.legs import arguments
 from tests.support.signoff_fixtures import FrozenLegs
 
@@ -40,12 +40,10 @@ def noisy() -> SignOff:
     return SignOff("baseline", 0.5, "open", findings=[warn("B-1/noisy_baseline", "text")])
 
 
-def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_last(
-    run_main: Callable[..., Finished], tmp_path: Path
-) -> None:
+def test_the_legs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_main: RunMain, tmp_path: Path) -> None:
     folder = tmp_path / "legs"
     folder.mkdir()
-    names = ("ref-1", "ref-2", "cand-1", "cand-2")
+    names = ("ref-1", "ref-2", "cand-1", "cand-2")  # two of each are the fewest that can be signed off
     for name in names:
         tpot_ms = 0.2 if name.startswith("ref") else 0.05
         done = run_main(*arguments("SingleStream", folder / name, "--dummy-tpot-ms", tpot_ms, conf=CONF))
@@ -53,11 +51,9 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
     (folder / "ref-1-user.conf").unlink()  # the run's own copy counts, not the file that was named
     before = digests(folder)
     out, mend = tmp_path / "verdict.json", tmp_path / "audit_feedback.json"
-    ref, cand = [folder / name for name in names[:2]], [folder / name for name in names[2:]]
-    done = run_main(
-        "signoff", "--scope", "patch", "--ref", *ref, "--cand", *cand, "--noise-band", 0.0001, "--remeasure", 1,
-        "--out", out, "--feedback", mend,
-    )  # fmt: skip
+    sides = ("--ref", *(folder / name for name in names[:2]), "--cand", *(folder / name for name in names[2:]))
+    asked = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
+    done = run_main("signoff", "--scope", "patch", *sides, *asked)
     assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # by how busy the machine is
     assert "measured again 1 time, of at most 1" in done.stdout
     after = digests(folder)
@@ -65,18 +61,16 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
     again = [folder / f"{name}-again-1" for name in names]
     verdict = json.loads(out.read_bytes())
     assert verdict["remeasured"] == 1
-    assert (verdict["ref"], verdict["cand"]) == ([str(one) for one in again[:2]], [str(one) for one in again[2:]])
+    assert verdict["ref"] + verdict["cand"] == [str(one) for one in again]
     assert set(verdict["log_sha256"]) == {str(one) for one in again}
     manifests = {path.name: read_manifest(RunDir(path).manifest) for path in again}
-    in_order = sorted(manifests, key=lambda name: manifests[name].start_time_ns or 0)
-    assert in_order == [f"{name}-again-1" for name in ("ref-1", "cand-1", "ref-2", "cand-2")]
     for name, path in zip(names, again, strict=True):
         old = read_manifest(RunDir(folder / name).manifest)
         assert manifests[path.name].plan.engine_options == old.plan.engine_options
     assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
-def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finished], tmp_path: Path) -> None:
+def test_a_data_set_that_lies_elsewhere_is_named(run_main: RunMain, tmp_path: Path) -> None:
     """Whoever signs off on another machine has the data, but not where the leg had them."""
     data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
     data.write_text(json.dumps(json.loads(bundled_dataset("bytes").read_bytes())[:32]))
@@ -106,6 +100,7 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ref = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
+    cand = [legs.copy(tmp_path / f"cand-{number}", f"srv-{number}") for number in (1, 2)]
     ran: list[Path] = []
     monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
     asked: list[list[str]] = []
@@ -123,7 +118,9 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     assert asked[1] == ["srv-1-again-1", "srv-2-again-1", "srv-acc"]
     assert len(ran) == 4
     asked.clear()
-    still, rounds = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
+    ran.clear()
+    still, rounds = remeasured(said(iter([noisy(), noisy()])), ref[:2], cand, 1, Console(), lambda _: None)
+    assert [path.name.partition("-again")[0] for path in ran] == ["srv-1", "cand-1", "srv-2", "cand-2"]  # in turn
     assert (rounds, len(asked), still.action) == (1, 2, "remeasure")
     assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 

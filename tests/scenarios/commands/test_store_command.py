@@ -13,10 +13,10 @@ import pytest
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import ROOT, run_here
-from tests.support import warm
 from tests.support.editing import say_in_manifest
 from tests.support.official import reachable
-from tests.support.verify_legs import USER_CONF, DummyLegs
+from tests.support.recorded import RESULTS, recorded
+from tests.support.verify_legs import DummyLegs
 
 
 @pytest.fixture
@@ -104,26 +104,19 @@ def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
     assert "nothing moved" in row["error_message"]
 
 
-@pytest.mark.slow
-def test_an_audit_is_judged_again_from_its_legs(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
-    record = {"schema_version": 1, "test": "TEST06", "passed": True, "official": True, "required": True, "reason": "r",
-              "rule": "", "checks": [], "legs": [{"label": "performance"}]}  # fmt: skip
-    folder = result.audit("TEST06")
-    folder.mkdir(parents=True)
-    (folder / "audit_TEST06.json").write_text(json.dumps(record))
-    call("store", "ingest", "--db", db, result.root)
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
-    shutil.copytree(result.performance.root, folder / "performance")
-    call("store", "ingest", "--db", db, result.root, "--replace")
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
-    shutil.rmtree(folder)
-    conf = tmp_path / "audited.conf"
-    conf.write_text(USER_CONF)
-    real = ["audit", "--test", "TEST06", "--scenario", "Offline", "--engine", "dummy", "--user-conf", conf]
-    code, _, stderr = warm.run([*real, "--output-log-dir", result.root], ROOT, 120)
-    assert code == 0, stderr
-    call("store", "ingest", "--db", db, result.root, "--replace")
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"PASS"}'
+def test_an_audit_is_judged_again_from_its_legs(call: Any, db: Path, tmp_path: Path) -> None:
+    result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
+    leg = result.audit("TEST06") / "performance"
+
+    def stored() -> str:
+        call("store", "ingest", "--db", db, result.root, "--replace")
+        return str(exported(call, db)[0]["audits"])
+
+    assert stored() == '{"TEST06":"PASS"}'
+    shutil.rmtree(leg)
+    assert stored() == '{"TEST06":"unreadable"}'
+    shutil.copytree(result.performance.root, leg)  # ran without the audit's settings
+    assert stored() == '{"TEST06":"unreadable"}'
 
 
 def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:
@@ -143,13 +136,15 @@ def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path
     call("store", "export", "--db", db, "--output", tmp_path / "rows.csv")
     assert (tmp_path / "rows.csv").read_text().splitlines()[0].startswith("id,run_id,timestamp")
     assert "2 runs" in call("store", "summary", "--db", db)[1]
+    summary = run_here("store", "summary", "--db", db, "--json")
+    assert set(json.loads(summary.stdout)["answer"]) == {"runs", "best"}
 
 
 def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
     call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
     first, second = (row["run_id"] for row in exported(call, db))
     code, text = call("store", "compare", "--db", db, first, first[:8])
-    assert (code, text.splitlines()[0]) == (0, "same conditions")
+    assert (code, text.splitlines()[0], text.endswith("\n\n")) == (0, "same conditions", False)
     compared = run_here("store", "compare", "--db", db, first, second, "--json")
     assert compared.code == 1
     assert "scenario" in {one["name"] for one in json.loads(compared.stdout)["answer"]["conditions"]}

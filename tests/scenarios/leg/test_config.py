@@ -1,13 +1,16 @@
-"""RunConfig: what may be asked, and how a mistake is answered."""
+"""From what may be asked, and how a mistake is answered, to the settings that LoadGen is given."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runs.benchmarks import BENCHMARKS
-from runs.errors import InputError
+from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
+from scenarios.leg.loadgen_settings import build_settings, check_engaged, expected_samples
+from scenarios.leg.plan import prepare
 
 
 @pytest.mark.parametrize(
@@ -28,9 +31,6 @@ def test_scenario_in_any_case(given: str, name: str) -> None:
         ({"lg_model_name": "llama3.1-8b"}, "--lg-model-name llama3.1-8b"),
         ({"lg_model_name": "llama2-13b"}, "choose from " + ", ".join(BENCHMARKS)),
         ({"total_sample_count": 0}, "--total-sample-count 0: Input should be greater than or equal to 1"),
-        ({"tensor_parallel_size": -1}, "--tensor-parallel-size -1"),
-        ({"batch_size": 0}, "--batch-size 0"),
-        ({"num_workers": 0}, "--num-workers 0"),
         ({"target_qps": 1e-9}, "--target-qps 1e-09"),  # would be written as 0, on which LoadGen never ends
         ({"engine": "trt"}, "--engine trt"),
         ({"engine_arg": ["a=1"]}, "--engine-arg"),
@@ -72,3 +72,57 @@ def test_command_line_wins_pair_by_pair() -> None:
     file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
     given = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
     assert merged(file, given) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
+
+
+def plan_of(**values: Any) -> Any:
+    return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None).plan
+
+
+def test_samples_to_expect(tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("*.Offline.target_qps = 6\n*.*.min_duration = 10000\n*.*.min_query_count = 64\n")
+    assert expected_samples(plan_of(), conf) == 128  # 1.1 × 10 s × 6/s = 66, rounded up to whole data sets
+    assert expected_samples(plan_of(accuracy=True), conf) == 64
+    assert expected_samples(plan_of(accuracy=True).model_copy(update={"audit": True}), conf) == 64
+    assert expected_samples(plan_of().model_copy(update={"audit": True}), conf) is None
+    assert expected_samples(plan_of(scenario="SingleStream"), conf) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "token_latencies", "seed", "words"),
+    [(-22, True, 1, "rejects"), (0, False, 1, "no settings for the model"), (0, True, 0, "no settings for the model")],
+)
+def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
+    class TestSettings:
+        use_token_latencies = token_latencies
+        schedule_rng_seed = seed
+
+        def FromConfig(self, *arguments: object) -> int:
+            return code
+
+    lg = SimpleNamespace(TestSettings=TestSettings, TestScenario=SimpleNamespace(Offline=1))
+    with pytest.raises(SetupError, match=words):
+        build_settings(lg, plan_of(), "user.conf")  # type: ignore[arg-type]  # only named
+
+
+@pytest.mark.parametrize(
+    ("mode", "scenario", "accuracy", "audit", "fine"),
+    [
+        ("PerformanceOnly", "Offline", False, False, True),
+        ("AccuracyOnly", "Offline", True, False, True),
+        ("PerformanceOnly", "Offline", True, False, False),
+        ("AccuracyOnly", "Offline", False, False, False),
+        ("PerformanceOnly", "Server", False, False, False),
+        (None, None, False, False, False),
+        ("PerformanceOnly", "Offline", True, True, True),  # an audit may change the mode, that is its right
+        ("PerformanceOnly", "Server", True, True, False),
+    ],
+)
+def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, audit: bool, fine: bool) -> None:
+    detail = {"effective_test_mode": mode, "effective_scenario": scenario}
+    plan = plan_of(accuracy=accuracy).model_copy(update={"audit": audit})
+    if fine:
+        check_engaged(detail, plan)
+        return
+    with pytest.raises(ExecutionError, match="LoadGen ran with effective_"):
+        check_engaged(detail, plan)

@@ -19,28 +19,21 @@ def reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[
     return CpuReading(time_s, cores, busy_s, 0.0, own_s, 0.5)
 
 
-def while_a_child_works(monkeypatch: pytest.MonkeyPatch, own: int) -> Contention:
-    """The record of a child's work, where one process alone is the harness.
-
-    Others of the tests' group may end children that worked before the first reading.
-    """
-    monkeypatch.setattr(cpu_times, "_group", lambda _: {own})
+@pytest.mark.parametrize("own", [True, False])
+def test_work_of_a_child_is_the_legs_own_and_that_of_others_is_foreign(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process alone is the harness: others of the tests' group may end children that worked before the reading."""
+    monkeypatch.setattr(cpu_times, "_group", lambda _: {os.getpid() if own else os.getppid()})
     before = read_cpu(os.getppid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
     found = contention_between(before, read_cpu(os.getppid()))
-    assert isinstance(found, Contention)
-    return found
-
-
-def test_work_of_a_child_is_the_legs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = while_a_child_works(monkeypatch, os.getpid())
-    assert found.own_cpu_s >= BURNT_S - TICKS_S
-    assert found.busy_cpu_s >= found.own_cpu_s - TICKS_S * (1 + found.usable_cores)
-
-
-def test_work_of_others_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = while_a_child_works(monkeypatch, os.getppid())
-    assert found.foreign_cpu_s >= BURNT_S - TICKS_S * (1 + found.usable_cores)
+    least_s = BURNT_S - TICKS_S * (1 + found.usable_cores)
+    if own:
+        assert found.own_cpu_s >= BURNT_S - TICKS_S
+        assert found.busy_cpu_s >= least_s
+    else:
+        assert found.foreign_cpu_s >= least_s
 
 
 def test_processes_that_come_and_go_count_once() -> None:

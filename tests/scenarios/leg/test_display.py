@@ -25,11 +25,33 @@ def lines(progress: Progress, name: str = "Server", waited_s: float = 185, stage
     return [line.plain for line in progress_lines(name, progress, waited_s, stage_s)]
 
 
-def test_running() -> None:
-    assert lines(server()) == [
-        "p99 TTFT 812/2,000 ms  p99 TPOT 41.3/100 ms  3:05, 7:30 to go",
-        "Server  3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open",
-    ]
+UNKNOWN = {"expected": None, "completed": 0, "issued": 0, "ttft_p99_ms": None, "tpot_p99_ms": None}
+NO_LIMITS = {"scenario": "SingleStream", "ttft_limit_ms": None, "tpot_limit_ms": None, "tpot_p99_ms": 0.053}
+
+
+@pytest.mark.parametrize(
+    ("seen", "shown"),
+    [
+        (
+            {},
+            ["p99 TTFT 812/2,000 ms  p99 TPOT 41.3/100 ms  3:05, 7:30 to go",
+             "Server  3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open"],
+        ),
+        (UNKNOWN | {"min_duration_s": None}, ["3:05", "Server  0/? samples  22.28/s  2,000 tokens/s  0 open"]),
+        (
+            NO_LIMITS | {"elapsed_s": 0.0},
+            ["p99 TTFT 812 ms  p99 TPOT 0.053 ms  3:05",
+             "Server  3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open"],
+        ),
+        ({"phase": "importing"}, ["Server  3:05  importing the engine's code (7 s)"]),
+        ({"phase": "engine"}, ["Server  3:05  starting the engine (7 s)"]),
+        ({"phase": "engine", "stage": "loading weights"}, ["Server  3:05  loading weights (7 s)"]),
+        ({"phase": "warm-up"}, ["Server  3:05  warming up (7 s)"]),
+        ({"phase": "closing"}, ["Server  3:05  closing the logs (7 s)"]),
+    ],
+)  # fmt: skip
+def test_the_lines_of_a_phase(seen: dict[str, object], shown: list[str]) -> None:
+    assert lines(server(**seen)) == shown
 
 
 def test_a_large_machine_fits_80_columns() -> None:
@@ -43,33 +65,6 @@ def test_a_large_machine_fits_80_columns() -> None:
 def test_a_limit_that_is_passed_stands_out() -> None:
     (first, _) = progress_lines("Server", server(ttft_p99_ms=2_300.0), 1, 1)
     assert [first.plain[span.start : span.end] for span in first.spans if span.style] == ["p99 TTFT 2,300/2,000 ms"]
-
-
-def test_before_anything_is_known() -> None:
-    first, second = lines(
-        server(expected=None, completed=0, issued=0, ttft_p99_ms=None, tpot_p99_ms=None, min_duration_s=None)
-    )
-    assert first == "3:05"
-    assert second.startswith("Server  0/? samples")
-
-
-def test_without_limits() -> None:
-    first, _ = lines(server(scenario="SingleStream", ttft_limit_ms=None, tpot_limit_ms=None, tpot_p99_ms=0.053))
-    assert first.startswith("p99 TTFT 812 ms  p99 TPOT 0.053 ms")
-
-
-@pytest.mark.parametrize(
-    ("phase", "stage", "words"),
-    [
-        ("importing", "", "importing the engine's code (7 s)"),
-        ("engine", "", "starting the engine (7 s)"),
-        ("engine", "loading weights", "loading weights (7 s)"),
-        ("warm-up", "", "warming up (7 s)"),
-        ("closing", "", "closing the logs (7 s)"),
-    ],
-)
-def test_other_phases(phase: str, stage: str, words: str) -> None:
-    assert lines(server(phase=phase, stage=stage)) == [f"Server  3:05  {words}"]
 
 
 def test_time_to_go() -> None:

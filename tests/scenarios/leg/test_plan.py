@@ -6,18 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-import main
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
-from runs.record.manifest import AdmissionPlan, LegPlan
+from runs.record.manifest import AdmissionPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
-from sut.dummy.engine import DummyEngine
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from tests.support.official import SAMPLING
+from tests.conftest import Finished, run_here
 
 MakeDataset = Callable[..., Path]
 
@@ -242,26 +238,24 @@ def test_audit_lines_that_would_not_engage(line: str, words: str, write: Callabl
 # Where it is written to ---------------------------------------------------------------------------------------------
 
 
-def start(out: Path) -> int:
-    return main.main(["--scenario", "Offline", "--engine", "dummy", "--output-log-dir", str(out)])
+def start(out: Path) -> Finished:
+    return run_here("--scenario", "Offline", "--engine", "dummy", "--output-log-dir", out)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "mlperf_log_detail.txt", "mlperf_log_summary.txt"])
-def test_a_directory_with_a_run_is_left_alone(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_a_run_is_left_alone(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("another run's")
-    assert start(tmp_path) == 3
-    assert name in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert (tmp_path / name).read_text() == "another run's"
+    refused = start(tmp_path)
+    assert (refused.code, name in refused.stderr) == (3, True)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "another run's")]
 
 
 @pytest.mark.parametrize("below", ["", "/run", "/a/b"])
-def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("content")
-    out = Path(f"{file}{below}")
-    assert start(out) == 3
-    assert f"output directory {out} cannot be written" in capsys.readouterr().err
+    refused = start(Path(f"{file}{below}"))
+    assert (refused.code, f"output directory {file}{below} cannot be written" in refused.stderr) == (3, True)
     assert file.read_text() == "content"
 
 
@@ -319,45 +313,3 @@ def test_each_benchmark_has_a_plan() -> None:
             assert not any("has no" in reason for reason in leg.unofficial_reasons)
     assert any("has no Server" in reason for reason in
                prepared(scenario="Server", lg_model_name="llama3_1-8b-edge").unofficial_reasons)  # fmt: skip
-
-
-# A kind of engine that nothing else knows --------------------------------------------------------------------------
-
-
-class EchoOptions(BaseModel):
-    """None of its own."""
-
-
-class Echo(EngineKind[EchoOptions]):
-    name = "echo"
-    help = "says what it hears"
-    options = EchoOptions
-    own_model = "air"
-
-    def plan(self, asked: EchoOptions, leg: LegFacts) -> EnginePlan:
-        return EnginePlan(
-            {"longest": leg.longest_prompt_tokens, "lead": leg.lead_tokens},
-            {"ECHO": "1"},
-            compiles=True,
-            unofficial_reasons=["an echo runs no model"],
-            notes=["the walls are far"],
-        )
-
-    def longest_sequence(self, asked: EchoOptions) -> int:
-        return 1000
-
-    def make(self, plan: LegPlan) -> DummyEngine:
-        return DummyEngine(SAMPLING)
-
-
-def test_a_leg_of_a_new_kind(make_dataset: Callable[..., Path]) -> None:
-    config = make_config({"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 4])})
-    leg = prepare(config, lambda text: None, Echo())
-    assert leg.plan.engine == "echo"
-    assert leg.plan.model_path == "air"
-    assert leg.plan.engine_options == {"longest": 3, "lead": 1}
-    assert leg.plan.environment == {"ECHO": "1"}
-    assert leg.plan.warmup_prompts > prepare(config, lambda text: None).plan.warmup_prompts  # it compiles
-    assert leg.notes[0] == "the walls are far"
-    assert leg.unofficial_reasons[0] == "an echo runs no model"
-    assert leg.plan.engine_record.runs_model  # judges do not know it, and ask for the most

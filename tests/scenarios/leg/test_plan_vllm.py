@@ -100,11 +100,11 @@ def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., Prepa
     assert options["tensor_parallel_size"] == 1
     assert "data_parallel_size" not in options
     assert not any(name.startswith("VLLM_CPU") for name in leg.plan.environment)
+    assert leg.plan.warmup_prompts > for_vllm().plan.warmup_prompts  # it compiles
     if gpus == 1:
         assert leg.plan.replicas is None
         assert leg.notes[0].startswith("LoadGen settings")
     else:
-        assert leg.plan.replicas is not None
         devices = [place.variables["CUDA_VISIBLE_DEVICES"] for place in leg.plan.replicas.places]
         assert devices == [str(device) for device in range(gpus)]
         assert leg.notes[0].startswith(f"{gpus} devices: {gpus} copies of the model")

@@ -1,22 +1,22 @@
 """Legs with something special about them: too short, overloaded, audited, oddly named, or with a false record."""
 
 import json
-from collections.abc import Callable
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from runs.errors import SetupError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
-from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.layout import LOADGEN_LOGS, RunDir, free_directory
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from tests.conftest import Finished, StartedMain
+from tests.conftest import RunMain, run_here
 from tests.support.legs import USER_CONF, arguments, patched
 
-RunMain = Callable[..., Finished]
-StartMain = Callable[..., StartedMain]
 SLOW = pytest.mark.slow
 
 
@@ -97,18 +97,6 @@ def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
 
 
 @SLOW
-def test_a_relative_output_directory(run_main: RunMain, tmp_path: Path) -> None:
-    conf = tmp_path / "user.conf"
-    conf.write_text(USER_CONF)
-    finished = run_main(
-        "--scenario", "Offline", "--engine", "dummy", "--user-conf", "../user.conf", "--output-log-dir", "some/run",
-        "--dummy-ttft-ms", 250,
-    )  # fmt: skip
-    assert finished.code == 0, finished.stderr
-    assert RunDir(tmp_path / "working-directory" / "some" / "run").result.exists()
-
-
-@SLOW
 def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
@@ -133,3 +121,41 @@ def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) 
     assert result["disagreements"]  # the details are kept
     manifest = read_manifest(RunDir(out).manifest)
     assert (manifest.status, manifest.exit_code) == ("failed", 4)
+
+
+def test_a_leg_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_main: RunMain) -> None:
+    out = tmp_path / "leg"
+    refused = run_main(*arguments("Offline", out, "--dummy-fault", "start"))
+    assert refused.code == 3, refused.stderr
+    assert RunDir(out).manifest.exists()
+    finished = run_main(*arguments("Offline", out))
+    assert finished.code == 0, finished.stderr
+    assert run_main(*arguments("Offline", out)).code == 3  # now it holds a run
+    assert run_here(*arguments("Offline", out, "--dry-run")).code == 3
+
+
+def test_two_legs_of_the_same_second_have_a_directory_each(tmp_path: Path) -> None:
+    wanted = tmp_path / "output" / "leg"
+    assert [free_directory(wanted).name for _ in range(3)] == ["leg", "leg-2", "leg-3"]
+
+
+def test_two_legs_at_once_in_one_directory(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "leg")
+    refused: list[str] = []
+    asking = threading.Event()
+
+    def ask() -> None:
+        asking.set()
+        try:
+            run.create()
+        except SetupError as error:
+            refused.append(error.message)
+
+    other = threading.Thread(target=ask)
+    with run.taken():
+        other.start()
+        asking.wait()
+        time.sleep(0.1)  # so long the other one could go on
+        run.manifest.write_text("{}")
+    other.join()
+    assert refused == [f"output directory {run.root} already holds a run (manifest.json)"]

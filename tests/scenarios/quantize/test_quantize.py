@@ -10,8 +10,8 @@ import pytest
 
 from qsl.weights import read_weights
 from scenarios.quantize.run import ENVIRONMENT
-from tests.conftest import StartedMain, run_here
-from tests.support.tiny_llama import make_tiny_llama
+from tests.conftest import StartMain, run_here
+from tests.support.small_tokenizer import make_tiny_llama
 
 # Stands for the interpreter of the other environment: knows the packages' versions, and "quantises" by writing INT8.
 INTERPRETER = """#!{python}
@@ -107,7 +107,7 @@ def test_a_failure_leaves_nothing(model: Path, make_dataset: Callable[..., Path]
 
 
 def test_an_interruption_ends_the_process_and_leaves_nothing(
-    start_main: Callable[..., StartedMain], model: Path, make_dataset: Callable[..., Path], tmp_path: Path
+    start_main: StartMain, model: Path, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     python, folder = tmp_path / "python", tmp_path / "here"
     sleeps = f"import os, time\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\ntime.sleep(60)\n"
@@ -128,7 +128,7 @@ def test_an_interruption_ends_the_process_and_leaves_nothing(
 @pytest.mark.long
 @pytest.mark.vllm
 @pytest.mark.skipif(not ENVIRONMENT.exists(), reason="make setup-quantize was not run")
-def test_the_embedded_model_in_int8(start_main: Callable[..., StartedMain], tmp_path: Path) -> None:
+def test_the_embedded_model_in_int8(start_main: StartMain, tmp_path: Path) -> None:
     out, leg = tmp_path / "int8", tmp_path / "leg"
     quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait(1800)
     assert quantised.code == 0, quantised.stderr

@@ -11,33 +11,31 @@ from PIL import Image
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from tests.conftest import Finished, StartedMain, run_here
+from tests.conftest import run_here
 from tests.support.browser import lay_out, needs_browser, screenshot
-from tests.support.legs import USER_CONF, arguments
+from tests.support.legs import USER_CONF
+from tests.support.submission_legs import edit
 from tests.support.verify_legs import DummyLegs
-
-
-def main(folder: Path, *words: object) -> Finished:
-    return StartedMain(words, folder, {}).wait(timeout_s=300)
+from tests.support.virtual_legs import VirtualLegs
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page about a valid, an invalid and an accuracy leg and a tune, one of them in a directory of an odd name."""
-    folder = tmp_path_factory.mktemp("measured")
-    invalid = USER_CONF.replace("Offline.min_duration = 200", "Offline.min_duration = 60000")
-    odd = "a $x$ <b>&amp; " + "long" * 20
-    legs = DummyLegs()
+    folder, legs = tmp_path_factory.mktemp("measured"), DummyLegs()
     legs.copy(folder / "valid", "Server")
     legs.copy(folder / "scores", "Server", "accuracy")
+    invalid = legs.copy(folder / ("a $x$ <b>&amp; " + "long" * 20), "Offline")
+    edit(invalid.result, verdict="INVALID", reasons=["the leg took 1 s; min_duration asks for 60 s"])
     (folder / "user.conf").write_text(USER_CONF)
-    assert main(folder, *arguments("Offline", folder / odd, conf=invalid)).code == ExitCode.NEGATIVE
-    tune = main(
-        folder, "tune", "--scenario", "Server", "--engine", "dummy", "--user-conf", folder / "user.conf",
-        "--output-log-dir", folder / "tune", "--max-probes", 2, "--offline-qps", 2000,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        VirtualLegs().install(patch)
+        tune = run_here(
+            "tune", "--scenario", "Server", "--engine", "dummy", "--user-conf", folder / "user.conf",
+            "--output-log-dir", folder / "tune", "--max-probes", 2, "--offline-qps", 2000,
+        )  # fmt: skip
     assert f"report: {folder / 'tune' / 'report.html'}" in tune.stdout, tune.stderr
-    made = main(folder, "report", folder)
+    made = run_here("report", folder)
     assert made.code == ExitCode.OK, made.stderr
     return folder
 

@@ -4,7 +4,6 @@ The dummy engine with slots is a queue of known capacity: four slots of about 39
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,8 +16,9 @@ from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.resumed import held
+from scenarios.status.snapshot import take_snapshot
 from scenarios.tune.journal import TuneDir
-from tests.conftest import Finished, run_here
+from tests.conftest import Finished, RunMain, run_here
 from tests.support.virtual_legs import VirtualLegs
 
 USER_CONF = """
@@ -77,6 +77,9 @@ def legs(monkeypatch: pytest.MonkeyPatch) -> VirtualLegs:
 def test_a_rate_is_found_and_confirmed(small: Small, legs: VirtualLegs) -> None:
     finished = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
     check_found(small, finished)
+    (group,) = take_snapshot([small.place.root]).groups
+    assert (group.state, group.exit_code) == ("finished", finished.code)
+    assert group.text.startswith(f"{len(small.record()['probes'])} probes, last ")
     # Repeated, it finds everything done.
     record, ran = small.record(), [*legs.ran]
     again = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
@@ -86,7 +89,7 @@ def test_a_rate_is_found_and_confirmed(small: Small, legs: VirtualLegs) -> None:
 
 
 @pytest.mark.long
-def test_a_rate_is_found_with_the_real_loadgen(small: Small, run_main: Callable[..., Finished]) -> None:
+def test_a_rate_is_found_with_the_real_loadgen(small: Small, run_main: RunMain) -> None:
     check_found(small, run_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)))
 
 
@@ -134,7 +137,7 @@ def test_a_changed_configuration_is_named_and_never_mixed(small: Small, legs: Vi
 
 
 @pytest.mark.slow
-def test_a_hopeless_probe_is_stopped(small: Small, run_main: Callable[..., Finished]) -> None:
+def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     """At ten times the capacity the verdict is certain long before the leg's minute is over."""
     small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
     finished = run_main(*small.arguments("--offline-qps", 1_000, "--max-probes", 1))
@@ -148,7 +151,6 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: Callable[..., Finis
     assert not small.place.user_conf.exists()
     manifest = read_manifest(RunDir(small.place.leg("probe", 1)).manifest)
     assert manifest.status == "interrupted"
-    assert manifest.error is not None
     assert "its verdict being certain" in manifest.error["message"]
     assert b"VALID" not in RunDir(small.place.leg("probe", 1)).result.read_bytes()
     assert "no rate could be confirmed" in finished.stdout
@@ -162,7 +164,6 @@ def test_offline_finds_the_rate_of_a_full_run(small: Small, legs: VirtualLegs) -
     assert 0.7 * CAPACITY_QPS < second["target_qps"] < 1.2 * CAPACITY_QPS
     assert f"llama3_1-8b.Offline.target_qps = {second['target_qps']:g}" in small.place.user_conf.read_text()
     result = read_result(RunDir(small.place.leg("confirm", 2)).result)
-    assert result.duration_ns is not None
     assert result.duration_ns >= 2_000_000_000
 
 
@@ -258,10 +259,9 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, legs: VirtualLeg
             ExitCode.BAD_INPUT,
             "the number of queries would not follow from the rate",
         ),
-        (USER_CONF, ("--engine-arg", "a=1"), ExitCode.BAD_INPUT, "the dummy engine takes no --engine-arg"),
         (USER_CONF, ("--offline-qps", 20, "--dummy-fault", "fail@3"), ExitCode.FAILED, "query 3 failed in the engine"),
     ],
-    ids=["too-few-queries", "unique", "bad-leg", "engine-fails"],
+    ids=["too-few-queries", "unique", "engine-fails"],
 )
 def test_what_cannot_be_tuned_says_why(
     small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, legs: VirtualLegs

@@ -31,8 +31,6 @@ from scenarios.tune.rates import Tried
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
 
-SVG = "{http://www.w3.org/2000/svg}"
-
 
 def record(number: int = 1, target_qps: float = 10, **more: Any) -> LegRecord:
     """A probe that was VALID."""
@@ -64,11 +62,16 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ({}, {"accuracy": True}, "--accuracy: a tune sets it itself"),
         ({}, {"engine": "nothing"}, "--engine nothing"),
         ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "is what the tune will write"),
+        ({"search_trials": 3}, {}, "--search-trials has no effect without --search"),
+        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no effect without --search"),
+        ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
+        ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
+        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
     ],
 )
 def test_what_makes_no_tune_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        load_tune(None, own, {"scenario": "Server", **legs})
+        load_tune(None, own, {"scenario": "Server", "engine": "dummy", **legs})
 
 
 def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
@@ -105,28 +108,6 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert tried_of(again.legs("probe")) == [Tried(18, True), Tried(20, False)]
     assert len(path.read_text().splitlines()) == 5
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_probes_of_a_search(tmp_path: Path) -> None:
-    facts = record(1, 18, step="search").model_dump()
-    seqs = {"max_num_seqs": 64}
-    failed = {**facts, "target_qps": 19.0, "verdict": None, "reasons": ["why"]}
-    lines = (
-        LegRecord(**{**facts, "trial": 0, "phase": "defaults"}),
-        LegRecord(**{**failed, "number": 2, "options": seqs, "trial": 1, "phase": "trial"}),
-        LegRecord(
-            **{**facts, "number": 3, "trial": 2, "phase": "trial", "verdict": "INVALID", "queries_answered": 125}
-        ),
-        LegRecord(**{**failed, "number": 4, "cut": True, "trial": 3, "phase": "worth"}),
-    )
-    journal = Journal(tmp_path / "journal.jsonl")
-    for line in lines:
-        journal.add(line)
-    again = Journal(tmp_path / "journal.jsonl")
-    assert again.legs("search") == list(lines)
-    assert again.measured() == [lines[0], lines[2]]
-    assert again.next_number("search") == 5
-    assert again.legs("probe") == []
 
 
 @pytest.mark.parametrize("damage", ["{", '{"step": "probe"}', '{"step": "guess"}', "[]", '{"samples_per_second": 1}'])
@@ -173,7 +154,6 @@ def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match="6 queries missed the TTFT limit, 5 of 1,307 are allowed"):
         watch(heartbeat())
     watch.close()
-    assert watch.tally is not None
     assert (len(watch.tally.ttft_ns), watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)
 
 
@@ -275,14 +255,7 @@ def test_a_rate_that_fails_is_tried_lower(
 # The picture ----------------------------------------------------------------------------------------------------------
 
 
-def rates_svg(*legs: LegRecord, found_qps: float | None = None) -> ElementTree.Element:
-    tried = {
-        "probes": [leg.model_dump() for leg in legs if leg.step == "probe"],
-        "confirmations": [leg.model_dump() for leg in legs if leg.step == "confirm"],
-    }
-    return ElementTree.fromstring(tune_rates("Server <&> more", {**tried, "target_qps": found_qps}).svg)
-
-
-def test_the_picture_of_one_leg_or_of_none_is_still_a_picture() -> None:
-    for legs in ([record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]):
-        assert rates_svg(*legs).tag == f"{SVG}svg"
+@pytest.mark.parametrize("legs", [[record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]])
+def test_the_picture_of_one_leg_or_of_none_is_still_a_picture(legs: list[LegRecord]) -> None:
+    tried = {"probes": [leg.model_dump() for leg in legs], "confirmations": [], "target_qps": None}
+    assert ElementTree.fromstring(tune_rates("Server <&> more", tried).svg).tag.endswith("svg")

@@ -1,16 +1,21 @@
-"""The search for a rate, on systems whose best rate an exhaustive search can tell."""
+"""The search for a rate, on systems whose best rate is known; when the verdict of a running leg is certain."""
 
 import math
 from collections.abc import Callable
 
-from hypothesis import given
+import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.counts import count_leg, settings_of
+from runs.loadgen.early_stopping import judge_latencies
+from runs.loadgen.schedule import poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate
+from scenarios.tune.watch import SERVER_PERCENTILE, ProbeTally
 
 
 def search(
@@ -28,7 +33,6 @@ def test_a_sharp_threshold_is_found_within_the_resolution(threshold: float, offl
     for scenario in ("Server", "Interactive"):
         tried = search(lambda qps: qps <= threshold * offline_qps, offline_qps, scenario)
         bracket = Bracket.of(tried)
-        assert bracket.valid is not None
         assert bracket.valid >= 0.97 * threshold * offline_qps
         assert bracket.width <= RESOLUTION or len(tried) == MOST_PROBES
 
@@ -71,3 +75,92 @@ def test_a_hair_lower_where_a_whole_data_set_is_saved() -> None:
     assert cheaper(22.5, None, expected_s) == 22.5  # more than a hundredth away
     assert cheaper(21.9, None, expected_s) == 21.9  # nothing to save
     assert cheaper(22.1, 22.05, expected_s) == 22.1  # 22.07 is all but known to be valid
+
+
+SERVER = BENCHMARKS["llama3_1-8b"]
+SEED = CURRENT_ROUND.seeds.schedule_rng_seed
+START_NS = 1_700_000_000_000_000_000
+TTFT_NS, TPOT_NS = 2_000_000_000, 100_000_000
+LONGEST_TOKENS = 128
+
+
+def tally_of(queries: int) -> ProbeTally:
+    return ProbeTally(queries, TTFT_NS, TPOT_NS)
+
+
+def answer(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
+    """One answer, issued on time."""
+    tally.add(START_NS, START_NS + ttft_ns, START_NS + ttft_ns + tpot_ns * (tokens - 1), tokens)
+
+
+@pytest.mark.parametrize(("queries", "allowed"), [(13_368, 107), (26_736, 229), (459, 0)])
+def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
+    tally = tally_of(queries)
+    for _ in range(allowed):
+        answer(tally, TTFT_NS + 1)
+    assert tally.certainly_invalid() is None
+    answer(tally, TTFT_NS + 1)
+    assert tally.certainly_invalid() == (
+        f"{allowed + 1:,} queries missed the TTFT limit, {allowed:,} of {queries:,} are allowed"
+    )
+
+
+def test_each_limit_is_counted_for_itself() -> None:
+    tally = tally_of(13_368)
+    for seq in range(214):  # 107 each: as many as may be, of either
+        answer(tally, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
+    assert (tally.late_ttft, tally.late_tpot) == (107, 107)
+    assert tally.certainly_invalid() is None
+    answer(tally, 0, TPOT_NS + 10_000_000)
+    assert "108 queries missed the TPOT limit" in str(tally.certainly_invalid())
+
+
+def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
+    tally = tally_of(459)
+    answer(tally, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
+    assert tally.certainly_invalid() is None
+    answer(tally, 0, TPOT_NS + 2_000_001, tokens=11)
+    assert "TPOT" in str(tally.certainly_invalid())
+
+
+def test_too_few_queries_are_never_valid() -> None:
+    assert "458 queries are too few" in str(tally_of(458).certainly_invalid())
+
+
+@settings(max_examples=150)
+@given(
+    queries=st.integers(459, 3_000),
+    late_share=st.floats(0, 0.03),
+    slow_share=st.floats(0, 0.03),
+    issue_delay_ns=st.integers(0, 50_000_000),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_never_certain_of_what_loadgen_finds_valid(
+    queries: int, late_share: float, slow_share: float, issue_delay_ns: int, seed: int
+) -> None:
+    """LoadGen counts from the schedule with stamps of its own, a little later than ours: a leg it finds VALID was
+    never said to be INVALID on the way, in whichever order the answers came."""
+    random = np.random.default_rng(seed)
+    tally = tally_of(queries)
+    offsets_ns = poisson_offsets_ns(SEED, 500, queries)
+    issue_ns = START_NS + offsets_ns + random.integers(0, issue_delay_ns + 1, queries)
+    tokens = random.integers(2, LONGEST_TOKENS + 1, queries)
+    ttft_ns = np.where(random.random(queries) < late_share, TTFT_NS + 1, random.integers(0, TTFT_NS, queries))
+    tpot_ns = np.where(random.random(queries) < slow_share, TPOT_NS + 1, random.integers(0, TPOT_NS, queries))
+    first_ns = issue_ns + ttft_ns
+    complete_ns = first_ns + tpot_ns * (tokens - 1)
+    found_at = None
+    for place, seq in enumerate(np.argsort(complete_ns, kind="stable")):
+        tally.add(int(issue_ns[seq]), int(first_ns[seq]), int(complete_ns[seq]), int(tokens[seq]))
+        if found_at is None and tally.certainly_invalid():
+            found_at = place
+    stamp_ns = random.integers(0, 1_000_000, queries)
+    loadgen_first_ns = first_ns + stamp_ns
+    verdicts = (
+        judge_latencies(loadgen_first_ns - (START_NS + offsets_ns), TTFT_NS, SERVER_PERCENTILE),
+        judge_latencies((complete_ns + 10_000 - loadgen_first_ns) // (tokens - 1), TPOT_NS, SERVER_PERCENTILE),
+    )
+    if all(verdict.met for verdict in verdicts):
+        assert found_at is None
+    if tally.late_ttft > tally.allowed:
+        assert found_at is not None

@@ -14,28 +14,26 @@ from scenarios.leg.plan import prepare
 from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
 from sut.engine import Request
 from sut.replicas.pool import make_engine
+from tests.support import virtual
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
-from tests.support.virtual import issue_all
 
 PROMPT = [1, 2, *range(100, 160)]
-PIECES = 10  # of a wait: a pause of the machine makes one of them long, and the others leave the engine its turns
 
 
-def serve(engine: DummyEngine, *prompts: list[int], wait_s: float = 0.05) -> list[FakeSink]:
-    """Submit prompts as queries 0, 1, …; what became of each."""
+def serve(engine: DummyEngine, *prompts: list[int]) -> list[FakeSink]:
+    """Submit prompts as queries 0, 1, …, in virtual time; what became of each."""
 
     async def work() -> list[FakeSink]:
         await engine.start()
         sinks = [FakeSink() for _ in prompts]
         for seq, (sink, prompt) in enumerate(zip(sinks, prompts, strict=True)):
             engine.submit(Request(sink, prompt, seq=seq))
-        for _ in range(PIECES):
-            await asyncio.sleep(wait_s / PIECES)
+        await asyncio.sleep(1.0)
         await engine.stop()
         return sinks
 
-    return asyncio.run(work())
+    return virtual.run(work())
 
 
 def faulty(*faults: str) -> DummyEngine:
@@ -75,7 +73,7 @@ def test_first_token_then_the_whole_output() -> None:
 @pytest.mark.parametrize(("slots", "turns"), [(0, [1, 1, 1, 1, 1]), (2, [1, 1, 2, 2, 3])])
 def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: int, turns: list[int]) -> None:
     costs = {"ttft_ms": 4.0, "tpot_ms": 0.5, "prefill_us": 100.0, "slots": slots}
-    served = issue_all(lambda _: DummyEngine(SAMPLING, **costs), [PROMPT], "Server", [0] * 5, [0] * 5)
+    served = virtual.issue_all(lambda _: DummyEngine(SAMPLING, **costs), [PROMPT], "Server", [0] * 5, [0] * 5)
     first_ns = 4_000_000 + 100_000 * len(PROMPT)
     whole_ns = first_ns + 500_000 * (len(served[0].ids) - 1)
     assert sorted(one.complete_ns for one in served) == pytest.approx([whole_ns * turn for turn in turns], abs=1000)

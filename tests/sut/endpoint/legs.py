@@ -1,8 +1,9 @@
 """A client, started against a server of the tests that speaks as its documents say, with some prompts."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
@@ -10,6 +11,7 @@ from runs.errors import ExecutionError
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import EngineReport, Request
 from tests.support import server_dialects as speak
+from tests.support.fakes import FakeSink
 from tests.support.http_box import Box
 from tests.support.http_server import HttpServer
 from tests.support.http_tricks import Row
@@ -29,29 +31,29 @@ SERVERS: dict[str, Callable[[], HttpServer]] = {
 Events = list[tuple[str, Any]]
 
 
-class Listener:
-    """Keeps what is told of one request."""
+class Listener(FakeSink):
+    """Knows when its request is over."""
 
     def __init__(self) -> None:
-        self.events: Events = []
         self.over = asyncio.Event()
-
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.events.append(("first", token_id))
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.events.append(("done", (token_ids, finish_reason, cached_tokens)))
-        self.over.set()
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        self.events.append(("failed", error))
-        self.over.set()
+        super().__init__(self.over.set)
 
 
 def engine_for(
     url: str, *, sampling: SamplingPolicy = SAMPLING, streaming: bool = True, connections: int = 2, **options: Any
 ) -> EndpointEngine:
     return EndpointEngine(url, sampling, streaming=streaming, connections=connections, **options)
+
+
+@contextlib.asynccontextmanager
+async def started(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
+    """A client that is ready, for as long as the context lasts."""
+    engine = engine_for(url, **options)
+    try:
+        await engine.start()
+        yield engine
+    finally:
+        await engine.stop()
 
 
 async def answers(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
@@ -84,21 +86,20 @@ def failure_of(events: Events) -> str:
 
 async def look_through(url: str, row: Row, **options: Any) -> None:
     """Ask the prompts twice through a box that does a trick to the answers; it ends as the table says."""
-    async with Box(url, trick=row.make(), honest_for=3) as box:  # the probes
-        engine = engine_for(box.url, connections=len(PROMPTS), **options)
-        try:
-            await engine.start()
-            told = await answers(engine, PROMPTS)
-            if all(events[-1][0] == "done" for events in told):
-                told += await answers(engine, PROMPTS)
-            failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
-            if row.ends:
-                assert failed
-                assert any(words in failed[0] for words in row.ends.split("|")), failed
-                return
-            assert not failed
-            seen = await engine.observed()
-            assert all(seen.engines[0]["client"][name] == len(told) for name in row.counted), seen.engines
-            assert [row.noted in note for note in seen.notes if "by its own count" in note] == [True] * bool(row.noted)
-        finally:
-            await engine.stop()
+    async with (
+        Box(url, trick=row.make(), honest_for=3) as box,  # the probes
+        started(box.url, connections=len(PROMPTS), **options) as engine,
+    ):
+        told = await answers(engine, PROMPTS)
+        if all(events[-1][0] == "done" for events in told):
+            told += await answers(engine, PROMPTS)
+        failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
+        if row.ends:
+            assert failed
+            assert any(words in failed[0] for words in row.ends.split("|")), failed
+            return
+        assert not failed
+        seen = await engine.observed()
+        assert seen.engines[0]["client"]["answers"] == len(told)
+        assert all(seen.engines[0]["client"][name] == len(told) for name in row.counted), seen.engines
+        assert [row.noted in note for note in seen.notes if "by its own count" in note] == [True] * bool(row.noted)

@@ -1,15 +1,18 @@
-"""What changes no id of an answer changes nothing, and connections come and go."""
+"""What changes no id of an answer changes nothing; what a box on the way does; connections come and go."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from runs.errors import ExecutionError
-from sut.endpoint.engine import EndpointEngine
+from sut.endpoint import client_speed
+from sut.endpoint.dialects import TENSORRT_LLM, VLLM
 from tests.support import server_dialects as speak
-from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step
-from tests.sut.endpoint.faults import Change, HonestUntilTimed, cut, in_events
-from tests.sut.endpoint.legs import ANSWER_TIMEOUT_S, PROMPTS, answers, engine_for
+from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, answer_ids
+from tests.support.http_tricks import ROWS
+from tests.sut.endpoint.faults import Change, cut, faulty, in_events
+from tests.sut.endpoint.legs import ANSWER_TIMEOUT_S, PROMPTS, answers, look_through, started
 
 
 def _http_1_0(steps: list[Step]) -> Reply:
@@ -43,56 +46,52 @@ HARMLESS: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_changes_no_id_changes_nothing(name: str) -> None:
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest:
-            engine = engine_for(honest.url)
-            await engine.start()
-            wanted = await answers(engine, PROMPTS)
-            await engine.stop()
-        async with HttpServer("/v1/completions", HonestUntilTimed(HARMLESS[name]), "vllm") as server:
-            engine = engine_for(server.url)
-            await engine.start()
-            assert await answers(engine, PROMPTS) == wanted
-            await engine.stop()
-
-    asyncio.run(leg())
+async def test_what_changes_no_id_changes_nothing(name: str) -> None:
+    async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest, started(honest.url) as engine:
+        wanted = await answers(engine, PROMPTS)
+    async with faulty(HARMLESS[name]) as engine:
+        assert await answers(engine, PROMPTS) == wanted
 
 
-def _alive(engine: EndpointEngine) -> bool:
-    try:
-        engine.check_alive()
-    except ExecutionError:
-        return False
-    return True
-
-
-def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
-    async def leg() -> None:
+async def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
+    async with contextlib.AsyncExitStack() as client:
         async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
-            engine = engine_for(server.url)
-            await engine.start()
+            engine = await client.enter_async_context(started(server.url))
             engine.check_alive()
         server.abort_all()
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            while _alive(engine):
-                await asyncio.sleep(0.05)
-        with pytest.raises(ExecutionError, match=server.url):
-            engine.check_alive()
-        await engine.stop()
-
-    asyncio.run(leg())
+        with pytest.raises(ExecutionError, match=server.url):  # noqa: PT012  # which look it is does not matter
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                while True:
+                    await asyncio.sleep(0.05)
+                    engine.check_alive()
 
 
-def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
-            engine = engine_for(server.url, connections=1)
-            await engine.start()
-            await asyncio.sleep(3.0)
-            told = await answers(engine, PROMPTS)
-            assert all(events[-1][0] == "done" for events in told)
-            assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
-            await engine.stop()
+async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
+    async with (
+        HttpServer("/v1/completions", speak.vllm, "vllm") as server,
+        started(server.url, connections=1) as engine,
+    ):
+        await asyncio.sleep(3.0)
+        told = await answers(engine, PROMPTS)
+        assert all(events[-1][0] == "done" for events in told)
+        assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
 
-    asyncio.run(leg())
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_what_a_box_does_is_caught_or_on_record(name: str) -> None:
+    def metrics() -> Reply:
+        """A counter of the tokens that the server makes."""
+        made = sum(
+            len(answer_ids(body["prompt"], body["max_tokens"], body["min_tokens"], body["stop_token_ids"]))
+            for body in server.requests
+        )
+        return Reply([f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {made}\n".encode()])
+
+    async with HttpServer("/v1/completions", speak.vllm, "vllm", {"/metrics": metrics}) as server:
+        await look_through(server.url, ROWS[name])
+
+
+def test_a_client_is_measured_with_the_events_of_the_servers_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_speed, "MOST_ANSWERS", 10)
+    assert client_speed.measure_client(VLLM).events == 2
+    assert client_speed.measure_client(TENSORRT_LLM).events == 128

@@ -1,7 +1,6 @@
 """Every dialect against a server that speaks as its documents say: ids in, ids out, counted and checked."""
 
 import asyncio
-import functools
 from typing import Any
 
 import pytest
@@ -15,56 +14,31 @@ from tests.sut.endpoint.legs import PROMPTS, SAMPLING, SERVERS, ask_all
 
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("name", SERVERS)
-def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
-    async def leg() -> None:
-        async with SERVERS[name]() as server:
-            report, told = await ask_all(server.url, streaming=streaming)
-            assert report.configuration["dialect"] == name.split()[0]
-            for prompt, events in zip(PROMPTS, told, strict=True):
-                ids = answer_ids(prompt, SAMPLING.max_tokens)
-                first = [("first", ids[0])] if streaming else []
-                assert events == [*first, ("done", (ids, "length", 0))]
-            assert all(body["stream"] is streaming for body in server.requests)
-
-    asyncio.run(leg())
+async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
+    async with SERVERS[name]() as server:
+        report, told = await ask_all(server.url, streaming=streaming)
+        assert report.configuration["dialect"] == name.split()[0]
+        for prompt, events in zip(PROMPTS, told, strict=True):
+            ids = answer_ids(prompt, SAMPLING.max_tokens)
+            first = [("first", ids[0])] if streaming else []
+            assert events == [*first, ("done", (ids, "length", 0))]
+        assert all(body["stream"] is streaming for body in server.requests)
 
 
-def test_the_whole_sampling_is_sent() -> None:
-    async def leg() -> None:
-        async with SERVERS["vllm"]() as server:
-            await ask_all(server.url)
-            fields = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 8}
-            assert fields.items() <= server.requests[-1].items()
-            assert server.requests[-1]["prompt"] == PROMPTS[-1]
-
-    asyncio.run(leg())
+async def test_the_whole_sampling_is_sent() -> None:
+    async with SERVERS["vllm"]() as server:
+        await ask_all(server.url)
+        fields = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 8}
+        assert fields.items() <= server.requests[-1].items()
+        assert server.requests[-1]["prompt"] == PROMPTS[-1]
 
 
-def test_llama_cpp_gets_no_more_connections_than_it_has_slots() -> None:
-    async def leg() -> None:
-        async with SERVERS["llama.cpp"]() as server:
-            report, _ = await ask_all(server.url, connections=50)
-            assert report.configuration["connections"] == 3
-            assert report.configuration["probes"]["min_tokens_honoured"] is None
-            assert "min_tokens" in report.configuration["not_asked_for"][0]
-
-    asyncio.run(leg())
-
-
-def _other_prompt(body: dict[str, Any]) -> Any:
-    return speak.vllm({**body, "prompt": [1, *body["prompt"]]})  # a BOS in front
-
-
-def _ids_changed_on_the_way(body: dict[str, Any]) -> Any:
-    return speak.vllm({**body, "prompt": body["prompt"][::-1]})
-
-
-def _deaf_to_min_tokens(body: dict[str, Any]) -> Any:
-    return speak.vllm({**body, "min_tokens": 0})
-
-
-def _longer(body: dict[str, Any]) -> Any:
-    return speak.vllm({**body, "max_tokens": body["max_tokens"] + 1})
+async def test_llama_cpp_gets_no_more_connections_than_it_has_slots() -> None:
+    async with SERVERS["llama.cpp"]() as server:
+        report, _ = await ask_all(server.url, connections=50)
+        assert report.configuration["connections"] == 3
+        assert report.configuration["probes"]["min_tokens_honoured"] is None
+        assert "min_tokens" in report.configuration["not_asked_for"][0]
 
 
 class _NeverTheSame:
@@ -86,68 +60,57 @@ class _NeverTheSame:
     ("speaks", "words"),
     [
         (speak.text_only, "no token ids"),
-        (_other_prompt, "300 prompt ids were sent, and the server counts 301"),
-        (_ids_changed_on_the_way, "came back changed"),
-        (_deaf_to_min_tokens, "min_tokens"),
-        (_longer, "9 ids came; at most 8 were asked for"),
+        (
+            lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
+            "300 prompt ids were sent, and the server counts 301",
+        ),
+        (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "came back changed"),
+        (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
+        (lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}), "9 ids came; at most 8 were asked"),
         (_NeverTheSame(), "different ids the second time"),
     ],
 )
-def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, words: str) -> None:
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", speaks, "vllm") as server:
-            with pytest.raises(SetupError, match=words) as refused:
-                await ask_all(server.url)
-            assert server.url in refused.value.message
-
-    asyncio.run(leg())
+async def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, words: str) -> None:
+    async with HttpServer("/v1/completions", speaks, "vllm") as server:
+        with pytest.raises(SetupError, match=words) as refused:
+            await ask_all(server.url)
+        assert server.url in refused.value.message
 
 
-def test_a_server_that_does_not_say_what_it_is_needs_a_dialect() -> None:
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
-            with pytest.raises(SetupError, match="identifies itself as 'somebody'"):
-                await ask_all(server.url)
-            report, _ = await ask_all(server.url, dialect="vllm")
-            assert report.configuration["dialect"] == "vllm"
-
-    asyncio.run(leg())
+async def test_a_server_that_does_not_say_what_it_is_needs_a_dialect() -> None:
+    async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
+        with pytest.raises(SetupError, match="identifies itself as 'somebody'"):
+            await ask_all(server.url)
+        report, _ = await ask_all(server.url, dialect="vllm")
+        assert report.configuration["dialect"] == "vllm"
 
 
-def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-a-key-of-the-tests"
     monkeypatch.setenv("SERVER_KEY", key)
+    async with HttpServer("/v1/completions", speak.vllm, "vllm", key=key) as server:
+        with pytest.raises(SetupError, match="status 401") as refused:
+            await ask_all(server.url)
+        assert "--api-key-env" in refused.value.fix
+        report, _ = await ask_all(server.url, key_variable="SERVER_KEY")
+        assert key not in repr(report)
 
-    async def leg() -> None:
-        async with HttpServer("/v1/completions", speak.vllm, "vllm", key=key) as server:
-            with pytest.raises(SetupError, match="status 401") as refused:
-                await ask_all(server.url)
-            assert "--api-key-env" in refused.value.fix
-            report, _ = await ask_all(server.url, key_variable="SERVER_KEY")
-            assert key not in repr(report)
+    def repeats(body: dict[str, Any]) -> Any:
+        return speak.json_reply({"error": f"{key} is not welcome"}, 403)
 
-        def repeats(body: dict[str, Any]) -> Any:
-            return speak.json_reply({"error": f"{key} is not welcome"}, 403)
-
-        async with HttpServer("/v1/completions", repeats, "vllm") as server:
-            with pytest.raises(SetupError, match=r"status 403: .*\[key\] is not welcome") as refused:
-                await ask_all(server.url, key_variable="SERVER_KEY")
-            assert key not in str(refused.value)
-
-    asyncio.run(leg())
+    async with HttpServer("/v1/completions", repeats, "vllm") as server:
+        with pytest.raises(SetupError, match=r"status 403: .*\[key\] is not welcome") as refused:
+            await ask_all(server.url, key_variable="SERVER_KEY")
+        assert key not in str(refused.value)
 
 
-def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-
-    async def leg() -> None:
-        async with SERVERS["vllm"]() as server:
-            await ask_all(server.url)
-
-    asyncio.run(leg())
+    async with SERVERS["vllm"]() as server:
+        await ask_all(server.url)
 
 
 def test_a_server_that_is_not_there_is_refused() -> None:
     with pytest.raises(SetupError, match="accepts no connection"):
-        asyncio.run(functools.partial(EndpointEngine, "http://127.0.0.1:1", SAMPLING, streaming=True)().start())
+        asyncio.run(EndpointEngine("http://127.0.0.1:1", SAMPLING, streaming=True).start())

@@ -1,14 +1,22 @@
-"""What a replica makes of its engine's outcomes: which of them travel together."""
+"""Which replica a query goes to, which of its outcomes travel together, and a node's death."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sut.engine import Request
+from runs.errors import ExecutionError
+from sut.engine import EngineReport, Request
 from sut.replicas import replica as replica_module
-from sut.replicas.messages import ReplicaSpec, ResultBatch, read_for_leg
+from sut.replicas.cluster import LaunchEvent, LaunchOrder
+from sut.replicas.cluster_process import report_dead_nodes
+from sut.replicas.messages import Heartbeat, ReplicaSpec, ResultBatch, read_for_leg
+from sut.replicas.pool import PREFILL_WEIGHT, ReplicaHandle, lightest
+from sut.replicas.processes import LocalProcesses
 from sut.replicas.replica import Replica
+from sut.watchdog import WORKING_FACTOR, Watchdog
+from tests.support.fakes import Clock
 
 
 class Wire:
@@ -42,3 +50,89 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
     outcomes: list[ResultBatch] = asyncio.run(run())
     assert len(outcomes) == messages
     assert [answer.tag for one in outcomes for answer in one.answers] == [1, 2]
+
+
+def test_a_node_that_died_ends_its_replicas_though_their_actors_never_answer() -> None:
+    ray = SimpleNamespace(nodes=lambda: [{"NodeID": name, "Alive": name != "b"} for name in "abc"])
+    order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
+    events: list[LaunchEvent] = []
+    report_dead_nodes(ray, order, events.append)
+    dead = "with its node, which Ray counts as dead"
+    assert events == [LaunchEvent(replica=number, ended=dead) for number in (1, 3)]
+
+
+class Replicas:
+    """Handles that are given queries."""
+
+    def __init__(self, replicas: int, queries: int) -> None:
+        self.handles = [ReplicaHandle(index, LocalProcesses(), 60.0) for index in range(replicas)]
+        self._queries = 0
+        self.chosen = [self.choose() for _ in range(queries)]
+
+    def choose(self) -> int:
+        handle = lightest(self.handles)
+        handle.take(self._queries, Request(None, [5]))  # type: ignore[arg-type]  # nobody answers here
+        self._queries += 1
+        return handle.index
+
+
+def test_equal_queries_are_dealt_out_in_turn() -> None:
+    assert Replicas(3, 7).chosen == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_the_replica_with_the_fewest_open_queries_is_next() -> None:
+    replicas = Replicas(2, 3)  # 0 1 0
+    assert replicas.choose() == 1
+    replicas.handles[1].answered(1)
+    replicas.handles[1].answered(3)
+    assert [replicas.choose() for _ in range(3)] == [1, 1, 0]
+
+
+def test_a_query_without_a_first_token_weighs_more() -> None:
+    replicas = Replicas(2, 2)
+    assert replicas.chosen == [0, 1]
+    replicas.handles[0].first_token(0)
+    # One open query with its first token weighs 1, one without 1 + the weight of a prompt.
+    assert [replicas.choose() for _ in range(2)] == [0, 1]
+    assert [handle.weight for handle in replicas.handles] == [2 + PREFILL_WEIGHT, 2 * (1 + PREFILL_WEIGHT)]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_answered_queries_weigh_nothing(streamed: bool) -> None:
+    replicas = Replicas(3, 39)
+    assert set(replicas.chosen) == {0, 1, 2}
+    for tag, replica in enumerate(replicas.chosen):
+        if streamed:
+            replicas.handles[replica].first_token(tag)
+        replicas.handles[replica].answered(tag)
+    for handle in replicas.handles:
+        assert (handle.weight, handle.open, handle._prefilling) == (0, {}, set())
+
+
+@pytest.mark.parametrize(
+    ("what", "cores", "devices", "place"),
+    [("first_token", [], ["3"], "device 3"), ("answered", [4, 5], [], "cores 4,5"), ("answered", [], [], "all cores")],
+)
+def test_an_answer_to_a_query_that_is_not_open(what: str, cores: list[int], devices: list[str], place: str) -> None:
+    processes = LocalProcesses()
+    processes._specs = [ReplicaSpec(0, "", "", "", "", {}, cores, devices, None, {})]
+    with pytest.raises(ExecutionError, match=rf"replica 0 \({place}, host .*\) answered a query that is not open"):
+        getattr(ReplicaHandle(0, processes, 60.0), what)(7)
+
+
+@pytest.mark.parametrize(("cpu_share", "factor"), [(0.0, 1), (1.0, WORKING_FACTOR)])
+def test_on_a_cpu_a_replica_that_computes_is_given_longer_but_not_for_ever(cpu_share: float, factor: int) -> None:
+    clock, limit_s = Clock(1000.0), 10
+    processes = LocalProcesses()
+    processes._specs = [ReplicaSpec(0, "", "", "", "", {}, [], ["3"], None, {})]
+    handle = ReplicaHandle(0, processes, limit_s)
+    handle._stall = Watchdog(limit_s, 0, now_s=clock)
+    handle.ready = SimpleNamespace(report=EngineReport("dummy", configuration={"device": "cpu"}))
+    handle.take(0, Request(None, [5]))
+    handle.queries = 1
+    with pytest.raises(ExecutionError, match="stalled: 1 queries open"):  # noqa: PT012  # which look it is comes below
+        while True:
+            clock.now += 1
+            handle.beat(Heartbeat(0, None, 50 + cpu_share * clock.now))
+            handle.look()
+    assert factor * limit_s <= clock.now - 1000 <= factor * limit_s + 2

@@ -137,29 +137,24 @@ def test_vllms_own_configuration_shows_them() -> None:
         assert difference(other, in_force), name
 
 
-@pytest.mark.parametrize(
-    ("asked", "in_force"),
-    [
-        (None, 5), ("auto", "float32"), (4, 4), (4, 4.0), (0.9, 0.9), ("4", 4), ("bfloat16", torch_type()),
-        (True, True), ("red", Colour.RED), ("high", Level.HIGH), (Colour.RED, "red"), ([1, 2], (1, 2)),
-        ({"size": 4}, Settings()),
-        ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
-        ("FLASH_ATTN", Backend.FLASH_ATTN), ("flash_attn", Backend.FLASH_ATTN), ("sdpa", Backend.SDPA),
-        ("package.flash.Backend", Backend.FLASH_ATTN), ({"backend": "flash_attn"}, Attention(Backend.FLASH_ATTN)),
-    ],
-)  # fmt: skip
-def test_no_difference(asked: Any, in_force: Any) -> None:
-    assert not difference(asked, in_force)
+SAME = [
+    (None, 5), ("auto", "float32"), (4, 4), (4, 4.0), (0.9, 0.9), ("4", 4), ("bfloat16", torch_type()),
+    (True, True), ("red", Colour.RED), ("high", Level.HIGH), (Colour.RED, "red"), ([1, 2], (1, 2)),
+    ({"size": 4}, Settings()),
+    ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
+    ("FLASH_ATTN", Backend.FLASH_ATTN), ("flash_attn", Backend.FLASH_ATTN), ("sdpa", Backend.SDPA),
+    ("package.flash.Backend", Backend.FLASH_ATTN), ({"backend": "flash_attn"}, Attention(Backend.FLASH_ATTN)),
+]  # fmt: skip
+DIFFERENT = [
+    (4, 8), (4, None), (False, None), (True, False), (True, 0), ("half", torch_type()),
+    (0.9, 0.92), ({"size": 5}, Settings()), ({"other": 1}, Settings()), ({"size": 4}, None), ([1, 2], [2, 1]),
+    (0, None), ("", None), ("SDPA", Backend.FLASH_ATTN), ("FLASH_ATTN", None),
+    ({"backend": "SDPA"}, Attention(Backend.FLASH_ATTN)), ({"backend": "SDPA"}, Attention()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("asked", "in_force"),
-    [
-        (4, 8), (4, None), (False, None), (True, False), (True, 0), ("half", torch_type()),
-        (0.9, 0.92), ({"size": 5}, Settings()), ({"other": 1}, Settings()), ({"size": 4}, None), ([1, 2], [2, 1]),
-        (0, None), ("", None), ("SDPA", Backend.FLASH_ATTN), ("FLASH_ATTN", None),
-        ({"backend": "SDPA"}, Attention(Backend.FLASH_ATTN)), ({"backend": "SDPA"}, Attention()),
-    ],
-)  # fmt: skip
-def test_difference(asked: Any, in_force: Any) -> None:
-    assert difference(asked, in_force)
+    ("asked", "in_force", "same"), [*((*one, True) for one in SAME), *((*one, False) for one in DIFFERENT)]
+)
+def test_difference(asked: Any, in_force: Any, same: bool) -> None:
+    assert bool(difference(asked, in_force)) is not same

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,18 +65,6 @@ class StandIn:
             if not pieces:
                 del self._open[name]
         return outputs
-
-
-class Asking(FakeSink):
-    """A sink that does something when an answer is there."""
-
-    def __init__(self, when_answered: Callable[[], None]) -> None:
-        super().__init__()
-        self._when_answered = when_answered
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        super().complete(request, token_ids, finish_reason, cached_tokens)
-        self._when_answered()
 
 
 def around(llm: StandIn, kind: type[VllmEngine], *, stream: bool = True) -> VllmEngine:
@@ -153,7 +141,7 @@ def test_requests_that_are_there_together_are_stepped_together() -> None:
 def test_an_answer_may_bring_the_next_query() -> None:
     llm, second = StandIn(), FakeSink()
     engine = around(llm, OneProcessVllmEngine)
-    first = Asking(lambda: engine.submit(Request(second, PROMPT)))
+    first = FakeSink(lambda: engine.submit(Request(second, PROMPT)))
     asked(engine, Request(first, PROMPT))
     assert first.events == second.events == ANSWERED
     assert llm.steps == 2 * len(PIECES)
