@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qsl.tokenizers import Tokenizer
-from runs.endpoints.events import IDS, MESSAGES, NO_TIME, TEXT, Column, Events
+from runs.endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, Column, Events
 from runs.loadgen.early_stopping import latecomers_allowed
 
 Values = Column | NDArray[np.float64]
@@ -65,8 +65,14 @@ def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Col
         if streaming:
             counted = done & (first != NO_TIME) & (events.rest_bytes > 0) & (tokens[1] > 0)
             values[TPOT] = (complete - first)[counted] / tokens[1, counted]
-    if not np.any(tracked & np.isin(events.prompt_kind, (TEXT, MESSAGES))):
-        values[INPUT] = events.prompt_size[tracked & (events.prompt_kind == IDS)]
+    kinds = np.unique(events.prompt_kind[tracked])
+    if MESSAGES not in kinds and (tokens is not None or TEXT not in kinds):
+        sizes = (
+            events.prompt_size
+            if tokens is None
+            else np.where(events.prompt_kind == TEXT, tokens[2], events.prompt_size)
+        )
+        values[INPUT] = sizes[tracked & (events.prompt_kind != NOTHING)]
     return _counters(events, done) | {
         name: statistics(series, early_stopping=early_stopping and name in EARLY_STOPPING)
         for name, series in values.items()
@@ -98,19 +104,25 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
 
 
 def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
-    """Two rows: the tokens of each sample's answer, and those after its first piece. None where a chat template would
-    join the parts of an answer."""
+    """Three rows: the tokens of each sample's answer, of what came after its first piece, and of its prompt. None where
+    a chat template would join the parts of an answer."""
     if np.any(events.answer_kind[events.tracked] == MESSAGES):
         return None
-    counts = np.zeros((2, len(events)), np.int64)
+    counts = np.zeros((3, len(events)), np.int64)
     special = len(tokenizer.encode(""))  # the client counts without what a tokenizer puts before or after a text
-    answers = events.answers()
+    known: dict[int, int] = {}  # of a text's hash: texts come again with each pass over the data set
+
+    def count(column: Column, texts: list[tuple[int, str]]) -> None:
+        new = {hash(text): text for _, text in texts if hash(text) not in known}
+        known.update(zip(new, (len(ids) - special for ids in tokenizer.encode_batch(list(new.values()))), strict=True))
+        column[[row for row, _ in texts]] = [known[hash(text)] for _, text in texts]
+
+    answers, prompts = events.answers(), events.prompts()
     while part := list(islice(answers, BATCH)):
-        for column, texts in (
-            (counts[0], {row: answer.text for row, answer in part if answer.text}),
-            (counts[1], {row: answer.rest for row, answer in part if answer.rest}),
-        ):
-            column[list(texts)] = [len(ids) - special for ids in tokenizer.encode_batch(list(texts.values()))]
+        count(counts[0], [(row, answer.text) for row, answer in part])
+        count(counts[1], [(row, answer.rest) for row, answer in part])
+    while texts := list(islice(prompts, BATCH)):
+        count(counts[2], texts)
     return counts
 
 

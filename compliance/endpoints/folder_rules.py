@@ -269,8 +269,7 @@ def _token_series(case: Case, events: Events, reported: Metrics) -> Iterator[Fin
             case.leave(title, "the client counted none: it found no tokenizer for the model")
             continue
         other = "the tokenizer of --model-path counts others"
-        why = other if case.model_path else "give --model-path to count tokens again"
-        case.leave(title, "prompts are not tokenised again" if name == INPUT else why)
+        case.leave(title, other if case.model_path else "give --model-path to count tokens again")
         of_bytes = int(events.answer_bytes[done].sum())
         of_text = name == OUTPUT and total is not None and not (events.answer_kind[done] > TEXT).any()
         problems = {

@@ -173,11 +173,19 @@ class Events:
         return np.asarray(self.tracked & self.completed & (self.answer_kind != NOTHING))
 
     def answers(self) -> Iterator[tuple[int, Answer]]:
-        """(row, answer) of each completion, read again: texts are not kept."""
+        """(row, answer) of each completion."""
+        return ((row, answer_of(data)) for row, data in self._data("sample.complete"))
+
+    def prompts(self) -> Iterator[tuple[int, str]]:
+        """(row, text) of each prompt that is a text."""
+        return ((row, data[1]) for row, data in self._data("sample.issued") if self.prompt_kind[row] == TEXT)
+
+    def _data(self, kind: str) -> Iterator[tuple[int, Any]]:
+        """Read again: texts are not kept."""
         for _, line in bounded_lines(self.path, EVENTS, _FIX):
-            event = _decode(line) if b"sample.complete" in line else None
-            if event and event.event_type == "sample.complete" and event.sample_uuid in self.rows:
-                yield self.rows[event.sample_uuid], answer_of(event.data)
+            event = _decode(line) if kind.encode() in line else None
+            if event and event.event_type == kind and event.sample_uuid in self.rows:
+                yield self.rows[event.sample_uuid], event.data
 
     def _take(self, event: _Event) -> Iterator[str]:
         """Take one event; yields what is odd about it."""

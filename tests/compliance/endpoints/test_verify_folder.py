@@ -92,7 +92,24 @@ def test_tokens_are_counted_as_the_client_counts_them(recorded: Path) -> None:
     case = Case(read_folder(recorded / "poisson"), BYTES)
     assert case.run.summary is not None
     assert case.metrics["osl"]["total"] == case.run.summary.output_sequence_lengths.total
+    assert case.metrics["isl"]["total"] == case.run.summary.input_sequence_lengths.total
     assert case.metrics["tpot_ns"]["min"] == case.run.summary.tpot.min
+
+
+def test_input_lengths_are_counted_again(copy_of: CopyOf) -> None:
+    folder = copy_of("poisson")
+    for name, path in (
+        (SUMMARY, "input_sequence_lengths/percentiles/50.0"),
+        (SNAPSHOT, "metrics/isl/percentiles/50.0"),
+    ):
+        in_json(name, at(path, lambda old: old + 1))(folder)
+    in_json(SUMMARY, at("input_sequence_lengths/median", lambda old: old + 1))(folder)
+    verdict = judge_folder(folder)
+    assert {one.rule for one in verdict.contradictions} == {"endpoints-report"}
+    verdict = judge_folder(folder, model_path=BYTES)
+    assert {one.rule for one in verdict.contradictions} == {
+        f"endpoints-{name}" for name in ("summary", "snapshot", "report")
+    }
 
 
 @pytest.mark.parametrize(("words", "severity"), [(1, "warning"), (100, "error")])
