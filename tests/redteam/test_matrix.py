@@ -3,6 +3,7 @@ the real LoadGen; with it all of them, and honest systems many times, in `make t
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -111,27 +112,20 @@ def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
 
 
 REPETITIONS = 20  # of every audit, spread over the scenarios that it can run in
-SCENARIOS_OF = {"output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS}
+SCENARIOS_OF = {
+    "output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS, "output_consistency": SCENARIOS
+}  # fmt: skip
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("test", SCENARIOS_OF)
 def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
-    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(REPETITIONS)]
-    with ThreadPoolExecutor(WORKERS) as pool:
-        said = pool.map(lambda work: run_audit(test, work[1], tmp_path / str(work[0])), enumerate(scenarios))
-        assert list(said) == [PASSES] * REPETITIONS
-
-
-@pytest.mark.long
-def test_honest_systems_answer_alike_in_both_modes(tmp_path: Path) -> None:
-    """output_consistency with legs of its own, whose lengths output_length judges too."""
-
+    """output_length judges the legs of output_consistency."""
     folders = [tmp_path / str(number) for number in range(REPETITIONS)]
-    scenarios = [SCENARIOS[number % len(SCENARIOS)] for number in range(REPETITIONS)]
+    scenarios = islice(cycle(SCENARIOS_OF[test]), REPETITIONS)
     with ThreadPoolExecutor(WORKERS) as pool:
-        said = list(pool.map(partial(run_audit, "output_consistency"), scenarios, folders))
-    for folder in folders:
-        legs = folder / "output_consistency" / "audit" / "output_consistency"
+        said = list(pool.map(partial(run_audit, test), scenarios, folders))
+    for folder in folders if test == "output_consistency" else ():
+        legs = folder / test / "audit" / test
         said.append(judge_legs("output_length", legs / "accuracy", legs / "performance", folder))
-    assert said == [PASSES] * 2 * REPETITIONS
+    assert set(said) == {PASSES}

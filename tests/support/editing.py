@@ -50,6 +50,26 @@ def each_record(run: RunDir, edit: Callable[[dict[str, Any]], dict[str, Any]]) -
     write_records(run, [edit(one) for one in read_records(run)])
 
 
+def change_answers(run: RunDir, answer: Callable[[str, int], bytes]) -> None:
+    """Other answers, in the record and in the accuracy log where there are any.
+
+    Args:
+        answer: the ids in place of those with a SHA-256 and a number.
+    """
+
+    def edit(one: dict[str, Any]) -> dict[str, Any]:
+        new = answer(one["output_sha256"], one["output_tokens"])
+        return one | {"output_sha256": hashlib.sha256(new).hexdigest()}
+
+    each_record(run, edit)
+    entries = orjson.loads(run.accuracy_log.read_bytes())
+    for entry in entries:
+        data = bytes.fromhex(entry["data"])
+        entry["data"] = answer(hashlib.sha256(data).hexdigest(), len(data) // 4).hex().upper()
+    if entries:
+        run.accuracy_log.write_bytes(b"[\n" + b",\n".join(map(orjson.dumps, entries)) + b"\n]\n")
+
+
 def edit_detail(run: RunDir, key: str, value: Any) -> None:
     """Give the records of `key` another value; None removes them."""
     assert f'"{key}"' in run.detail.read_text(), key

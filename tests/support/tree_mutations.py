@@ -158,6 +158,7 @@ log_values(
     ("perf-ttft", "result_first_token_99.00_percentile_latency_ns", 2_000_000_000, "Server"),
     ("perf-tpot", "result_time_per_output_token_99.00_percentile_ns", 100_000_000, "Server"),
     ("perf-limits", "requested_server_ttft_latency", 9_000_000_000, "Server"),
+    ("log-arithmetic", "requested_server_ttft_latency", 1, "Server"),
     ("log-arithmetic", "result_99.90_percentile_latency_ns", 1),
     ("log-arithmetic", "num_errors", 3),
     ("log-damaged", "power_begin", 5),

@@ -138,13 +138,15 @@ PRINTED = {
 }
 
 
-def rates_half_a_percent_higher(run: RunDir) -> None:
+def rate_half_a_percent_higher(key: str) -> Change:
     """In both of LoadGen's logs."""
-    logged = read_detail(run.detail).values
-    for key in PRINTED.keys() & logged.keys():
-        rate = float(f"{logged[key] * 1.005:.6g}")
+
+    def change(run: RunDir) -> None:
+        rate = float(f"{read_detail(run.detail).number(key) * 1.005:.6g}")
         set_detail(run, key, rate)
         text(SUMMARY, rf"(?m)^({re.escape(PRINTED[key])}\s*: ).*$", rf"\g<1>{rate:.2f}")(run)
+
+    return change
 
 
 # Values of the wrong kind, or that another file contradicts -----------------------------------------------------------
@@ -272,6 +274,7 @@ scores(
     lambda run: [put("plan.model_path", "/data/model")(leg) for leg in Pair(run.root.parent).legs],
 )
 scores("accuracy-text-with-two-scores", text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
+scores("answers-with-other-token-counts", answers(lambda one: {"token_count": one["token_count"] + 1}), by=ANSWERS)
 scores("answers-without-token-counts", answers(lambda _: {}, "token_count"), by=ANSWERS)
 first_tokens = partial(tampering, legs=ACCURACY, by=ANSWERS)
 first_tokens("first-tokens-of-other-answers", answers(lambda _: {"token_data": "7A000000"}))
@@ -312,9 +315,9 @@ tampering(
     detail("requested_server_target_qps", 440.0),
     lambda run: set_summary(run, "target_qps", "440"),
 )
-for scenario in ("Server", "SingleStream"):
-    name = f"rates-of-{scenario.lower()}-half-a-percent-higher"
-    tampering(name, rates_half_a_percent_higher, scenario=scenario, by=DETAIL)
+for key in PRINTED:
+    scenario = "Server" if "completed" in key else "SingleStream"
+    tampering(f"{key}-half-a-percent-higher", rate_half_a_percent_higher(key), scenario=scenario, by=DETAIL)
 
 
 # Before the sign-off --------------------------------------------------------------------------------------------------

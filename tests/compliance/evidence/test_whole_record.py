@@ -12,7 +12,8 @@ from runs.errors import InputError
 from runs.files import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
-from tests.support.editing import reseal, set_at
+from tests.support.editing import reseal, set_at, set_record
+from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs, judged
 
 
@@ -165,3 +166,16 @@ def test_a_record_of_another_version_is_refused_in_one_sentence(run: RunDir, fie
     verdict = judged(run.root)
     assert verdict.exit_code() == 2
     assert f"a record of version {version}; this harness reads version 4" in str(verdict.error)
+
+
+@pytest.mark.parametrize("name", ["vllm-off", "vllm-off-acc"])
+def test_the_files_of_the_model_are_those_on_record_where_they_are_at_hand(
+    frozen: FrozenLegs, tmp_path: Path, name: str
+) -> None:
+    run = RunDir(frozen.copy(tmp_path / "leg", name))
+    (tmp_path / "config.json").write_text("{}")
+    for folder, broken in ((tmp_path / "gone", False), (tmp_path, True)):
+        set_record(run, {"observed.model.folder": str(folder)})
+        (part,) = judged(run.root).parts
+        assert ("record-model" in {one.rule for one in part.findings if not one.passed}) is broken
+        assert any("its files were not compared with the record" in note for note in part.notes) is not broken

@@ -192,6 +192,13 @@ def of_one_query(folder: Path) -> None:
     shutil.copytree(recorded() / "caching-of-one-query" / "audit" / "output_caching", folder)
 
 
+def prefix_caching(folder: Path) -> None:
+    """In every leg, so that they are of one system."""
+    for run in (*map(RunDir, folder.glob("*/")), ResultDir(folder.parents[1]).performance):
+        if run.manifest.is_file():
+            set_record(run, {"engine.configuration.enable_prefix_caching": True})
+
+
 # What is changed of an audit; the reason that is given, what it is worth, and what it says.
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the leg ended"),
@@ -203,6 +210,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
         lambda folder: [set_at(folder / RECORD, "passed", False), set_at(folder / RECORD, "reason", "too fast")],
         "FAIL caching_audit_failed", "too fast",
     ),
+    "prefix caching in force": (prefix_caching, "FAIL caching_audit_failed", "prefix caching in the engine"),
     "the reference again": (reference_again, "FAIL caching_audit_forged", "audit.config not engaged"),
     "not in the record": (left_out("repeat-3", leg=False), "FAIL caching_audit_forged", "names the legs"),
     **{

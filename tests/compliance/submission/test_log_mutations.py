@@ -104,16 +104,8 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
                  "log-settings"),
 }  # fmt: skip
-# an audit's settings in a normal leg, and tokens that the accuracy leg does not have
-SETTINGS: dict[str, tuple[str, Change, str]] = {
-    "perf-issue-same": (RESNET, numbers(effective_performance_issue_same=True, requested_performance_issue_same=True),
-                        "perf-audit-settings"),
-    "perf-issue-unique": (SDXL, numbers(effective_performance_issue_unique=True,
-                                        requested_performance_issue_unique=True), "perf-audit-settings"),
-    "perf-sampling": (STREAMS, numbers(effective_accuracy_log_sampling_target=100,
-                                       requested_accuracy_log_sampling_target=100), "perf-audit-settings"),
-    "accuracy-sampling": (GPT, numbers("accuracy", effective_accuracy_log_sampling_target=100,
-                                       requested_accuracy_log_sampling_target=100), "accuracy-audit-settings"),
+# tokens that the accuracy leg does not have
+TOKENS: dict[str, tuple[str, Change, str]] = {
     "tokens-up": (GPT, times(1.08, "result_tokens_per_second"), "audit-tokens"),
     "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-tokens"),
 }  # fmt: skip
@@ -185,7 +177,7 @@ AUDITED: dict[str, tuple[str, Change, str]] = {
                                       requested_performance_issue_same=False), "audit-settings"),
     "test09-tokens": (GPT, numbers("TEST09", result_tokens_per_second={"times": 1.2}), "audit-tokens"),
 }  # fmt: skip
-MUTATIONS = NUMBERS | SETTINGS | COPIES | AUDITED
+MUTATIONS = NUMBERS | TOKENS | COPIES | AUDITED
 
 
 def findings_of(tree: Tree) -> set[tuple[str, ...]]:

@@ -90,6 +90,12 @@ def exchanged(run: RunDir) -> None:
     run.accuracy_log.write_text(json.dumps(entries))
 
 
+def one_more(run: RunDir) -> None:
+    """An answer behind the last one."""
+    entries = json.loads(run.accuracy_log.read_bytes())
+    run.accuracy_log.write_text(json.dumps([*entries, entries[0] | {"seq_id": len(entries)}]))
+
+
 def an_answer_changed(run: RunDir) -> None:
     """With another hash in the seal, our record of every answer still tells."""
     text = run.accuracy_log.read_text()
@@ -106,6 +112,10 @@ def scores_raised(run: RunDir) -> None:
 # Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
     "under other seeds": ("accuracy", True, exchanged, 4, "by the seeds in force"),
+    "under other samples than in our record": (
+        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "by the seeds in force",
+    ),
+    "an answer too many": ("accuracy", True, one_more, 4, "the leg issued 64 samples"),
     "answers that nobody asked for": (
         "performance", True,
         lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 answers",
@@ -125,7 +135,7 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_changed_content(legs: DummyLegs, own_target: Scores, tmp_path: Path, case: str) -> None:
+def test_changed_content(legs: DummyLegs, tmp_path: Path, case: str) -> None:
     mode, bare, change, code, reason = CHANGES[case]
     legs.copy(tmp_path / "accuracy", "Server", "accuracy")
     run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)

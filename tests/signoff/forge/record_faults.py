@@ -1,16 +1,13 @@
 """Faults in requests.jsonl, the record of every request, and in the answers that belong to it (see faults.py)."""
 
-import hashlib
 import random
 from typing import Any
-
-import orjson
 
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.record.layout import RunDir
-from tests.support.editing import each_record, read_records, write_records
+from tests.support.editing import change_answers, each_record, read_records, write_records
 
 Json = dict[str, Any]
 _SEED = 7  # of what a fault draws: the same in every back-test
@@ -107,7 +104,7 @@ def regenerate_from_percentiles(run: RunDir) -> None:
     made = []
     for one, latency_ns in zip(records, drawn, strict=True):
         done_ns = one["issue_ns"] + latency_ns
-        first_ns = one["first_token_ns"] and one["issue_ns"] + (one["first_token_ns"] - one["issue_ns"])
+        first_ns = one["first_token_ns"]
         made.append(one | {"complete_ns": done_ns, "first_token_ns": first_ns and min(first_ns, done_ns)})
     write_records(run, made)
 
@@ -134,18 +131,7 @@ def invent_outputs(run: RunDir) -> None:
             made[key] = b"".join(draw.randrange(32, 250).to_bytes(4, "little") for _ in range(count))
         return made[key]
 
-    each_record(
-        run,
-        lambda one: (
-            one | {"output_sha256": hashlib.sha256(answer(one["output_sha256"], one["output_tokens"])).hexdigest()}
-        ),
-    )
-    entries = orjson.loads(run.accuracy_log.read_bytes())
-    if entries:
-        for entry in entries:
-            data = bytes.fromhex(entry["data"])
-            entry["data"] = answer(hashlib.sha256(data).hexdigest(), len(data) // 4).hex().upper()
-        run.accuracy_log.write_bytes(b"[\n" + b",\n".join(map(orjson.dumps, entries)) + b"\n]\n")
+    change_answers(run, answer)
 
 
 def invent_each_output(run: RunDir) -> None:
@@ -170,16 +156,7 @@ def regenerate_on_schedule(run: RunDir) -> None:
 
 def repeat_one_token(run: RunDir) -> None:
     """Answers of one token over and over, of the same lengths: in the record and in the accuracy log."""
-
-    def answer(count: int) -> bytes:
-        return (101).to_bytes(4, "little") * count
-
-    each_record(run, lambda one: one | {"output_sha256": hashlib.sha256(answer(one["output_tokens"])).hexdigest()})
-    entries = orjson.loads(run.accuracy_log.read_bytes())
-    for entry in entries:
-        entry["data"] = answer(len(entry["data"]) // 8).hex().upper()
-    body = b",\n".join(map(orjson.dumps, entries))
-    run.accuracy_log.write_bytes(b"[\n" + body + b"\n]\n")
+    change_answers(run, lambda _, count: (101).to_bytes(4, "little") * count)
 
 
 def append_requests(run: RunDir, other: RunDir) -> None:
