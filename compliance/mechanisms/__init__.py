@@ -1,1 +1,1 @@
-"""What technique a result was made with: its declaration, what the engine's record says of it, and the quality gate."""
+"""The technique of a result: its declaration, the engine's record of it, and the quality gate."""

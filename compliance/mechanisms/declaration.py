@@ -1,8 +1,8 @@
 """The declaration of a technique: fourteen fields and a support status.
 
-A result that declares nothing is a baseline. `MechanismBlock` is what a run declares before it starts: a value that its
-field cannot hold is an error. `declare` reads rows and records that exist already: such a value is left out, and an
-issue says so. `check_declaration` compares a declaration with the registries.
+A result without a declaration is a baseline. In what a run declares before it starts (`MechanismBlock`) a wrong value
+is an error. In existing rows and records (`declare`) it is left out, and becomes an issue. `check_declaration` compares
+a declaration with the registries.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from runs.yaml_file import read_yaml, with_underscores
 
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
-SUPPORT_STATUS = "support_status"  # not one of the fourteen: no environment variable sets it
+SUPPORT_STATUS = "support_status"  # not one of the fourteen fields; it has no environment variable
 
 
 class DeclaredFields(BaseModel):
-    """The fields and what they can hold. Whether a name is registered is checked later (`check_declaration`)."""
+    """The fields and their types; `check_declaration` checks whether names are registered."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
 
@@ -66,7 +66,7 @@ class DeclaredFields(BaseModel):
 
 
 FIELD_NAMES = tuple(name for name in DeclaredFields.model_fields if name != SUPPORT_STATUS)
-# What only something that compresses or drafts has.
+# Fields that a baseline does not have.
 OF_TECHNIQUES = (
     "mechanism_variant", "compression_method", "compression_scope", "compression_ratio", "draft_model_id",
     "speculative_acceptance_rate", "speculative_wasted_tokens",
@@ -75,7 +75,7 @@ OF_TECHNIQUES = (
 
 @dataclass(frozen=True)
 class Declaration:
-    """What was declared: the fields that were given, and what could not be read as it stands (`issues`)."""
+    """The fields that were given, and problems with their values (`issues`)."""
 
     given: dict[str, Any]
     issues: tuple[str, ...] = ()
@@ -91,14 +91,14 @@ class Declaration:
 
     @property
     def support_status(self) -> str:
-        """As declared, or its default."""
+        """As declared, else the default."""
         default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
         return str(self.given.get(SUPPORT_STATUS, default))
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
-        """This declaration, with the fields that only the run's own record declares.
+        """This declaration, with further fields of the run's own record.
 
-        Where the two name different techniques, the record's is ignored, and an issue says so.
+        A record that names another technique is ignored, and becomes an issue.
         """
         theirs = declare(recorded)
         if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
@@ -113,7 +113,7 @@ def declare(*sources: Mapping[str, Any]) -> Declaration:
     for source in reversed(sources):
         given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
     issues: list[str] = []
-    while True:  # again with what was corrected: that must be valid too
+    while True:  # corrected values are checked again
         try:
             fields = DeclaredFields.model_validate(given)
             return Declaration(fields.model_dump(exclude_unset=True), tuple(issues))
@@ -141,7 +141,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str, Any]:
-    """What a YAML declaration sets.
+    """The fields of a YAML declaration.
 
     Args:
         option: the option that named it, for messages.
@@ -151,7 +151,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
     """
     given = with_underscores(read_yaml(path, option))
     if unknown := [key for key in given if key not in DeclaredFields.model_fields]:
-        raise InputError(f"{option} {path}: there is no field {unknown[0]!r}", f"fields: {_names()}")
+        raise InputError(f"{option} {path}: unknown field {unknown[0]!r}", f"fields: {_names()}")
     status = given.get(SUPPORT_STATUS)
     if status is not None and status not in SUPPORT_STATUSES:
         raise InputError(
@@ -166,7 +166,7 @@ class MechanismBlock(RootModel[dict[str, Any]]):
     Made from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML declaration.
 
     Raises:
-        ValidationError: a field that there is not, or a value that its field cannot hold.
+        ValidationError: an unknown field or a wrong value.
         InputError: the YAML file cannot be read.
     """
 
@@ -188,7 +188,7 @@ class MechanismBlock(RootModel[dict[str, Any]]):
             raise ValueError("give MECHANISM/VARIANT, a YAML file, or a block of fields")
         fields = {str(key).replace("-", "_"): value for key, value in given.items()}
         if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:
-            raise ValueError(f"there is no field {unknown[0]!r}; fields: {_names()}")
+            raise ValueError(f"unknown field {unknown[0]!r}; fields: {_names()}")
         declared = declare(fields)
         if declared.issues:
             raise ValueError(declared.issues[0].rpartition(";")[0])
@@ -214,10 +214,10 @@ _DECLARE = "correct the declaration, or run the legs again with the technique th
     ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
      "evaluate the quality of the technique, and name the evaluation"),
     ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
-    ("gate/review", "note", OURS, "a person should look at this", _DECLARE),
+    ("gate/review", "note", OURS, "a person should review this", _DECLARE),
 )  # fmt: skip
 def check_declaration(declared: Mapping[str, Any], registries: Registries) -> Iterator[Finding]:
-    """What is wrong with a declaration by itself.
+    """Problems of a declaration alone.
 
     Args:
         declared: the fields of a `Declaration`; missing ones count as None.

@@ -1,8 +1,7 @@
-"""Which lossy techniques were in force by the engine's own record, and whether a declaration agrees with it.
+"""The lossy techniques that were in force by the engine's own record, and whether a declaration agrees with it.
 
-The record is manifest.json (`engine.configuration`, read from the running engine; the options that were asked for; the
-headers of the model's weights) and engine.log (the configuration that vLLM prints at its start). What any of these
-shows counts as in force.
+The record is manifest.json (the running engine's configuration, the given options, the headers of the model's weights)
+and engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was in force.
 """
 
 import json
@@ -18,30 +17,30 @@ from runs.record.engine_log import read_engine_log
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 
-# KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that hold the values as computed.
+# KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that store values as computed.
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})
-# Names for E4M3 with one scale a tensor; the others of vLLM's types are no registered variant.
+# E4M3 with one scale for a tensor; vLLM's other types are no registered variants.
 _E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
 # Drafting methods of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) by registered variant.
 _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
 
-# What vLLM's online quantisation makes of plain weights; with its other methods the weights have the precision.
+# Variants that vLLM makes of plain weights; with other methods the weights are stored so.
 _ONLINE = {"fp8": "fp8_w8a8"}
-# Methods that need weights which are stored so.
+# Methods for stored quantised weights.
 _STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
 _FP8_CACHE = ("kv_quantization", "fp8_e4m3")
-_WITH_CACHE = "_kv_fp8"  # ends a variant of quantised weights that has the cache of kv_quantization/fp8_e4m3 too
+_WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantised weights with an FP8 cache
 _NO_WEIGHTS = "manifest.json: model.weights is missing: the weights' precision is not known"
 
-Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not show which variant
+Pair = tuple[str, str | None]  # mechanism and variant; None = a variant that the record does not show
 Place = tuple[str, Mapping[str, Any]]  # a place in the record, and the engine settings there
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a record shows."""
+    """The content of a record."""
 
-    columns: dict[str, Any]  # as they stand in a row
+    columns: dict[str, Any]  # of a row
     in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
     gaps: tuple[str, ...] = ()  # what the record lacks
     contradictions: tuple[str, ...] = ()  # within the record
@@ -54,7 +53,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     gaps: list[str] = []
     record, configuration, weights = manifest.plan.engine_record, manifest.engine.configuration, manifest.model.weights
     declared = _object(configuration.get("declared")) or {}
-    # A server reports its cache by itself; its operator cannot declare it away.
+    # As the server reports its cache, whatever its operator declares.
     reported = _object((_object(configuration.get("told_by_the_server")) or {}).get("cache_configuration")) or {}
     in_manifest = {
         "engine.configuration": configuration,
@@ -82,7 +81,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
-    """The same from the columns of a row; None in all of them is no record."""
+    """The same from the columns of a row."""
     names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
     gaps = [] if shown else ["the row has no column of what the engine ran with"]
@@ -100,7 +99,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
     for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
         for pair, setting in _lossy(settings):
             in_force.setdefault(pair, f"{place}: {setting}")
-    # More places show that a technique is on than show which variant it is.
+    # Some places show a technique without its variant.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
     contradictions = tuple(_contradictions(places, in_force))
@@ -127,7 +126,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
 
 
 def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
-    """Where the running engine's configuration denies what another place of the record shows."""
+    """Where the running engine's configuration contradicts another place of the record."""
     stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
     plain = next((place for place, one in places if one.get("quantized") is False), None)
     if stored and plain:
@@ -145,7 +144,7 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
 
 
 def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
-    """(mechanism and variant, setting) of everything in `settings` that is not plain computing."""
+    """The lossy techniques in `settings`: (mechanism and variant, setting)."""
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
         family = "turboquant_class" if cache.startswith("turboquant") else cache
@@ -168,7 +167,7 @@ def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
 
 
 def _plain(method: Any) -> bool:
-    """Whether an engine's name for how it quantises weights says that it does not."""
+    """Whether an engine's value of `quantization` means none."""
     return _text(method) in (None, "", "none", "null", "false")
 
 
@@ -200,7 +199,7 @@ def _text(value: Any) -> str | None:
      "correct the declaration, or run the legs again with the technique that it names"),
 )  # fmt: skip
 def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
-    """Where the fields of a declaration and the engine's record contradict each other. A gap is no contradiction."""
+    """Contradictions between a declaration and the engine's record."""
     mechanism, variant = pair_of(declared)
     found, drafted_with = list(facts.contradictions), facts.columns["draft_model"]
     for (one, shown), place in facts.in_force.items():
@@ -215,7 +214,7 @@ def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
         dtype = dtype if mechanism == "kv_quantization" else ""
         found.append(f"declared {mechanism}/{variant}, but the engine ran without it{dtype}")
     if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and drafted_with:
-        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # folders differ by machine
+        names = {Path(str(model)).name.lower() for model in (draft, drafted_with)}  # without folders
         if len(names) > 1:
             found.append(f"declared draft_model_id {draft}, but the engine drafted with {drafted_with}")
     return found

@@ -1,7 +1,7 @@
-"""The gate `mechanism_compression_quality`: may a row's number stand under its declaration?
+"""The gate `mechanism_compression_quality`: whether a row's declaration holds, and its quality is shown.
 
-Some criteria judge the declaration by itself, the others compare it with evidence and with a division. Contradicting
-evidence closes the gate always; what is missing or not registered closes it with `strict`, and is advice without.
+Some criteria judge the declaration alone, others compare it with evidence and a division. Contradicting evidence always
+closes the gate; missing evidence and unregistered names close it with `strict` only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,10 +26,7 @@ _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_var
 
 @dataclass
 class RowOutcome(Verdict):
-    """What the gate found in one row: FAIL where evidence contradicts the declaration, FLAG where it is only missing.
-
-    Notes are for a person to look at; they close nothing.
-    """
+    """The gate on one row: FAIL if evidence contradicts the declaration, FLAG if it is missing."""
 
     source: str
     row: dict[str, Any]
@@ -56,13 +53,13 @@ class RowOutcome(Verdict):
 
 @dataclass
 class GateOutcome(Verdict):
-    """The gate over all rows. Its findings are those of the rows, then those on the rows together."""
+    """The gate on all rows. Its findings are those of each row, then those on all rows."""
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
     division: Division | None = None
-    not_matched: int = 0  # rows that declare no mechanism: results from before declarations
-    together: list[Finding] = field(default_factory=list)  # on the rows together
+    not_matched: int = 0  # rows without a mechanism
+    together: list[Finding] = field(default_factory=list)  # on all rows
 
     def __post_init__(self) -> None:
         self.findings = [finding for row in self.matched for finding in row.findings] + self.together
@@ -72,7 +69,7 @@ class GateOutcome(Verdict):
 
     @property
     def missing_coverage(self) -> list[str]:
-        """Pairs that were asked for and no row declares."""
+        """Expected pairs that no row declares."""
         return self._pairs("warning")
 
     @property
@@ -91,11 +88,11 @@ class GateOutcome(Verdict):
 
     @property
     def closed(self) -> bool:
-        """With `strict` nothing opens the gate but rows that pass, all of them."""
+        """With `strict` unless all rows pass."""
         return self.exit_code(strict=self.strict) is not ExitCode.OK
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """The report. `overall` is partial when no gate has rows to judge."""
+        """The report. `overall` is partial without rows to judge."""
         return super().record(strict=strict or self.strict) | {
             "schema_version": "1.0.0",
             "overall": {"no_rows": "partial"}.get(self.status, self.status),
@@ -127,7 +124,7 @@ class GateOutcome(Verdict):
         }
 
     def as_text(self) -> str:
-        """Lines for a terminal: each row with its findings, the outcome last."""
+        """For a terminal: each row with its findings, then the outcome."""
         lines = []
         for row in self.matched:
             lines += [f"{row.word}: {row.title}  ({row.source})", *row.finding_lines()]
@@ -137,7 +134,7 @@ class GateOutcome(Verdict):
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:
-        """The same as a page: a table of the rows, then the findings on each."""
+        """The same as Markdown: a table of the rows, then the findings on each."""
         table = [["row", "tier", "outcome", "closed", "open"], ["---"] * 5]
         lines = [f"# {GATE_ID}", "", self._last_line(), ""]
         for row in self.matched:
@@ -155,7 +152,7 @@ class GateOutcome(Verdict):
         counts = f"{counted(len(self.matched), 'row')} judged, {len(self.failing)} failing"
         if self.not_matched:
             counts += f", {self.not_matched} without a declaration"
-        how = "closed" if self.closed else "open (advice only; --strict closes it)"
+        how = "closed" if self.closed else "open (with --strict: closed)"
         if not self.matched:
             how += ": nothing to judge"
         elif self.outcome == "PASS":
@@ -171,7 +168,7 @@ def _texts(findings: list[Finding]) -> list[str]:
     "gate",
     ("gate/rows_declared", "warning", OURS, "there are rows, and each declares a technique",
      "declare the technique of each row, or leave the row out"),
-    ("gate/coverage", "warning", OURS, "the rows cover the techniques that were asked for",
+    ("gate/coverage", "warning", OURS, "the rows include the techniques of --expect",
      "add a row of the technique"),
 )  # fmt: skip
 def judge_rows(
@@ -186,10 +183,10 @@ def judge_rows(
 
     Args:
         rows: of runs or of a file.
-        registries: where they could not be read, a lossy row fails and a baseline passes.
+        registries: if they could not be read, a lossy row fails and a baseline passes.
         strict: every failure closes the gate.
-        division: rows must be eligible there.
-        expected: "mechanism/variant" pairs that the rows have to cover; empty = whatever is there.
+        division: in which rows must be eligible.
+        expected: "mechanism/variant" pairs that the rows must include; empty for any.
     """
     every = list(rows)
     declared = [judged for judged in every if not is_empty(judged.row.get("mechanism"))]
@@ -213,7 +210,7 @@ def judge_rows(
      "choose the open division, or run without the technique"),
     ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
      "run the leg again"),
-    ("gate/engine_record_missing", "warning", OURS, "the engine's record says what was in force",
+    ("gate/engine_record_missing", "warning", OURS, "the engine's record shows what was in force",
      "run the leg again with an engine that records its configuration"),
 )  # fmt: skip
 def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
@@ -221,7 +218,7 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
     declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})
     row, quality = {**judged.row, **declared.values}, judged.quality
     engine = judged.engine or facts_of_row(judged.row)
-    recorded = judged.engine is not None and not engine.gaps  # a row's own columns are no evidence
+    recorded = judged.engine is not None and not engine.gaps  # the columns of a row are no evidence
     lossy = {mechanism for mechanism, _ in engine.in_force}
     divisions = eligibility(row["mechanism"], quality.passed if quality else None, lossy, recorded=recorded)
     findings = list(check_declaration(row, registries))
@@ -236,7 +233,7 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
     if quality is None:
         findings += _row_alone(judged.row)
         review += engine.gaps
-    else:  # a run directory has to show a run, and what it ran with
+    else:  # the files must show a run, and what was in force
         if judged.broken is not None:
             findings.append(fail("gate/run_verified", judged.broken))
         findings += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
@@ -251,18 +248,18 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
 
 
 def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
-    """What a row without files has of its run, and values that no store has written."""
+    """Problems of a row without files."""
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
         if (value := row.get(name, good)) != good:
-            sentence = f"the row has {name} {str(value)[:40]}, of a finished run it is {good}"
-            # None: a row from before there was such a column
+            sentence = f"{name} of the row is {str(value)[:40]}, that of a finished run is {good}"
+            # None: an old row without the column
             yield (warn if value is None else fail)("gate/run_verified", sentence)
     for sentence in odd_values(row, FIELD_NAMES):
         yield warn("gate/run_verified", sentence)
 
 
 def _completed(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
-    """A completed evaluation must have its files, and they must pass when scored again."""
+    """The files of a completed evaluation must be there and pass when scored again."""
     if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
         return
     rule, quality = "gate/completed_evaluation_passes", judged.quality

@@ -1,7 +1,7 @@
-"""A row for each result: its conditions, its numbers derived from the files, its declaration and the evidence for it.
+"""A row for each result: its conditions, derived numbers, declaration, and the evidence for it.
 
-The gate judges rows and the result store keeps them. `evidence` in a row is what the run's files showed when the row
-was made; a gate that has the run directory reads them again.
+The gate judges rows and the result store keeps them. `evidence` is from the run's files when the row was made; if the
+run directory is there, the gate reads them again.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.store import COLUMN_NAMES, COLUMNS
 
-CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
+CERTIFICATION = "loadgen_run_verified"  # a LoadGen run whose files agree
 _AUDITS = "audits"
-_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
-MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes, and takes as many in memory where it is shorter
+_RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # name space
+MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
 MOST_ROWS = 100_000
-MOST_PARTS = 500_000  # objects and lists in rows: each takes 60 bytes, and 3 in the file
-# Columns that depend on what the answers are scored with, and those that a run's files decide in any case.
+MOST_PARTS = 500_000  # objects and lists, which take 20 times as much memory as in the file
+# Columns that depend on what the answers are scored with, and those that are always taken from a run's files.
 _BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
@@ -65,10 +65,10 @@ class QualityEvidence:
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """A row, and what the files of its run show; `engine` and `quality` are None for a row without files."""
+    """A row, and the evidence in its run's files; `engine` and `quality` are None for a row without files."""
 
     row: dict[str, Any]
-    source: str  # where it is from, for people
+    source: str  # for people
     engine: EngineFacts | None = None
     quality: QualityEvidence | None = None
     broken: str | None = None  # why the files are no finished run, or disagree
@@ -80,7 +80,7 @@ def rows_of_runs(
     """A row for each result in `paths`: run directories or results' directories as `verify` takes them, campaigns, or
     run folders of the MLPerf Endpoints client.
 
-    What `declaration` leaves open, each run's own record declares.
+    Each run's own record adds to `declaration`.
 
     Raises:
         InputError: there is no run in a path.
@@ -92,7 +92,7 @@ def rows_of_runs(
 
 
 def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
-    """Of its server nothing is known but what is declared."""
+    """The row of a run folder of the MLPerf Endpoints client, which does not record its server."""
     verdict = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
     run, hashes = verdict.run, folder_hashes(path)
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
@@ -117,7 +117,7 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         "throughput_tok_s": measured.get("tokens_per_second"),
         **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
     }
-    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not say what the engine ran with",))
+    engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not record what the engine ran with",))
     return _declared(given, engine, QualityEvidence(None), declaration, registries)
 
 
@@ -135,7 +135,7 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
             contradictions = engine.contradictions + other.contradictions
             engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     quality = quality_evidence(result, verdict)
-    # The same for the same run wherever it lies: LoadGen's detail log has its times; else the manifest.
+    # The id follows from the detail log, which no two runs share, else from the manifest.
     identity = run.detail if run.detail.is_file() else run.manifest
     if not identity.is_file():
         raise InputError(f"{run.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
@@ -180,7 +180,7 @@ def _declared(
 
 
 def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
-    """`status` is success, failed or timeout; `valid` 1 or 0, None without a verdict."""
+    """`status`: success, failed or timeout. `valid`: 1 or 0, None without a verdict."""
     error = result.error or verdict.error
     if error is None:
         certification = None if verdict.contradictions else CERTIFICATION
@@ -196,7 +196,7 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     """Judge the accuracy leg of a result.
 
     Args:
-        verdict: what `verify_result` found; its scores come from the answers, not from accuracy.txt alone.
+        verdict: of `verify_result`.
     """
     leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
     if leg is None:
@@ -206,12 +206,12 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
         return replace(found, failures=(verdict.error.message if verdict.error else "it could not be judged",))
     failures = [*(one.sentence for one in part.contradictions), *part.failures(verdict.official_asked)]
     if part.details.get("scores_from") != leg.run.accuracy_log.name:
-        failures.append("the answers were not scored again: the scores are only claimed")
+        failures.append("the answers were not scored again, so the scores are not verified")
     performance = result.leg(PERFORMANCE)
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
         different = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
-        failures += describe(different, "in the performance leg", "in the accuracy leg")  # accuracy of another system
+        failures += describe(different, "in the performance leg", "in the accuracy leg")
     scores, target = part.details.get("scores"), part.details.get("target")
     deltas = [
         f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
@@ -230,7 +230,7 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     )
 
 
-# Columns by the first fact that is known of these (runs/record/fingerprint.py).
+# The facts of each column (runs/record/fingerprint.py), of which the first known one counts.
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "scenario": ("scenario",),
     "lg_model_name": ("benchmark", "loadgen_key"),
@@ -251,7 +251,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
-    """What the numbers depend on, apart from the technique."""
+    """The columns of conditions, without the technique."""
     facts = leg_fingerprint(leg) if leg is not None else fingerprint(manifest) if manifest is not None else {}
     conditions: dict[str, Any] = {
         column: next((facts[key] for key in keys if facts.get(key) is not None), None)
@@ -282,7 +282,7 @@ def _sorted_json(value: Any) -> str:
 
 
 def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
-    """The performance leg's numbers: derived from per-sample records where there are any, else LoadGen's."""
+    """The numbers of a performance leg: derived from per-sample records, else LoadGen's."""
     if leg is None or leg.mode != PERFORMANCE:
         return {}
     try:
@@ -325,7 +325,7 @@ def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
 def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[JudgedRow]:
     """Read a JSON file of one row or a list of them, as the result store exports them or another tool wrote them.
 
-    Where a row's run directory is there, and still has that run, its evidence is read again.
+    If a row's run directory still has that run, its evidence is read again.
 
     Raises:
         InputError: unreadable, not JSON, not rows, or too many.
@@ -343,7 +343,7 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
-        raise InputError(f"{path}: run {twice[:40]} is there twice", "give each run one row")
+        raise InputError(f"{path}: two rows of run {twice[:40]}", "give each run one row")
     return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
 
 
@@ -357,7 +357,7 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     except HarnessError:
         return bare
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
-    if same is None:  # another run lies there now, which is no evidence for this row
+    if same is None:  # another run is there now
         return bare
     by_files = same.row
     in_row = {name: row[name] for name in _FROM_FILES if row.get(name) is not None}
@@ -365,7 +365,7 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
         f"{name} is {value_text(one, 80)} in the row, {value_text(other, 80)} by the files of its run"
         for name, (one, other) in differences(in_row, {name: by_files.get(name) for name in in_row}).items()
     ]
-    # What the row leaves open in FIELD_NAMES, its run declares.
+    # The run's declaration completes the row's.
     own = {name: by_files[name] for name in (VALIDATION, *_BY_SCORING, "valid", *FIELD_NAMES)}
     broken = same.broken or next(iter(different), None)
     return replace(same, row={**by_files, **row, **own}, source=source, broken=broken)

@@ -1,7 +1,6 @@
-"""The registries of techniques and quality evaluations, and which division allows a technique.
+"""The registries of techniques and quality evaluations, and the divisions that allow a technique.
 
-There are two lists, and this project's extension of each. The sets of compression and speculative techniques come from
-the files, not from code.
+Each of the two registries has a file and an extension. The files also define which techniques compress or draft.
 """
 
 from collections import Counter
@@ -22,7 +21,7 @@ QUALITY_FILE = "quality_eval_registry.json"
 QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
 BASELINE = "baseline"
-NO_VARIANT = "none"  # what a missing variant counts as
+NO_VARIANT = "none"  # in place of a missing variant
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
 Division = Literal["closed", "open"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open")
@@ -32,7 +31,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-_Id = Annotated[str, Field(pattern="^[!-~]+$")]  # no blanks, and nothing that only looks like it
+_Id = Annotated[str, Field(pattern="^[!-~]+$")]  # visible ASCII characters
 
 
 class Variant(_Entry):
@@ -69,16 +68,16 @@ class _QualityFile(_Entry):
 
 @dataclass(frozen=True)
 class Registries:
-    """What may be declared, in the order of the files."""
+    """The registered techniques and evaluations, in the order of the files."""
 
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → its entry
     compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
     quality_evals: tuple[str, ...] = ()  # ids
-    error: str | None = None  # why the files could not be read; then nothing is registered
+    error: str | None = None  # why the files could not be read
 
     def compresses(self, mechanism: str) -> bool:
-        """Whether a quality evaluation is needed; with unreadable registries, of everything but a baseline."""
+        """Whether the technique needs a quality evaluation; without registries all but a baseline do."""
         return mechanism != BASELINE if self.error else mechanism in self.compression
 
     def drafts(self, mechanism: str) -> bool:
@@ -86,7 +85,7 @@ class Registries:
 
 
 def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
-    """The registries; with `error` where they cannot be read: a broken list must not stop results from being stored."""
+    """The registries, with `error` if they cannot be read: results are stored all the same."""
     try:
         return load_registries(folder)
     except HarnessError as error:
@@ -97,8 +96,8 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     """Read the four files.
 
     Raises:
-        InputError: one is missing, damaged, of another schema, lists something twice, or does not say of each
-            technique which kind it is.
+        InputError: one is missing, damaged or of another schema, has duplicates, or does not name the kind of each
+            technique.
     """
     fix = "restore the registry file"
     lists = [read_as(folder / name, _VariantsFile, fix) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
@@ -114,7 +113,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
         if twice := [one for one, count in Counter(map(str.casefold, ids)).items() if count > 1]:
             raise InputError(f"{folder / name}: {', '.join(twice)} is listed twice", "keep one entry of each")
     if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
-        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: has no variant, or is of neither kind"
+        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: no variant, or of neither kind"
         raise InputError(text, "name each technique among compression_mechanisms or speculative_mechanisms")
     by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
     return Registries(by_name, compression, speculative, evals)
@@ -135,11 +134,11 @@ _NOT_CLOSED = {
 def eligibility(
     mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str], *, recorded: bool = True
 ) -> dict[str, dict[str, Any]]:
-    """In which division a result may be submitted, as far as its technique decides.
+    """The divisions in which a result may be submitted, by its technique.
 
     Args:
         accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
-        lossy_in_force: techniques that the engine's record shows; they count as much as the declared one.
+        lossy_in_force: techniques that the engine's record shows; they count as the declared one does.
         recorded: whether there is a whole record of what the engine ran with.
 
     Returns:
@@ -148,11 +147,11 @@ def eligibility(
     refused = []
     for name in sorted({mechanism, *lossy_in_force} - {BASELINE}):
         if name not in _CLOSED_IF_ACCURATE:
-            unknown = f"{name} is no technique that the closed division is known to allow"
+            unknown = f"{name} is not known to be allowed in the closed division"
             refused.append(_NOT_CLOSED.get(name, unknown))
         elif not accuracy_passed:
             known = "misses its targets" if accuracy_passed is False else "was not derived again"
-            refused.append(f"{name} is allowed while the accuracy holds, and that {known}")
+            refused.append(f"{name} is allowed if the accuracy targets are met; the accuracy {known}")
     allowed, reason = (
         (True, "the technique is allowed") if recorded else (None, "there is no record of what the engine ran with")
     )

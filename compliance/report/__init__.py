@@ -1,1 +1,1 @@
-"""A page about what was measured: numbers reduced to what a picture shows, pictures as SVG, one HTML file."""
+"""HTML pages of legs and trees, with pictures as SVG; and the verification document."""

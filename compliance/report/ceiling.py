@@ -1,8 +1,8 @@
-"""How far from the limit: tokens per second against what a device's memory and arithmetic allow.
+"""Tokens per second compared with what a device's memory and arithmetic allow at most.
 
-Two bounds that no scheduler can pass. Arithmetic: a multiplication and an addition for each weight and token, prompt
-and output (attention's own, which is less for prompts of this benchmark's length, is left out). Memory: each output
-token reads the keys and values of its context; with one query at a time also all weights, which a batch shares.
+Arithmetic: a multiplication and an addition for each weight and token of prompt and output, without attention, which is
+less for prompts of this length. Memory: each output token reads the keys and values of its context; with one query at a
+time also all weights, which a batch shares.
 """
 
 import math
@@ -19,7 +19,7 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp8": 1, "int8"
 
 
 class Device(NamedTuple):
-    """What one device can do at most."""
+    """The peak rates of one device."""
 
     name: str
     bytes_per_second: float
@@ -27,8 +27,8 @@ class Device(NamedTuple):
     source: str
 
 
-# Dense figures, without sparsity, from the vendors' data sheets. Matched in this order: the first whose words are all
-# in the driver's name of the device.
+# Dense figures, without sparsity, from the vendors' data sheets. The first counts whose words are all in the driver's
+# name of the device.
 _DEVICES = (
     Device("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
     Device("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),
@@ -47,16 +47,16 @@ _DEVICES = (
 
 
 def find_device(name: str) -> Device | None:
-    """The device of a name such as `NVIDIA H100 80GB HBM3`; None for one that is not in the table."""
+    """The device of a name such as `NVIDIA H100 80GB HBM3`; None if it is not in the table."""
     words = set(name.upper().replace("-", " ").split())
     return next((device for device in _DEVICES if set(device.name.upper().split()) <= words), None)
 
 
 def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
-    """The bounds of a leg's devices and how near it came, or why they are not known; empty without accelerators.
+    """The bounds of a leg's devices and the share that it reached, or why they are not known.
 
     Args:
-        tokens_per_second: what the leg reached.
+        tokens_per_second: of the leg.
     """
     if not (manifest.plan.engine_record.computes_here and manifest.observed.accelerators):
         return []
@@ -85,13 +85,13 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     """Output tokens per second that one device's arithmetic and its memory allow at most.
 
     Raises:
-        InputError: the model is not here.
+        InputError: the model is not on this machine.
     """
     engine = manifest.engine.configuration
     folder = Path(str(manifest.model.folder))
     shape, parameters = read_object(folder / "config.json", ""), read_weights(folder).parameters
     if not parameters:
-        raise InputError(f"{folder} holds no safetensors files", "")
+        raise InputError(f"{folder} has no safetensors files", "")
     weight_bytes = parameters * _BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
     speed = 2 if "fp8" in str(engine.get("quantization")) else 1  # of 8-bit arithmetic, on all devices above
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)

@@ -13,7 +13,7 @@ _P90 = "90.0"
 
 
 def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
-    """As the client reports it; None where it counted no tokens.
+    """A run of the client, with its own numbers; None if it counted no tokens.
 
     Raises:
         InputError: the folder cannot be read.
@@ -50,7 +50,7 @@ def _ms(ns: float | None) -> float | None:
 
 
 def curves(points: Sequence[CurvePoint]) -> Iterator[Picture]:
-    """Tokens/s against each wait that at least two of them have, and against the rate of a user, as the rules do."""
+    """Tokens/s against TTFT, TPOT and the rate of a user, if at least two points have it."""
     for label, name, limit in (
         ("P90 TTFT, ms", "ttft_ms", 0),
         ("P90 TPOT, ms", "tpot_ms", 1),

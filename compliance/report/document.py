@@ -1,7 +1,5 @@
-"""The verification document: each claim with its rule, the file and line it was read from, and the result; what was not
-checked; and what a reviewer would ask next.
-
-It is made from findings, the catalogue of rules and the files that are there; the layout is document.md.
+"""The verification document: each claim with its rule, file, line and result; what was not checked; and questions for
+the submitter. Its layout is document.md.
 """
 
 import re
@@ -25,9 +23,9 @@ from runs.record.manifest import read_manifest
 from runs.wording import printable
 
 KINDS: dict[Kind, str] = {
-    "result": "It is a result at all",
+    "result": "It is a result",
     "official": "It keeps the rules of the benchmark",
-    "plausible": "It is what an honest system does",
+    "plausible": "It is plausible",
     "contradiction": "Its files agree with each other",
 }
 # Rules of these kinds are applied by other commands.
@@ -50,7 +48,7 @@ _DECIDED_BY = {
 _OF_BOTH_LEGS = frozenset({"one-system", "perf-tokens-accuracy"})
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
-# Contradictions that are looked for only where there is such a file.
+# The files that contradictions need.
 _NEEDS = {
     "log-records": "requests.jsonl",
     "record-answers": "requests.jsonl",
@@ -90,7 +88,7 @@ def as_markdown(verdicts: Sequence[Verification], when: str) -> str:
 
 
 def _escaped(value: Any) -> str:
-    """A value as text on one line, in which nothing is Markdown; what a macro of the template made stays as it is."""
+    """A value as one line of text, with Markdown escaped, except in what a macro of the template made."""
     if isinstance(value, Markup):
         return value
     return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
@@ -147,9 +145,9 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
             elif rule.id not in found:
                 silent.append(rule)
         if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction"):
-            yield f"{part.mode}: looked for and not found, reported only when found: {looked}"
+            yield f"{part.mode}: looked for and not found: {looked}"
         if others := ", ".join(rule.id for rule in silent if rule.kind != "contradiction"):
-            yield f"{part.mode}: nothing to compare, or reported only when broken: {others}"
+            yield f"{part.mode}: not applicable, or kept by rules that are reported only if broken: {others}"
     for mode in ("performance", "accuracy"):
         if all(part.mode != mode for part in verdict.parts):
             yield f"all rules on {mode}: no {mode} leg was given or could be read"

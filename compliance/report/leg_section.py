@@ -1,4 +1,4 @@
-"""One leg on the page: its record and result, with findings, pictures and scores."""
+"""One leg on the page: record, result, findings, pictures and scores."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -110,8 +110,8 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
 
 
 def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
-    """The scores of an accuracy leg as they were judged, each with its margin over its lowest accepted value in
-    percent, and a sentence for each score that is below it."""
+    """The scores of an accuracy leg, each with its margin over its lower limit in percent; and a sentence for each that
+    is below it."""
     lowest = {check.name: check.low for check in record.checks}
     rows = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}

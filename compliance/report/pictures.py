@@ -1,4 +1,4 @@
-"""Pictures for a page, drawn by matplotlib: SVG on white, in light and in dark pages alike."""
+"""Pictures for a page, by matplotlib: SVG on white."""
 
 import base64
 import io
@@ -25,14 +25,14 @@ mpl.rcParams.update(mpl.rc_params_from_file(Path(__file__).with_name("pictures.m
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG file, and what it shows in words for those who do not see it."""
+    """An SVG file, and a text with what it shows."""
 
     svg: bytes
     words: str
 
     @property
     def url(self) -> str:
-        """The file itself as the address of an image."""
+        """The file as a data URL."""
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
 
 
@@ -41,9 +41,9 @@ def _axes() -> Any:
 
 
 def _picture(figure: Figure, words: str) -> Picture:
-    """The same picture has the same bytes: no date, no random ids."""
+    """A picture without date and random ids, so that its bytes do not change."""
     file = io.BytesIO()
-    # `savefig` draws everything twice, to find the layout first, which drawing does too.
+    # `savefig` would draw everything twice.
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
     return Picture(file.getvalue(), words)
@@ -140,10 +140,10 @@ def _time_picture(axes: Any, series: TimeSeries, label: str, words: str) -> Pict
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One run on a curve: its throughput, and the P90 of how long its users waited."""
+    """One run on a curve: its throughput, and the P90 of its latencies."""
 
     name: str
-    load: str  # the concurrency, or the rate that was asked for
+    load: str  # the concurrency or the rate
     tokens_per_second: float
     ttft_ms: float | None
     tpot_ms: float | None
@@ -160,7 +160,7 @@ class CurvePoint:
 def curve(
     label: str, points: Sequence[tuple[CurvePoint, float]], limits: Sequence[float], *, more_is_better: bool
 ) -> Picture:
-    """Tokens/s against a wait; the step line joins the points that no other point beats in both. Disc: a run of the
+    """Tokens/s against a latency; a step line joins the points that no other point beats in both. Disc: a run of the
     client. Square: a leg of ours. Hollow: `holds` is false."""
     axes = _axes()
     holding = [(x, point.tokens_per_second) for point, x in points if point.holds]
@@ -187,7 +187,7 @@ def curve(
 
 @dataclass(frozen=True)
 class Point:
-    """One result: its row, its value, and its name where the picture is to show it."""
+    """One result: its row, its value, and the name to show, if any."""
 
     row: str
     value: float

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs no network and no script, light or dark as the reader's machine is, printable.
+"""The page of legs: one HTML file without scripts and external files, for light and dark screens and for print.
 
 Its layout is page.html.
 """
@@ -18,7 +18,7 @@ from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
 from runs.wording import duration, milliseconds, moment, printable
 
-MOST_SECTIONS = 24  # legs that are drawn; further ones are named only
+MOST_SECTIONS = 24  # legs with a section; others are only named
 
 
 @dataclass

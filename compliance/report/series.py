@@ -1,4 +1,4 @@
-"""From the records of a leg to what a picture shows: a few hundred numbers, however many queries there were."""
+"""Reduces the requests of a leg to the few hundred numbers that a picture shows."""
 
 from dataclasses import dataclass
 
@@ -28,13 +28,13 @@ def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """A leg over time. `edges_s` has one more entry than the rates; counts stand at the edges."""
+    """A leg over time. `edges_s` has one more entry than the rates; counts are those at the edges."""
 
     edges_s: Floats
-    waiting: Floats | None  # issued and without a first token; None where first tokens are not reported
-    computing: Floats  # with a first token; all open queries, where first tokens are not reported
+    waiting: Floats | None  # issued and without a first token; None if first tokens are not reported
+    computing: Floats  # with a first token; without first tokens all open queries
     tokens_per_second: Floats  # spread from first token to completion; without first tokens counted at completion
-    lateness_ms: Floats | None  # the most in each bin: how long after its time LoadGen handed a query over
+    lateness_ms: Floats | None  # the largest delay of LoadGen in each bin
     late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
 
 
@@ -77,8 +77,7 @@ def time_series(
 def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:
     """Tokens made until each edge: one at `first`, the others evenly until `last`.
 
-    A query adds a ramp: its slope at `first`, taken away again at `last`. Sums over sorted starts and ends give all
-    ramps at once.
+    The sum of one ramp for each query, by cumulative sums over sorted starts and ends.
     """
     rest = np.maximum(tokens - 1, 0).astype(np.float64)
     span = last - first

@@ -1,7 +1,7 @@
 """A checked tree as one page: causes, a matrix of submitters and causes, every finding with its lines, pictures.
 
-Every file of a tree is untrusted: its texts are cut, made printable and escaped, and the page runs no script but its
-own, by its hash.
+Every file of a tree is untrusted: its texts are cut, made printable and escaped, and a hash allows only the page's own
+script.
 """
 
 import base64
@@ -60,7 +60,7 @@ def tree_page(checked: Checked, made: str) -> str:
 
 
 def _rates(checked: Checked) -> Iterator[Picture]:
-    """Of each benchmark and scenario: rates per accelerator, a row for each accelerator."""
+    """For each benchmark and scenario: rates per accelerator, with a row for each model of accelerator."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
         key = next((key for key in RATES if numbers.get(key)), None)
@@ -70,7 +70,7 @@ def _rates(checked: Checked) -> Iterator[Picture]:
             groups[group].append((place, accelerator, numbers[key] / count))
     for (benchmark, scenario, unit), found in sorted(groups.items()):
         if len(found) < 2:
-            continue  # nothing to compare
+            continue
         middle = {
             name: median(rate for _, other, rate in found if other == name) for name in {name for _, name, _ in found}
         }
@@ -89,7 +89,7 @@ def _rates(checked: Checked) -> Iterator[Picture]:
 
 
 def _latencies(checked: Checked) -> Iterator[Picture]:
-    """Of each benchmark: latencies as a share of the limit that LoadGen held them to."""
+    """For each benchmark: latencies as a share of their limits."""
     groups: defaultdict[str, list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
         for name, (key, limit) in LATENCIES.items():

@@ -1,5 +1,5 @@
-"""Is a leg anchored in time, sealed only, or not sealed? Is the chain of a campaign's statements whole? docs/signoff.md
-says what each state shows."""
+"""Whether a leg is anchored in time, sealed only, or not sealed, and whether a campaign's chain of statements is whole.
+docs/signoff.md explains what each state shows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
 from runs.wording import duration, printable
 
-CLOCKS_DIFFER_S = 60.0  # that much a leg may seem to be anchored before its end
+CLOCKS_DIFFER_S = 60.0  # a leg may seem to be anchored so long before its end
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Trust:
      "give the leg as it was anchored; a leg is anchored when it ends, by `main.py anchor`"),
 )  # fmt: skip
 def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[Finding]:
-    """One finding with the state of a leg; and what contradicts an anchor or the reviewer's key."""
+    """A finding with the state of a leg, and findings on what contradicts an anchor or the reviewer's key."""
     make = fail if trust.ledger is not None or trust.authorities else note
     try:
         statement = read_attestation(run)
@@ -76,15 +76,14 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
 
 @decides(
     "signoff",
-    ("statement-chain", "warning", OURS, "each statement of a campaign names the one before it, which is there",
-     "give the campaign's directory whole and as it ended, discarded legs too"),
+    ("statement-chain", "warning", OURS, "each statement of a campaign names the one before it",
+     "give the campaign's whole directory as it ended, with discarded legs"),
 )  # fmt: skip
 def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
     """Breaks in the chains of the campaigns that these legs belong to.
 
-    A statement that is missing was written again or removed; the chain does not show which. Two legs that name one
-    statement were not run by one campaign, which runs one leg at a time. A leg outside a campaign's directory is
-    ignored: the leg before it is elsewhere.
+    A missing statement was written again or removed; the chain does not show which. A campaign runs one leg at a time,
+    so no two of its legs name the same statement. Legs outside a campaign's directory are ignored.
     """
     campaigns: dict[Path, None] = {}
     for run in runs:
@@ -99,7 +98,7 @@ def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
         for previous, named_by in followers.items():
             seals = [run.seal for run in named_by]
             if previous not in statements:
-                text = f"names {previous} as the statement before it, which is missing: written again, or removed"
+                text = f"names {previous} as the statement before it, which was written again or removed"
                 yield warn("statement-chain", text, *seals)
             elif len(seals) > 1:
                 before = statements[previous][0].root

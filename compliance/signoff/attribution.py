@@ -1,7 +1,7 @@
-"""M: where a request's time goes, and whether a claim names the phase that changed.
+"""M: the phases of a request's time, and whether a claim names the phase that changed.
 
-A request waits until LoadGen has issued it, then for its first token (in the engine's queue and in prefill), then for
-the others. The record has no time of the engine's queue, which counts as prefill.
+The phases: wait (until LoadGen issues the request), prefill (until its first token, with the time in the engine's
+queue, which is not recorded) and decode (until its last).
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from runs.numbers.timeline import timeline
 
-ATTRIBUTED_SHARE = 0.95  # of the requests must have times that can be divided into phases
+ATTRIBUTED_SHARE = 0.95  # of the requests must have all three phases
 PHASES = ("wait", "prefill", "decode")
 
 
 def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
-    """Mean time of a request in each phase, in ms; the number of requests, and of those that could be divided."""
+    """Mean time of a request in each phase, in ms; the number of requests, and of those with all phases."""
     sums = np.zeros(3)
     requests = attributed = 0
     for evidence in legs:
@@ -38,17 +38,17 @@ def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
 
 @checks(
     "M-1",
-    ("unattributed", "warning", "a request's time can be divided into phases"),
-    ("phases", "note", "where a request's time goes"),
+    ("unattributed", "warning", "requests have all three phases"),
+    ("phases", "note", "the phases of a request's time"),
 )
 def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
-    """All of M."""
+    """The phases of both sides, then M-2 if the claim names a phase."""
     known: list[dict[str, float]] = []
     for name, legs in (("reference", ref), ("candidate", cand)):
         phases, requests, attributed = _phases(legs)
         known += [phases] if attributed else []
         if not requests:
-            text = f"the {name}'s times cannot be divided"
+            text = f"the {name} has no times of phases"
             yield from (warn("M-1/unattributed", text, leg.run.root) for leg in legs[:1])
             continue
         share, whole = attributed / requests, sum(phases.values())

@@ -1,5 +1,5 @@
-"""B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system. And
-the metrics that gates compare: those derived again from raw files, never reported ones."""
+"""B: whether a baseline may be compared with: repeats under the same conditions, with close results and coherent
+answers. And the metrics that gates compare, which are derived from raw files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,11 @@ from compliance.signoff.evidence import Evidence, checks, same_facts
 from runs.numbers.numbers import Numbers
 from runs.record.fingerprint import MEASURED
 
-# Of spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it. Nothing loosens it for a
-# candidate.
+# Of spread, drift and gain; --noise-band sets it for a whole verdict, which records it.
 NOISE_BAND_PCT = 0.5
-NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
+NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
 LEAST_REPEATS = 2
-MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
+MOST_ROUNDS = 3  # of measuring again
 
 # Headline metric by LoadGen scenario.
 _HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}
@@ -26,7 +25,7 @@ _PERCENTILES = {"latency": ("p90", "p99"), "ttft": ("p50", "p99"), "tpot": ("p50
 
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
-    """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty where nothing could be."""
+    """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty without derived numbers."""
     if not evidence.details.get("derived"):
         return {}
     numbers = Numbers.model_validate(evidence.details["derived"])
@@ -63,7 +62,7 @@ def performance_legs(legs: list[Evidence]) -> list[Evidence]:
 
 @checks("B-1", ("too_few_repeats", "error", "a baseline has two repeats"))
 def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
-    """B-1, B-2, B-3 and B-5; each leg alone is checked elsewhere."""
+    """B-1, B-2, B-3 and B-5 on all repeats."""
     repeats = performance_legs(legs)
     if len(repeats) < LEAST_REPEATS:
         text = f"{len(repeats)} performance legs; a baseline has at least {LEAST_REPEATS}"
@@ -101,12 +100,12 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
 )
 @checks(
     "B-2",
-    ("warmup_outlier", "warning", "the first repeat is like the others"),
-    ("outlier", "warning", "each repeat is like the others"),
+    ("warmup_outlier", "warning", "the first repeat is close to the others"),
+    ("outlier", "warning", "each repeat is close to the others"),
 )
 @checks("B-6", ("baseline_imperfect", "warning", "repeats are steady after measuring again"))
 def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
-    """The rule itself, on numbers in the order of the repeats."""
+    """Judge the values of the repeats, in their order."""
     middle = median(values)
     spread_pct = (max(values) - min(values)) / middle * 100
     shown = " / ".join(f"{value:.6g}" for value in values)

@@ -28,9 +28,9 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
 
 @checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured."""
+    """B-3: legs outside a bundle are of one commit of the harness, which affects what is measured."""
     made = [evidence for evidence in legs if evidence.manifest is not None]
-    for evidence in made[1:]:  # a checkout that was changed is as on any day of work; a bundle may not have one
+    for evidence in made[1:]:  # uncommitted changes are allowed here, not in a bundle
         if found := differences(made[0].facts, evidence.facts, CODE):
             text = f"legs by different versions of the harness: {difference_text(found)}"
             yield warn("B-3/other_harness", text, made[0].run.root, evidence.run.root, keys=sorted(found))
@@ -39,19 +39,19 @@ def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
 
 @checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
 def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """Do the legs lie within half a year? Of legs that are no submission that is a warning (`make`)."""
+    """All legs were made within half a year; `make` is `warn` for legs outside a bundle."""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
     if not starts:
         return
     (early_ns, early), (late_ns, late) = (pick(starts, key=lambda start: start[0]) for pick in (min, max))
     days = (late_ns - early_ns) / _DAY_NS
     if days > MOST_DAYS_APART:
-        text = f"{days:.0f} days lie between the first leg and the last, at most {MOST_DAYS_APART} may"
+        text = f"{days:.0f} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
         yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
 
 
 def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
-    """How legs that are to explain a lever differ from every performance leg of the bundle; empty where they do not.
+    """How the legs of a lever's verdict differ from every performance leg of the bundle; empty if they do not.
 
     Raises:
         HarnessError: a leg cannot be read.

@@ -1,4 +1,4 @@
-"""What is claimed of a result: compared with the raw files; no number of a claim enters a verdict."""
+"""A claim about a result, which is compared with the raw files; its numbers raise no verdict."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ class Claim(BaseModel):
     Attributes:
         levers: names of the engine options, or environment variables, that make the candidate what it is.
         lever_class: A for kernels and their choice, B for serving and algorithm.
-        conditions: "identical" if nothing but the levers is claimed to differ.
+        conditions: "identical" if only the levers are claimed to differ.
         ref, cand: claimed numbers by the names of the verdict's `metrics`.
         delta_pct: the claimed gain of the headline metric.
         baseline: the headline metric of the baseline that was signed off earlier.
@@ -63,13 +63,14 @@ def read_claim(path: Path) -> Claim:
     """Read a claim.
 
     Raises:
-        InputError: unreadable, not JSON, an unknown field; a claim may not set the noise band.
+        InputError: unreadable, not JSON, an unknown field, or a noise band.
     """
     fix = "correct the file; docs/signoff.md has its fields"
     content = json_object(read_whole(path, "name a readable JSON file", option="--claim"), path, fix)
     if band := next((key for key in content if "noise" in key), None):
         raise InputError(
-            f"--claim {path}: {band} is not the claim's to set", "one noise band serves all: --noise-band sets it"
+            f"--claim {path}: {band}: a claim cannot set the noise band",
+            "leave it out; --noise-band sets it for all checks",
         )
     content = {key: value for key, value in content.items() if value is not None}
     try:
@@ -80,7 +81,7 @@ def read_claim(path: Path) -> Claim:
     return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
-# Fields that a sign-off compares with the legs: of one side, of a profile. Of a comparison all but these.
+# Fields that are compared with the legs: without --cand, in a profile; and those that are not, with --cand.
 _ONE_SIDE, _PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
 _NOT_COMPARED = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
 
@@ -91,7 +92,7 @@ def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Fin
     known = _PROFILE if scope == "profile" else known
     given = [name for name, value in claim if any(one is not None for one in _values(value))]
     if unchecked := sorted(name for name in given if name not in known):
-        text = f"{', '.join(unchecked)} of the claim: a sign-off of this {scope} does not check it"
+        text = f"{', '.join(unchecked)} of the claim is not checked by this sign-off of a {scope}"
         yield warn("G-2/claim_vs_raw", text, fields=unchecked)
 
 
@@ -101,14 +102,16 @@ def _values(field: object) -> Iterable[object]:
 
 @checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))
 def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
-    """G-2: every number of the claim against the derived one; the derived one counts."""
+    """G-2: compare every number of the claim with the derived one, which counts."""
     for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
         for name, value in claimed.items():
             known = metrics[side].get(name)
             if value is None:
                 continue
             if known is None:
-                yield warn("G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed; the legs have no such number")
+                yield warn(
+                    "G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed, and cannot be derived from the legs"
+                )
             elif abs(value - known) > band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
                 yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)

@@ -1,4 +1,4 @@
-"""C and H-5: are the answers a model's, one for each sample, and are the candidate's as good as the reference's?"""
+"""C and H-5: the answers are a model's, a sample always has the same, and the candidate's are as accurate."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from runs.record.fingerprint import ANSWERS
 from runs.record.requests_log import RequestTable
 
 # Coherent text, on ids alone.
-COHERENT_SHARE = 0.5  # of the answers; the embedded model of 135 M parameters, which often loops, has 0.64
+COHERENT_SHARE = 0.5  # of the answers; the embedded model, which often loops, has 0.64
 UNIQUE_4GRAMS = 0.3
 PRINTABLE_SHARE = 0.99  # of the decoded characters; in the answers of honest legs it is 1
 ROUGE1_SHARE = 0.5  # of the reference score
-ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares words with the article it is of
-# Without official targets: the reference leg's own scores, by the benchmark's shares.
+ROUGE1_LEAST = 4.0  # without a reference score: any summary has words of its article
+# Without official targets: limits relative to the reference leg's scores.
 ROUGE_SHARE = 0.99
 LENGTH_SHARE = 0.10
-# Greedy answers depend a little on the batch, so not all repetitions of a sample are alike; but more than a few are.
+# Greedy answers depend a little on the batch, so repetitions of a sample may differ, but not nearly all.
 LEAST_ALIKE = 0.1
 LEAST_REPETITIONS = 16
 _NO_CHARACTER = "\ufffd"  # in place of bytes that are no UTF-8
@@ -36,15 +36,15 @@ def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
 
 @checks(
     "C-1",
-    ("unverifiable_noncoherent_reference", "error", "the reference's answers make sense"),
+    ("unverifiable_noncoherent_reference", "error", "the reference's answers are coherent"),
     ("coherence_not_seen", "warning", "the reference has an accuracy leg"),
     ("not_scored_again", "error", "the answers were scored again"),
 )
 def coherent(legs: list[Evidence]) -> Iterator[Finding]:
-    """C-1 on the reference: gibberish proves nothing, even where bytes match; without answers it is no PASS."""
+    """C-1 on the reference. Without an accuracy leg, a warning."""
     found = accuracy_legs(legs)
     if not found:
-        text = "no accuracy leg among the reference legs: whether the answers make sense is not known"
+        text = "no accuracy leg among the reference legs: whether the answers are coherent is not known"
         yield warn("C-1/coherence_not_seen", text)
     for evidence in found:
         try:
@@ -63,7 +63,7 @@ def coherent(legs: list[Evidence]) -> Iterator[Finding]:
 
 
 def _reaches_target(evidence: Evidence) -> bool:
-    """Answers that were scored again and reach their reference scores are coherent, even if a weak model loops."""
+    """Whether the answers were scored again and reach the targets, which shows that they are coherent."""
     part = evidence.part
     if part is None or not evidence.details.get("target") or not _scored_again(evidence):
         return False
@@ -79,7 +79,7 @@ def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     where = evidence.run.accuracy_log
     good = sum(_is_coherent(one) for one in ids)
     if not ids or good < COHERENT_SHARE * len(ids):
-        text = f"{good} of {len(ids)} answers are more than one stretch of text over and over"
+        text = f"{good} of {len(ids)} answers do not repeat one stretch of text"
         yield fail("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
         return
     distinct = len({one.tobytes() for one in ids})
@@ -107,7 +107,7 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else ROUGE1_LEAST
     if score < least:
-        text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about the articles"
+        text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they do not summarise the articles"
         yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, **{name: score})
 
 
@@ -117,10 +117,10 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     ("vocabulary_not_seen", "note", "the model is available"),
 )
 def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
-    """Every id is one that the model can give. Decoding would leave other ids out in silence."""
+    """Every id is in the model's vocabulary. Decoding would drop other ids without an error."""
     where, size = evidence.run.accuracy_log, evidence.vocabulary_size
     if size is None:
-        text = "the model is not available: whether it has the ids of the answers is not known"
+        text = "the model is not available: the ids of the answers were not compared with its vocabulary"
         yield note("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
@@ -128,31 +128,31 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     if answers:
         first = int(next(found[0] for found in outside if len(found)))
         count = sum(map(len, outside))
-        text = f"{count} ids in {answers} of {len(ids)} answers, such as {first}, are none of the model's"
-        text += f" 0 to {size - 1}"
+        text = f"{count} ids in {answers} of {len(ids)} answers, such as {first}, are not in the model's"
+        text += f" vocabulary of {size}"
         yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
 
 
 @checks("C-1", ("not_text", "error", "the answers are text"), ("text_not_seen", "note", "the tokenizer is available"))
 def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
-    """The answers, decoded, are characters that can be read."""
+    """The decoded answers are printable."""
     tokenizer = evidence.tokenizer
     if tokenizer is None:
-        text = "the tokenizer is not available: whether the answers are text is not known"
+        text = "the tokenizer is not available: the answers were not decoded"
         yield note("C-1/text_not_seen", text, evidence.run.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
     if share < PRINTABLE_SHARE:
-        text = f"{share:.2%} of the {characters:,} characters of the answers can be printed"
-        text += f", of text {PRINTABLE_SHARE:.0%}"
+        text = f"{share:.2%} of the {characters:,} characters of the answers are printable"
+        text += f", at least {PRINTABLE_SHARE:.0%} of a text are"
         yield fail("C-1/not_text", text, evidence.run.accuracy_log, printable_share=share, characters=characters)
 
 
 def printable_share(texts: Iterable[str]) -> tuple[float, int]:
-    """Which part of all characters is printable or white space, and how many characters there are.
+    """The share of printable characters and white space, and the number of characters.
 
-    An answer that is cut at the token limit may end within a character, which does not count. Without characters the
-    share is 1: other rules judge empty answers.
+    A character that the token limit cut at the end of an answer is ignored. Without characters the share is 1: other
+    rules judge empty answers.
     """
     printable = characters = 0
     for text in texts:
@@ -220,7 +220,7 @@ def _unknown_ids(evidence: Evidence) -> list[str]:
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
-    """Against the official targets where verify found some, else against the reference leg's own scores."""
+    """Scores below the official targets, or without these below the reference leg's scores."""
     part, scores = evidence.part, evidence.details.get("scores")
     if part is None or not scores:
         return [f"{evidence.run.root} has no scores"]
@@ -244,7 +244,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
 @checks("H-5", ("other_answers", "error", "repetitions have the answer of the first time"))
 def one_model(legs: list[Evidence]) -> Iterator[Finding]:
     """H-5: a greedy model gives a sample the same answer in the repetitions of one leg, and in all legs that record one
-    model, data set and sampling; invented answers are never the same."""
+    model, data set and sampling."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in legs:
         table = evidence.requests
@@ -252,7 +252,7 @@ def one_model(legs: list[Evidence]) -> Iterator[Finding]:
             continue
         answers: dict[int, str] = {}
         same = [answers.setdefault(index, digest) == digest for index, digest in _digests(table)]
-        where = "its first answer: greedy decoding repeats itself"
+        where = "its first answer; greedy decoding gives the same"
         yield from _unlike(evidence, sum(same) - len(answers), len(same) - len(answers), where)
         if evidence.manifest is None:
             continue
@@ -260,10 +260,10 @@ def one_model(legs: list[Evidence]) -> Iterator[Finding]:
         before, other = known.setdefault(system, (answers, evidence))
         common = before.keys() & answers.keys()
         alike = sum(before[index] == answers[index] for index in common)
-        yield from _unlike(evidence, alike, len(common), f"the answer it has in {other.run.root}: another model")
+        yield from _unlike(evidence, alike, len(common), f"its answer in {other.run.root}, so the model is another")
 
 
 def _unlike(evidence: Evidence, alike: int, again: int, where: str) -> Iterator[Finding]:
     if again >= LEAST_REPETITIONS and alike < LEAST_ALIKE * again:
-        text = f"{alike} of {again} times a sample that comes again has {where}"
+        text = f"{alike} of {again} repetitions of a sample have {where}"
         yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, again=again)

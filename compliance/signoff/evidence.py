@@ -1,4 +1,4 @@
-"""The raw files of the legs that are signed off, each read once. Nothing here writes."""
+"""The raw files of the legs that are signed off; each is read once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
-from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, differences, leg_fingerprint, value_text
+from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences, leg_fingerprint
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg, unfinished
 from runs.record.manifest import read_manifest
@@ -23,10 +23,10 @@ from runs.wording import shortened_list
 
 Read = TypeVar("Read")
 
-FEW_SAMPLES = 16  # of fewer, a share is no evidence
-# Between our stamps of an answer and LoadGen's; the medians of honest legs were 3.3 ms at most.
+FEW_SAMPLES = 16  # a share of fewer is no evidence
+# Between our time of an answer and LoadGen's; the median of honest legs is at most 3.3 ms.
 STAMP_MEDIAN_NS = 5_000_000
-FASTER_FAIL = 5.0  # times as fast as something that does the same work
+FASTER_FAIL = 5.0  # times as fast as what does the same work
 
 _FIXES = {
     "P": "give the leg's own files, all of them as it left them; or run it again",
@@ -49,7 +49,7 @@ def checks(number: str, *rows: tuple[str, Worth, str]) -> Callable[[Decider], De
 
 @dataclass(eq=False)
 class Evidence(FinishedLeg):
-    """One leg. `reasons` say why `main.py verify` could not judge it, as soon as `part` was asked for."""
+    """One leg. Reading `part` fills `reasons` if `main.py verify` cannot judge the leg."""
 
     reasons: list[Finding] = field(default_factory=list)
     sources: ScoreSources = field(default_factory=ScoreSources)
@@ -78,17 +78,17 @@ class Evidence(FinishedLeg):
 
     @property
     def complete(self) -> bool:
-        """All raw files are there and could be read: its numbers can be derived."""
+        """Whether all raw files could be read, so that numbers can be derived."""
         return self.part is not None and self.manifest is not None and self.requests is not None
 
     @property
     def details(self) -> dict[str, Any]:
-        """The numbers and scores that `main.py verify` derived; empty when it could not judge the leg."""
+        """The numbers and scores that `main.py verify` derived; empty if it cannot judge the leg."""
         return self.part.details if self.part is not None else {}
 
     @cached_property
     def facts(self) -> Facts:
-        """What the leg was made with."""
+        """The leg's fingerprint."""
         return leg_fingerprint(self)
 
     @cached_property
@@ -152,9 +152,9 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
     return legs, reasons
 
 
-@checks("G-10", ("crashed", "error", "leg and engine lived to their end"))
+@checks("G-10", ("crashed", "error", "leg and engine did not crash"))
 def _crashed(run: RunDir) -> Finding | None:
-    """G-10: a leg that did not end well by its own record."""
+    """G-10: the record says that the leg did not finish."""
     try:
         manifest = read_manifest(run.manifest)
     except HarnessError:
@@ -175,21 +175,19 @@ def _crashed(run: RunDir) -> Finding | None:
     ("null_metric", "error", "every number is there"),
 )
 def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
-    """Why a file could not be read: it is not there, or not whole."""
+    """Why a file could not be read: it is missing, or damaged."""
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
 
 
 def difference_text(found: Differences) -> str:
-    """Differences as a text."""
-    texts = [f"{key} {value_text(one, 40)} / {value_text(other, 40)}" for key, (one, other) in found.items()]
-    return shortened_list(texts, 4)
+    """Differences between a first and a second leg as a text."""
+    return shortened_list(describe(found, "in the first", "in the second"), 4)
 
 
 def differing(rule: str, text: str, found: Differences, *roots: Path) -> Iterator[Finding]:
-    """A finding where legs differ that may not: an error, or a warning where only the memory differs that was free at
-    their start."""
+    """A finding if there are differences; a warning if only the free memory at the start differs."""
     if found:
         make = warn if found.keys() <= FREE_MEMORY else fail
         yield make(rule, f"{text}: {difference_text(found)}", *roots, keys=sorted(found))

@@ -1,4 +1,4 @@
-"""G-2, G-3, G-4, G-6 and G-11: is the candidate's gain real, and does the headline hide nothing?"""
+"""G-2, G-3, G-4, G-6 and G-11: the candidate's gain is real, and no other metric got much worse."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -17,11 +17,11 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.signoff_verdict import SignOff
 
-WORSE_PCT = 10.0  # by this much another metric may get worse before it has to be reported
+WORSE_PCT = 10.0  # that another metric may get worse without a finding
 
 
 def gain(verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim) -> Iterator[Finding]:
-    """All of it, on the headline metric of every repeat as derived from raw files."""
+    """All of these checks, on the derived headline metric of every repeat."""
     name = headline_of(ref[0])
     sides = [[value for one in legs if (value := metrics_of(one).get(name)) is not None] for legs in (ref, cand)]
     real = list(real_gain(verdict, name, *sides))
@@ -62,15 +62,15 @@ def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) 
 
 @checks(
     "G-3",
-    ("baseline_drift", "error", "the reference is still the baseline that was signed off"),
-    ("no_drift", "note", "the reference is the baseline that was signed off"),
+    ("baseline_drift", "error", "the reference is as fast as the baseline that was signed off"),
+    ("no_drift", "note", "the reference is as fast as the baseline that was signed off"),
     ("no_earlier_baseline", "note", "a baseline was given that was measured before"),
 )
 def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
-    """G-3: the reference is still what was signed off as the baseline."""
+    """G-3: the reference is still as fast as the baseline that was signed off."""
     now, band_pct = verdict.metrics["ref"].get(name), verdict.noise_band_pct
     if claim.baseline is None or now is None:
-        yield note("G-3/no_earlier_baseline", "no baseline was given that was measured at another time: n/a")
+        yield note("G-3/no_earlier_baseline", "the claim has no baseline that was measured at another time: n/a")
         return
     pct = abs(now - claim.baseline) / abs(claim.baseline) * 100 if claim.baseline else float("inf")
     verdict.baseline_drift_pct = pct
@@ -85,15 +85,14 @@ def drift(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
 @checks(
     "G-6",
     ("hidden_regression", "warning", "no other metric got much worse"),
-    ("cherry_picked", "error", "not only the better number is reported"),
+    ("cherry_picked", "error", "worse numbers are reported too"),
 )
 def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Finding]:
-    """G-2 on the claimed gain, and G-6: what got worse while the headline got better. A broken limit makes a leg
-    INVALID (B-3)."""
+    """G-2 on the claimed gain, and G-6: metrics that got worse while the headline metric got better."""
     pct, band_pct = verdict.e2e_delta_pct, verdict.noise_band_pct
     if pct is None:
         return
-    # The gain that is claimed for a microbenchmark is looked at by G-11.
+    # G-11 judges the claimed gain of a microbenchmark.
     claimed = claim.delta_pct if claim.isolated_speedup is None else None
     if claimed is not None and abs(claimed - pct) > 2 * band_pct:
         text = f"a gain of {claimed:+.2f} % is claimed, the raw files give {pct:+.2f} %"
@@ -112,18 +111,18 @@ def headline_integrity(verdict: SignOff, name: str, claim: Claim) -> Iterator[Fi
     pairs = [(side.get("tokens_per_second"), side.get("ttft_p99_ms")) for side in (before, after)]
     rates = [tokens / ttft for tokens, ttft in pairs if tokens and ttft]
     if len(rates) == 2 and rates[1] < rates[0]:
-        text = f"the claim reports {name} alone, and tokens/s per ms of p99 TTFT fell"
+        text = f"the claim reports only {name}, and tokens/s per ms of p99 TTFT fell"
         text += f" from {rates[0]:.4g} to {rates[1]:.4g}"
         yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
 
 
 @checks(
     "G-11",
-    ("isolated_only", "error", "a gain in isolation is one end to end"),
+    ("isolated_only", "error", "a gain in isolation is also one end to end"),
     ("isolated_headline", "warning", "the headline is end to end"),
 )
 def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]:
-    """G-11: a microbenchmark is no headline.
+    """G-11: the headline is not a microbenchmark's number.
 
     Args:
         real: whether there is a real gain end to end.
@@ -132,7 +131,7 @@ def isolated(verdict: SignOff, claim: Claim, *, real: bool) -> Iterator[Finding]
         return
     claimed = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not real:
-        text = f"{claimed} in isolation is claimed, and no gain end to end was shown"
+        text = f"{claimed} in isolation is claimed, without a gain end to end"
         yield fail("G-11/isolated_only", text, isolated=claim.isolated_speedup)
     else:
         text = f"{claimed} in isolation is claimed; end to end it is {verdict.e2e_delta_pct:+.2f} %"

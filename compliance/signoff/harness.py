@@ -1,5 +1,5 @@
-"""H: are the accuracy and the performance legs of one system, under LoadGen's load? Does an answer take as long the
-second time, and as long in performance as in accuracy mode?"""
+"""H: accuracy and performance legs are of one system, under LoadGen's load; repeated answers take as long as new ones,
+and those of a performance leg as long as those of an accuracy leg."""
 
 import itertools
 from collections.abc import Iterator
@@ -34,16 +34,15 @@ from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.record.servers import reuse_unobserved
 
-# The median time per output token, and in SingleStream the time to first token, against the accuracy leg's at the same
-# load. Honest pairs lie within 2 % with an engine that only waits; a busy machine slows one of them down.
+# Of the accuracy leg's median time per output token, and in SingleStream time to first token, at the same load. Pairs
+# of an engine that only waits are within 2 %; a busy machine makes one of them slower.
 FASTER_FLAG = 1.5
-IDLE_LEAST = 0.01  # of the cores: so much is left to a leg on the busiest machine
+IDLE_LEAST = 0.01  # share of the cores that a leg has on the busiest machine
 _AUDIT = OutputCaching()
 _PASSED = "H-5/caching_audited"
-# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
+# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify judges the leg's own repetitions.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
-# Rules that a leg of an audit may break: it is no normal run, its settings are the audit's, it may be too short to be
-# valid, and repeats are what the audit itself compares.
+# Rules that a leg of an audit may break: it has the audit's settings, may be too short, and repeats samples.
 _OF_AN_AUDIT = frozenset(
     {"perf-audit-settings", "perf-validity", "plausible-repeats", "P-7/settings_contradict_record"}
 )
@@ -51,7 +50,7 @@ _OF_AN_AUDIT = frozenset(
 
 @checks("H-1", ("missing_raw", "error", "there is a leg of each mode"))
 def harness(legs: list[Evidence]) -> Iterator[Finding]:
-    """All of H on the legs of one result."""
+    """All checks H on the legs of one result."""
     modes = {evidence.is_performance for evidence in legs}
     if lacking := [name for name, mode in (("performance", True), ("accuracy", False)) if mode not in modes]:
         text = f"no {lacking[0]} leg: the two modes cannot be compared"
@@ -74,7 +73,7 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
 
 @checks(
     "H-1",
-    ("other_path", "error", "both modes ran alike"),
+    ("other_path", "error", "both modes ran in one configuration"),
     ("other_answers", "error", "both modes gave the same answers"),
     ("output_consistency", "note", "both modes gave the same answers"),
 )
@@ -85,7 +84,7 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
     ("output_length", "note", "outputs are as long as in the accuracy leg"),
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-1 and H-3 by the records; the answers and H-7 by the audits that need no legs of their own."""
+    """H-1 and H-3 by the records; answers and H-7 by the audits that need no legs of their own."""
     found = differences(accuracy.facts, performance.facts, BOTH_MODES)
     roots = accuracy.run.root, performance.run.root
     data = {key: found[key] for key in BUNDLE_BENCHMARK.of(found)}
@@ -113,7 +112,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
 
 @checks("H-2", ("not_representative", "error", "every loaded sample was issued, equally often"))
 def _load(evidence: Evidence) -> Iterator[Finding]:
-    """H-2: every loaded sample was issued, all of them equally often where the count allows it."""
+    """H-2: every loaded sample was issued, equally often where the count allows it."""
     table = evidence.requests
     if table is None or not len(table):
         return
@@ -130,15 +129,15 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
 
 @checks(
     "H-5",
-    ("caching_audit_absent", "warning", "something shows that an answer costs as much the second time"),
+    ("caching_audit_absent", "warning", "an audit or repetitions show that no answer is cached"),
     ("caching_audit_failed", "error", "the audit of output caching passes"),
     ("caching_audit_forged", "error", "the audit of output caching can be judged again, and is of this system"),
     ("caching_audited", "note", "the audit of output caching passes"),
-    ("caching_not_seen", "note", "there are repetitions enough to see a cache"),
-    ("repetitions_cost", "note", "repetitions cost as much as new samples"),
+    ("caching_not_seen", "note", "there are enough repetitions to find a cache"),
+    ("repetitions_cost", "note", "repetitions take as long as new samples"),
 )
 def caching(evidence: Evidence) -> Iterator[Finding]:
-    """H-5: something must show that an answer takes as long the second time. An audit is judged again from its legs."""
+    """H-5: an audit, judged again from its legs, or the leg's repetitions show that answers are not cached."""
     root = evidence.run.root
     home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
     folder = home.audit(_AUDIT.name)
@@ -151,10 +150,10 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     elif evidence.part is not None and any(
         one.rule == "plausible-repeats" and one.passed for one in evidence.part.checks
     ):
-        text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
+        text = "no audit of output caching, but repetitions in the leg take as long as new samples"
         yield note("H-5/repetitions_cost", text, evidence.run.requests)
     elif evidence.scenario in _NO_AUDIT:
-        text = "the repetitions are too few or too quick to rule a cache out, and the audit of it refuses this scenario"
+        text = "too few or too quick repetitions to rule a cache out; the audit of output caching refuses this scenario"
         yield note("H-5/caching_not_seen", text, evidence.run.requests)
     else:
         text = "no audit of output caching, and too few or too quick repetitions in the leg to rule a cache out"
@@ -162,12 +161,12 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
 
 
 def output_caching_passed(leg: FinishedLeg) -> bool:
-    """Whether a performance leg has an audit of output caching, of its system, which passes when judged again."""
+    """Whether a performance leg has an audit of output caching of its system that passes when judged again."""
     return any(finding.rule == _PASSED for finding in caching(Evidence.of(leg)))
 
 
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
-    """The audit's legs, judged again: its record alone is no evidence."""
+    """Judge the audit again from its legs: its record is no evidence."""
     try:
         recorded = read_audit(folder, _AUDIT.name)
         outcome, legs = judged_again(folder, _AUDIT.name, request_beside(evidence))
@@ -182,7 +181,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
         return
     unique, fewest = legs[0].requested, min(leg.requested for leg in legs)
     if fewest < unique:
-        text = f"the audit of output caching has {fewest} queries that repeat samples, for {unique} that do not"
+        text = f"the audit of output caching has {fewest} queries of repeated samples, {unique} of unique ones"
         yield warn("H-5/caching_audit_absent", text, record)
         return
     broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
@@ -192,7 +191,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
 
 
 def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
-    """What is wrong with the legs of an audit of a performance leg: each by itself, and as legs of one system."""
+    """Errors in the legs of an audit of a performance leg: each alone, and as legs of one system."""
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_legs(every), *one_model(every), *one_system(every)]
@@ -202,13 +201,13 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
         yield from same_facts("H-5/caching_audit_forged", "the audit is of another system", evidence, other, AUDITED)
 
 
-@checks("H-8", ("faster_than_accuracy", "error", "performance is no faster than accuracy at the same load"))
+@checks("H-8", ("faster_than_accuracy", "error", "performance is not faster than accuracy at the same load"))
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
-    """H-8: a leg whose answers were looked up, or came from another engine, is faster than the leg that logs answers.
+    """H-8: a leg whose answers are cached or from another engine is faster than the leg that logs answers.
 
-    Compared at no lower load: in SingleStream one request at a time, in Offline all at once, in Server the same rate or
-    a higher one. The time to first token includes the queue, so it is compared in SingleStream only. Cores that others
-    used during the accuracy leg make it slower in proportion; a difference within the error of our stamps is ignored.
+    In Server, only legs at the same rate or a higher one are compared. The time to first token includes the queue, so
+    it is compared in SingleStream only. The limit rises with the cores that others used during the accuracy leg; a
+    difference within the error of our times is a warning at most.
     """
     ours, theirs = performance.requests, accuracy.requests
     if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
@@ -246,5 +245,5 @@ def _tpot_ms(table: RequestTable) -> float:
 
 
 def _median_ms(times_ns: NDArray[Any]) -> float:
-    """0 of none."""
+    """0 without times."""
     return float(np.median(times_ns)) / 1e6 if len(times_ns) else 0.0

@@ -1,4 +1,4 @@
-"""Sign-off of a scope: collect the evidence, run its checks, give the verdict. The only module that callers need."""
+"""Sign-off of a scope: read the legs, run the checks of the scope, return the verdict."""
 
 import contextlib
 import signal
@@ -36,10 +36,10 @@ from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 
-MOST_PATCH_LEGS = 64  # that a patch verdict of a bundle may name: each is judged again
-MOST_DIRECTORIES = 400  # of one sign-off, which compares each pair of legs; a campaign has some dozens
-SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; one that hangs ends as degraded
-AGAIN_S = 1.0  # after which the limit is raised again in a block that caught it
+MOST_PATCH_LEGS = 64  # of a patch verdict of a bundle; each is judged again
+MOST_DIRECTORIES = 400  # of one sign-off, which compares each pair of legs
+SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds
+AGAIN_S = 1.0  # after which OutOfTime is raised again in a block that caught it
 
 
 class OutOfTime(Exception):
@@ -48,9 +48,9 @@ class OutOfTime(Exception):
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` in the block after so long, and again each second while it goes on.
+    """Raise `OutOfTime` in the block after a time, and again each second until the block ends.
 
-    Only in the main thread, where signals arrive; inside a block that has a limit, that one counts.
+    Works in the main thread only, where signals arrive; an outer limit takes precedence.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0] > 0:
         yield
@@ -80,10 +80,9 @@ def sign_off(
     trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> SignOff:
-    """Give the verdict on a scope from raw files alone; writes nothing.
+    """The verdict on a scope, from raw files alone.
 
     Args:
-        scope: what is signed off.
         ref: directories of the reference legs, performance and accuracy.
         cand: directories of the candidate's legs; needed for a patch.
         claim: what is claimed of the result.
@@ -92,7 +91,7 @@ def sign_off(
         sources: what answers are scored with; each leg's manifest names what is not given. Answers that their scorer
             has scored before are not scored again.
         trust: the reviewer's ledger, authorities and key.
-        limit_s: after which it ends as degraded.
+        limit_s: after which the sign-off ends without a verdict.
 
     Raises:
         InputError: a directory does not exist, there are too many, or the scope needs others.
@@ -107,7 +106,7 @@ def sign_off(
     if scope == "patch" and not cand:
         raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
     if cand and scope in ("baseline", "harness"):
-        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or ask for --scope patch")
+        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
     claim = claim or Claim()
     verdict = SignOff(
         scope,
@@ -138,7 +137,7 @@ def sign_off(
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
-    except Exception as error:  # the tool's own failure is no verdict on the legs
+    except Exception as error:  # a failure of the sign-off itself is no verdict on the legs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
@@ -170,7 +169,7 @@ def _judge(
     found += claimed_numbers(verdict.metrics, claim, band_pct)
     found += not_looked_at(claim, verdict.scope, compared=bool(cand))
     if not all(evidence.complete for evidence in legs) or not reference:
-        return  # what is missing has been reported; nothing can be compared
+        return  # the missing files have been reported
     if verdict.scope == "baseline":
         found += baseline(reference, band_pct)
     elif verdict.scope == "profile":
@@ -192,7 +191,7 @@ def _judge(
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
-    """Run folders of the MLPerf Endpoints client: each as by `verify`, and all of them together."""
+    """Judge run folders of the MLPerf Endpoints client: each as `verify` does, and as one curve."""
     runs = []
     for path in folders:
         found = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
@@ -213,7 +212,7 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
 def _compare(
     verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources
 ) -> Iterator[Finding]:
-    """All G checks: reference against candidate."""
+    """All checks G: compare reference and candidate."""
     before, after = performance_legs(ref), performance_legs(cand)
     if not before or not after:
         yield fail("G-4/missing_raw", "a performance leg is missing on one of the two sides")
@@ -232,7 +231,7 @@ def _compare(
 
 @checks(
     "G-9",
-    ("missing_patch_verdict", "error", "each lever of a bundle has a verdict that holds"),
+    ("missing_patch_verdict", "error", "each lever of a bundle has a patch verdict that passes"),
     ("unexplained_delta", "warning", "the levers explain the whole gain"),
     ("explained", "note", "the levers explain the whole gain"),
 )
@@ -263,17 +262,17 @@ def decomposition(verdict: SignOff, claim: Claim, bundle: list[Evidence], source
 
 
 def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence], sources: ScoreSources) -> SignOff:
-    """Sign off a lever from the legs that its verdict's file names; nothing else in the file counts.
+    """Sign off a lever again from the legs that its verdict's file names; the rest of the file is ignored.
 
     Raises:
-        HarnessError: the file or its legs are not there, are of another system, or do not pass.
+        HarnessError: the file or its legs are missing, of another system, or do not pass.
     """
     record = read_object(path, "")
     try:
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         levers, scope = list(record["levers"]), record["audit_scope"]
     except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is no patch verdict ({type(error).__name__}: {error})") from error
+        raise InputError(f"{path} is not a patch verdict ({type(error).__name__}: {error})") from error
     if scope != "patch" or lever not in levers:
         raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
     if len(ref) + len(cand) > MOST_PATCH_LEGS:

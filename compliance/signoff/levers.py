@@ -1,8 +1,8 @@
-"""G-1, G-5 and G-8: what differs between reference and candidate, is it the lever, and what kind of lever is it?
+"""G-1, G-5 and G-8: reference and candidate differ in the lever only, it is in force, and its class is known.
 
 Class A changes how a step of the model is computed: a kernel, its choice, its compilation. Class B changes what is
 computed, or how requests are served: numbers, memory, parallelism, batching, speculation. A gain by class B is real,
-but it is no faster kernel.
+but not that of a faster kernel.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences
 from runs.record.manifest import Manifest
 
-KV_POOL_SHARE = 0.9  # a side effect is inert when neither leg came near what it changes
+KV_POOL_SHARE = 0.9  # of the KV cache; a leg that used less did not feel its size
 CLASS_A = frozenset(
     {
         "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
@@ -38,12 +38,12 @@ CLASS_B = frozenset(
         "slots",
     }
 )  # fmt: skip
-# These change the answers or the model's numbers: they also need the gate on quality.
+# Options that change the answers or the model's numbers, so that `main.py gate` is needed too.
 NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
 )
 
-# What else a lever may change; G-1 then requires proof that this had no effect.
+# Further options that a lever may change, if G-1 finds that this had no effect.
 _POOL = frozenset({"kv_cache_tokens"})
 _POOL_ONLY = (
     *("attention_backend", "enforce_eager", "quantization", "max_num_batched_tokens", "max_num_seqs"),
@@ -59,7 +59,7 @@ SIDE_EFFECTS: dict[str, frozenset[str]] = {
 
 # Beginnings of facts that can be a lever; the machine, the model's data and LoadGen's settings cannot.
 _OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.")
-# One option under several names: as asked for, as in force, as printed.
+# Other names of an option: as given, in force, or printed by the engine.
 _SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 
 
@@ -74,10 +74,10 @@ def class_of(option: str) -> str | None:
     "G-1",
     ("confounded", "error", "reference and candidate differ in options alone"),
     ("several_levers", "error", "a patch changes one lever"),
-    ("second_knob", "error", "nothing else than the lever differs"),
-    ("unproven_side_effect", "error", "a side effect is shown to be without effect"),
+    ("second_knob", "error", "only the lever differs"),
+    ("unproven_side_effect", "error", "a side effect had no effect"),
     ("side_effect_not_told", "warning", "a claim mentions side effects"),
-    ("inert_side_effect", "note", "a side effect without effect"),
+    ("inert_side_effect", "note", "a side effect had no effect"),
     ("handicapped_reference", "warning", "the reference was not slowed"),
 )
 def judge_levers(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def judge_levers(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) 
     effects = [name for name in changed if name not in levers and name in _effects_of(levers)]
     if extra := [name for name in changed if name not in levers and name not in effects]:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
-        text = f"something else than the lever {', '.join(levers) or '(none claimed)'} differs: {difference_text(keys)}"
+        text = f"more than the lever {', '.join(levers) or '(none claimed)'} differs: {difference_text(keys)}"
         yield fail("G-1/second_knob", text, *where, options=extra)
     if effects:
         yield inert(effects, ref, cand, claim)
@@ -108,13 +108,13 @@ def judge_levers(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) 
 
 
 def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
-    """G-1: a gain by removing what only the reference was asked for is that of a slowed reference."""
+    """G-1: an option that only the reference had may have slowed it down."""
     if ref.manifest is None or cand.manifest is None:
         return
     before, after = asked_options(ref.manifest), asked_options(cand.manifest)
     own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
     if own:
-        text = f"{', '.join(own)} was asked for in the reference alone; the candidate leaves it at the engine's default"
+        text = f"{', '.join(own)} was given to the reference only; the candidate has the engine's default"
         yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
 
 
@@ -123,20 +123,24 @@ def _effects_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Finding:
-    """A side effect is no confound when neither leg came near what it changes."""
+    """Whether side effects had no effect, because neither leg came near what they change."""
     problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
     where = ref.run.engine_log, cand.run.engine_log
     shown = ", ".join(effects)
     if problems:
-        text = f"side effects ({shown}) are not shown to be without effect: {'; '.join(problems)}"
+        text = f"side effects ({shown}) may have had an effect: {'; '.join(problems)}"
         return fail("G-1/unproven_side_effect", text, *where, effects=effects)
     if claim.conditions == "identical":
-        return warn("G-1/side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", *where)
+        return warn(
+            "G-1/side_effect_not_told",
+            f"conditions are claimed to be identical, but {shown} changed (without effect)",
+            *where,
+        )
     return note("G-1/inert_side_effect", f"{shown} changed, and neither leg came near it", *where, effects=effects)
 
 
 def _not_inert(evidence: Evidence) -> str | None:
-    """Why a leg may have felt the size of its cache or batch; None when it cannot have."""
+    """Why the size of the cache or batch may have affected a leg; None if it cannot have."""
     if evidence.requests is None or evidence.manifest is None:
         return f"{evidence.run.root} has no record of its requests"
     table = evidence.requests
@@ -157,13 +161,13 @@ def _not_inert(evidence: Evidence) -> str | None:
 
 @checks(
     "G-5",
-    ("no_op", "error", "the lever is in force in the candidate alone"),
-    ("engaged", "note", "the lever is in force in the candidate alone"),
+    ("no_op", "error", "the lever is in force in the candidate only"),
+    ("engaged", "note", "the lever is in force in the candidate only"),
 )
 def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
     """G-5: each lever is in force in the candidate and not in the reference."""
     if not verdict.levers:
-        return fail("G-5/no_op", "nothing differs between reference and candidate: there is no lever", *where)
+        return fail("G-5/no_op", "reference and candidate do not differ: there is no lever", *where)
     if idle := [name for name in verdict.levers if name not in changed]:
         text = f"{', '.join(idle)} is the same in both legs, by the record and the engine's log"
         return fail("G-5/no_op", text, *where, levers=idle)
@@ -174,8 +178,8 @@ def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> 
 @checks(
     "G-8",
     ("unknown_lever", "error", "the class of the lever is known"),
-    ("not_a_kernel_gain", "warning", "a faster kernel is claimed for kernels alone"),
-    ("needs_quality_gate", "note", "the lever also needs the gate on quality"),
+    ("not_a_kernel_gain", "warning", "a faster kernel is claimed for levers of class A only"),
+    ("needs_quality_gate", "note", "`main.py gate` has to judge the lever's quality"),
 )
 def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
     """G-8: by the table of levers."""
@@ -192,12 +196,12 @@ def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator
         text = f"claimed as a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
         yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
     if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
-        text = f"{', '.join(gated)} changes the model's numbers: it also needs the gate on quality"
+        text = f"{', '.join(gated)} changes the model's numbers: `main.py gate` has to judge its quality"
         yield note("G-8/needs_quality_gate", text, *where, levers=gated)
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
-    """The engine options that the user gave, by the engine's names, and the variables that are not as planned."""
+    """The engine options that the user gave, by the engine's names, and variables that are not as planned."""
     asked, record = manifest.asked, manifest.plan.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}

@@ -1,7 +1,7 @@
-"""P: is everything there, unchanged, and from this one run? Missing or null evidence is a FAIL, never a pass.
+"""P: all evidence is there, unchanged, and from one run. Missing or null evidence is a FAIL.
 
-B-4 on CPU time: did others use the cores while a leg was measured, and more so on one side of a comparison? Contention
-makes a result worse, so it is no FAIL.
+B-4 on CPU time: others used the cores while a leg was measured, or more so on one side of a comparison. Contention
+makes a result worse, so it is a warning.
 """
 
 from collections import Counter
@@ -19,19 +19,19 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted
 
-# A greater difference between the sides of a comparison is not the lever's; half of what others may use during a leg.
+# Of the share that others used, between the sides of a comparison; half of what others may use during a leg.
 FOREIGN_DIFFERENCE = 0.05
-LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and each process: shorter windows say nothing
-SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
+LEAST_WINDOW_S = 1.0  # the system counts CPU time in steps of 10 ms, too coarse for shorter windows
+SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of systems behind its Python interface
 
 MISMATCHES_SHOWN = 4  # of one rule on a leg
-# Of the rules on a leg: C-1 reports answers that were not scored, and scores without a target are only noted.
+# C-1 reports the first; the second is a note here.
 _OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
-_ANY_MACHINE = ("localhost", "")  # names that any machine may have
+_ANY_MACHINE = ("localhost", "")  # host names without a meaning
 
 
 def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
-    """All checks of one leg alone: is it whole, unchanged, one run, and of the queries that LoadGen issued?"""
+    """All checks of one leg: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
     part, manifest = evidence.part, evidence.manifest
     yield from evidence.reasons
     if part is None:
@@ -48,7 +48,7 @@ def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _present(evidence: Evidence) -> Iterator[Finding]:
-    """P-1. The logs of another harness lack our own record: such a result cannot be verified."""
+    """P-1. Results of another harness lack our record, and cannot be verified."""
     run = evidence.run
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf]
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
@@ -59,13 +59,13 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
 
 @checks(
     "P-2",
-    ("joined_logs", "error", "a log is one log, written once by one process"),
+    ("joined_logs", "error", "a log is of one run"),
     ("patched_loadgen", "error", "LoadGen was built from unchanged sources"),
     ("forged_log", "error", "a log names LoadGen's version and the hashes of its sources"),
-    ("foreign_sut", "error", "the system is one that was built through LoadGen's Python interface"),
+    ("foreign_sut", "error", "the system is behind LoadGen's Python interface"),
 )
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
-    """P-2: LoadGen's own log, of one unpatched LoadGen, written once."""
+    """P-2: the log is of one run of an unchanged LoadGen."""
     detail, run = evidence.detail, evidence.run
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
@@ -109,9 +109,9 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
 
 
 @checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"))
-@checks("H-6", ("prefix_caching", "error", "no prompt comes from a cache"))
+@checks("H-6", ("prefix_caching", "error", "no prompt token comes from a cache"))
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """An engine was started, lived to the end, cached no prompt, and is of the declared technique."""
+    """The engine started, did not crash, cached no prompt, and is of the declared technique."""
     run, log = evidence.run, evidence.engine_log
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
@@ -128,7 +128,7 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
 
 
 def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
-    """P-5, H-4 and B-4 across legs: each its own process and files, and one at a time on a host."""
+    """P-5, H-4 and B-4: each leg has its own process and files, and legs ran one at a time."""
     for place, one in enumerate(legs):
         for other in legs[place + 1 :]:
             yield from _pair(one, other)
@@ -150,7 +150,7 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
-        overlap_ns = 0  # no time of an accuracy leg counts
+        overlap_ns = 0  # times of accuracy legs do not count
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
         text = f"the legs ran at the same time on {first.observed.host.hostname}, for {overlap_ns / 1e9:.1f} s"
         make = fail if certain else warn
@@ -158,7 +158,7 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
-    """Did two legs run on one machine? None where all that is known is a name that any machine may have."""
+    """Whether two legs ran on one machine; None where only a common name such as localhost is known."""
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
@@ -170,15 +170,14 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
 
 @checks(
     "B-4",
-    ("contended", "error", "nothing else used the machine"),
-    ("contention_not_recorded", "note", "foreign CPU time is on record"),
+    ("contended", "error", "no other process used the machine much"),
+    ("contention_not_recorded", "note", "foreign CPU time is recorded"),
     ("foreign_cpu", "note", "foreign CPU time"),
 )
 def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Judge the foreign CPU time in the legs' records.
+    """Judge the foreign CPU time of performance legs; that of accuracy legs is a note.
 
-    Legs of one configuration are judged by the share itself. Where there are several configurations of one scenario,
-    as in a patch, the difference between them counts. Accuracy legs, which are not timed, are only noted.
+    With one configuration of a scenario the share itself counts, with several, as in a patch, the difference.
     """
     # By benchmark and scenario, by conditions: the share of the cores that others used.
     known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}

@@ -1,9 +1,9 @@
-"""P-4, P-6, P-7, H-2 and B-4 on the requests of one leg: were they LoadGen's, and do their times, ends and prompts fit?
+"""P-4, P-6, P-7, H-2 and B-4 on the requests of one leg: they are LoadGen's, and their times, ends and prompts fit.
 
 The seeds in LoadGen's log give the loaded samples and, in the Server scenario, the time of each query; the trace and
-requests.jsonl must agree with them. Of several replicas each must have answered, be the same engine, and be no faster
-than its devices explain. Imbalance is honest: other work on a replica's cores, or a pause of its host, slows it. So a
-share of the work is a FLAG at most; the median time per token, which no pause moves, is a FAIL where all replicas have
+requests.jsonl must agree with them. Each of several replicas must have answered, with the same weights, and no faster
+than its devices explain. Other work on a replica's cores, or a pause of its host, makes it answer less: a greater share
+of the tokens is a warning. A pause does not change the median time per token, which is an error where all replicas have
 devices of one kind.
 """
 
@@ -25,18 +25,18 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# How late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on legs
-# of the dummy engine on a shared machine of two cores, which stay below 30 ms.
+# After the scheduled time (Server) or the completion before (SingleStream). Legs of the dummy engine on a shared
+# machine of two cores stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
-# What stops a machine makes LoadGen late, and it then issues all that is overdue in a row, each within 0.02 ms.
+# After a pause of the machine, LoadGen issues all overdue queries at once, each within 0.02 ms.
 OFF_SCHEDULE_MS = 50.0
-AT_ONCE_SHARE = 0.5  # of the time between two that are due: on another schedule they would be that far apart
+AT_ONCE_SHARE = 0.5  # of the scheduled time between two; on another schedule they would be that far apart
 AT_ONCE_MS = 0.2  # between two on a machine that cannot keep up
-CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
-CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two readings around it change places
+CLOCK_READ_NS = 50_000  # between two readings of one clock; honest legs have at least 2 µs
+CLOCK_SET_NS = 5_000_000  # a step of the clock by an NTP daemon
 REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
-LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
-ENDS = {LENGTH, "stop"}  # other reasons are of answers that the engine gave up
+LENGTH = "length"  # the finish reason of an answer at the token limit
+ENDS = {LENGTH, "stop"}  # other finish reasons are of failed answers
 
 
 @checks(
@@ -45,10 +45,9 @@ ENDS = {LENGTH, "stop"}  # other reasons are of answers that the engine gave up
     ("replayed", "note", "the queries were replayed from the seeds"),
 )
 def replay(evidence: Evidence) -> Iterator[Finding]:
-    """P-6, apart from the order of issue, which `verify` replays.
+    """P-6, without the order of issue, which `verify` replays.
 
-    A LoadGen built with another C++ library draws other numbers. Its logs cannot be replayed, which is a FAIL: it is
-    not the LoadGen that this product runs.
+    A LoadGen built with another C++ library draws other numbers, and is not the one that this product runs.
     """
     table, detail = evidence.requests, evidence.detail
     count = len(table) if table is not None else expected_samples(detail) or 0
@@ -67,10 +66,10 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
 
 
 def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
-    """When a Server run's queries were due, from its start, by the seed and the load in its log.
+    """The scheduled times of a Server run's queries, from its start, by the seed and rate in its log.
 
     Raises:
-        InputError: a load of nothing.
+        InputError: the rate is not above 0.
     """
     detail, qps = evidence.detail, evidence.detail.number("effective_target_qps")
     if not qps > 0:
@@ -78,7 +77,7 @@ def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
     return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
 
 
-@checks("P-6", ("not_loadgens_schedule", "error", "the queries came when the seed has them due"))
+@checks("P-6", ("not_loadgens_schedule", "error", "the queries came at the times that the seed gives"))
 def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
     if evidence.trace is not None:
         scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
@@ -95,17 +94,17 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
     overdue = np.minimum(lag_ns[1:], lag_ns[:-1]) > OFF_SCHEDULE_MS * 1e6
     pause_ms, due_ms = (float(np.median(np.diff(times)[overdue])) / 1e6 for times in (table.issue_ns, offsets_ns))
     if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
-        text = f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median), what was overdue"
-        text += f" every {pause_ms:.3g} ms, due every {due_ms:.3g} ms: LoadGen issues that at once"
+        text = f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median), overdue ones every"
+        text += f" {pause_ms:.3g} ms, due every {due_ms:.3g} ms: LoadGen issues overdue ones at once"
         yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
 @checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
-    """B-4: how late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on
-    time (Server), or from the completion before it (SingleStream); Offline has one query.
+    """B-4: how late LoadGen issued the queries of a performance leg: after the scheduled time, relative to the most
+    punctual query (Server), or after the completion before (SingleStream).
 
-    A busy machine issues late, which makes the result worse, so it is no FAIL.
+    A busy machine makes LoadGen late and the result worse, so it is a warning.
     """
     table, detail = evidence.requests, evidence.detail
     if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
@@ -124,7 +123,7 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
 
 
 def request_checks(evidence: Evidence) -> Iterator[Finding]:
-    """All of them on one leg with its manifest and requests.jsonl."""
+    """All checks of one leg that has a manifest and requests.jsonl."""
     table, manifest = evidence.requests, evidence.manifest
     if table is None or manifest is None or not len(table):
         return
@@ -138,7 +137,7 @@ def request_checks(evidence: Evidence) -> Iterator[Finding]:
 
 @checks("P-4", ("record_incomplete", "error", "the record has every request"))
 def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
-    """P-4: each request has its times in order; in SingleStream no query starts before the previous one is complete."""
+    """P-4: the times of each request are in order; in SingleStream no query starts before the previous one ended."""
     where = evidence.run.requests
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
     if lacking and evidence.detail.scenario != "Offline":  # most statistics need them all
@@ -157,7 +156,7 @@ def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
 def _in_order(
     back_ns: NDArray[np.int64], allowed_ns: int, what: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
-    """A step back of some milliseconds at one moment is a clock that was set: a warning."""
+    """One step back of some milliseconds is a clock that was set: a warning."""
     wrong = np.flatnonzero(back_ns > allowed_ns)
     if len(wrong):
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
@@ -166,9 +165,9 @@ def _in_order(
         yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
 
 
-@checks("P-4", ("other_limit", "error", "an answer that was cut at the limit is as long as the limit"))
+@checks("P-4", ("other_limit", "error", "an answer that was cut at the token limit has as many tokens"))
 def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-4: an answer ended by itself, or was cut at the limit and has as many tokens as the limit; none has more."""
+    """P-4: an answer ended by itself, or has as many tokens as the limit; none has more."""
     if other := set(table.finish_reason) - ENDS:
         text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
         yield fail("P-4/other_limit", text, evidence.run.requests)
@@ -177,13 +176,13 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     if not isinstance(limit, int) or not isinstance(least, int):
         return
     if plan.engine_record.is_server:
-        least = 0  # not every server takes it
+        least = 0  # some servers have no such option
     cut = np.array([reason == LENGTH for reason in table.finish_reason])
     wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
     if len(wrong):
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
-        text = f"{len(wrong)} answers do not have {least} to {limit} tokens, those that were cut {limit}: that of seq"
-        text += f" {seq} has {tokens}"
+        text = f"{len(wrong)} answers do not have {least} to {limit} tokens ({limit} where they were cut), such as seq"
+        text += f" {seq} with {tokens}"
         yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
@@ -209,15 +208,14 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
     if len(wrong):
         place = int(wrong[0])
         text = (
-            f"{len(wrong)} prompts are not as long as in the data set, first at seq {int(table.seq[place])}: "
-            f"{int(table.prompt_tokens[place])} tokens, there {int(expected[place])}"
+            f"{len(wrong)} prompts are not as long as in the data set, first seq {int(table.seq[place])} with "
+            f"{int(table.prompt_tokens[place])} tokens in place of {int(expected[place])}"
         )
         yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
-    """The most requests, or the greatest sum of their amounts, between start and end at one time. What ends at a moment
-    no longer counts."""
+    """The most requests, or the greatest sum of their amounts, that were in flight at one time."""
     amounts = np.ones(len(starts), np.int64) if amounts is None else amounts
     changes, moments = np.concatenate((amounts, -amounts)), np.concatenate((starts, ends))
     return int(np.cumsum(changes[np.lexsort((changes, moments))]).max())
@@ -231,19 +229,19 @@ def batch_limit(manifest: Manifest) -> int | None:
     return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
 
 
-@checks("P-7", ("more_than_the_batch", "error", "no more requests are answered at a time than the engine computes"))
+@checks("P-7", ("more_than_the_batch", "error", "no more requests are in flight than the engine computes at a time"))
 def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
-    A preempted request is between the two without being computed, and on a busy machine answers are noticed late; where
-    that cannot be excluded it is a FLAG.
+    Preempted requests and answers that a busy machine recorded late are also between the two; where these cannot be
+    ruled out it is a warning.
     """
     limit = batch_limit(manifest)
     known = table.first_token_ns != NO_TIME
     if limit is None or not known.any():
         return
     starts_ns = table.first_token_ns[known]
-    # Our own loop may have noticed a finished answer that much after the engine gave it.
+    # The event loop may have recorded an answer so late.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
     most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
@@ -259,7 +257,7 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
 
 @checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
 def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: LoadGen ran with the settings of user.conf, apart from those of audit.config."""
+    """P-7: LoadGen ran with the settings of user.conf, except those of audit.config."""
     run, plan = evidence.run, manifest.plan
     try:
         settings = read_conf(run.user_conf)
@@ -285,7 +283,7 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
     records = manifest.replicas
     if table.replica is None or not records:
         return
-    # The first queries go to one replica after the other.
+    # The first queries go to the replicas in turn.
     silent = {record.replica for record in records} - set(table.replica.tolist())
     if silent and len(table) >= len(records):
         text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
@@ -311,13 +309,13 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
     yield from _fastest(evidence, "by the tokens it answered with", tokens, sizes, certain=False)
 
 
-@checks("H-5", ("replica_too_fast", "error", "no replica is faster than the others by more than its devices explain"))
+@checks("H-5", ("replica_too_fast", "error", "no replica is faster than its devices explain"))
 def _fastest(
     evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
 ) -> Iterator[Finding]:
     fastest = int(np.argmax(speeds))
     others, larger = (np.median(np.delete(one, fastest)) for one in (speeds, sizes))
-    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))  # more devices only excuse
+    times = float(speeds[fastest] / others / max(1.0, sizes[fastest] / larger))  # more devices explain more speed
     if times > REPLICA_FASTER_FLAG:
         make = fail if certain and times > FASTER_FAIL else warn
         text = f"{measure} replica {fastest} is {times:.1f} times as fast as the others, for its devices or cores"
@@ -328,8 +326,8 @@ def _same_devices(manifest: Manifest, contended: bool) -> bool:
     """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
     kind, plan = manifest.plan.engine_record, manifest.plan
     if kind.is_server:
-        return False  # servers, of whose devices nothing is known
+        return False  # the devices of servers are not known
     if not any(record.devices for record in manifest.replicas):
-        return not plan.nodes and not contended  # what else used the cores is known of the leg's machine only
+        return not plan.nodes and not contended  # contention of other machines is not known
     names = {row.get("name") for row in manifest.observed.accelerators}
     return len(names) == 1 and None not in names

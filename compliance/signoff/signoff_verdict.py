@@ -1,5 +1,4 @@
-"""The verdict of a sign-off: what its findings add up to, what is to be done, and its forms, audit_verdict.json and the
-text for people."""
+"""The verdict of a sign-off: its outcome, the action, its record (audit_verdict.json) and its text."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,30 +11,30 @@ SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle"
 Policy = Literal["open", "closed"]
 Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "flag", "remeasure"]
 
-# What a FLAG of these rules asks for, the most important action first; any other is just a flag.
+# The actions of a FLAG by rule, the most important first; all other rules have the action `flag`.
 _ACTIONS: dict[Action, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),
     "downgrade_headline": frozenset({"G-8/not_a_kernel_gain"}),
     "remeasure": frozenset({"B-1/noisy_baseline", "B-2/warmup_outlier", "B-2/outlier", "B-6/baseline_imperfect"}),
 }
-# Fields of the record as they are.
+# Attributes that are fields of the record.
 _RECORDED = (
     *("short_name", "policy", "blocks", "action", "unverifiable", "noise_band_pct", "levers", "lever_class"),
     *("lever_evidence", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "ref", "cand"),
     *("baseline_drift_pct", "metrics", "correctness_status", "log_sha256"),
 )
-# Evidence that is missing: the result can be neither confirmed nor refuted.
+# With missing evidence a result can be neither confirmed nor refuted.
 _UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
 
 
 def action_of(finding: Finding) -> Action:
-    """What a FLAG asks for."""
+    """The action of a FLAG."""
     return next((action for action, rules in _ACTIONS.items() if finding.rule in rules), "flag")
 
 
 @dataclass
 class SignOff(Verdict):
-    """The verdict on a scope. `error` is set where the tool itself failed: then there is no verdict."""
+    """The verdict on a scope. `error`: the sign-off itself failed, so there is no verdict."""
 
     scope: Scope
     noise_band_pct: float
@@ -58,7 +57,7 @@ class SignOff(Verdict):
 
     @property
     def action(self) -> Action | None:
-        """Of several flags, the one that says most about the headline names the action."""
+        """By the verdict; of several flags the most important action."""
         asked = {action_of(finding) for finding in self.of("warning")}
         flag: Action = next((action for action in _ACTIONS if action in asked), "flag")
         named: dict[Outcome, Action | None] = {"PASS": "pass", "FLAG": flag, "FAIL": "eject", "ERROR": None}
@@ -66,16 +65,16 @@ class SignOff(Verdict):
 
     @property
     def unverifiable(self) -> bool:
-        """Evidence is missing: nothing is known of the result, whatever else was found."""
+        """Whether evidence is missing."""
         return any(finding.slug in _UNVERIFIABLE for finding in self.of("error"))
 
     @property
     def blocks(self) -> bool:
-        """May nothing be built on it? Without a verdict that depends on the policy."""
+        """Whether the sign-off blocks a submission; without a verdict by the policy."""
         return self.policy == "closed" if self.error is not None else self.outcome == "FAIL"
 
     def _compared(self) -> dict[str, Any]:
-        """What the findings of a comparison add up to, by gate."""
+        """The outcome of a comparison, by gate."""
         if not self.compared:
             return dict.fromkeys(("same_conditions_ok", "engagement_ok", "headline_integrity"))
         found = {finding.rule: finding.severity for finding in self.of("note", "warning", "error")}
@@ -87,7 +86,7 @@ class SignOff(Verdict):
         }
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """In the fields of a sign-off, whatever the scope."""
+        """The same fields for every scope."""
         record = super().record(strict=strict) | {name: getattr(self, name) for name in _RECORDED} | self._compared()
         del record["findings"]
         return record | {
@@ -124,7 +123,7 @@ class SignOff(Verdict):
 
 
 def feedback(verdict: SignOff) -> dict[str, Any]:
-    """What has to be corrected: every finding that lowers the verdict, the gravest first; none of a degraded one."""
+    """What has to be corrected: every finding that lowers the verdict, the gravest first."""
     record = verdict.record()
     of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
     of_finding = ("rule", "severity", "text", "found", "expected", "file")

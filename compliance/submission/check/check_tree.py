@@ -164,35 +164,27 @@ def check_tree(
         problem = "is no directory" if root.exists() else "does not exist"
         raise InputError(f"{root} {problem}", "name the directory that contains closed/ or open/")
     root = root.resolve()
-    tree = Tree(root, in_round)
-    findings = Findings(root)
+    tree, findings = Tree(root, in_round), Findings(root)
     with applied_rules() as to_all:
-        return _check_tree(tree, findings, parallel_from, to_all, against)
-
-
-def _check_tree(
-    tree: Tree, findings: Findings, parallel_from: int, to_all: set[str], against: Sequence[Path]
-) -> Checked:
-    root = tree.root
-    contents = walk(root, findings)
-    if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
-        raise InputError(
-            f"{root} is no submission: it has none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
-            "name the directory that contains closed/ or open/",
-        )
-    found = list(tree.places())
-    check_names(contents, findings)
-    check_layout(tree, contents, findings)
-    check_rehearsal(tree, contents, findings)
-    check_systems(tree, contents, findings)
-    check_sources(tree, contents, findings)
-    check_models(tree, found, findings)
-    outcomes = _check_all(tree, found, parallel_from)
-    check_duplicates(outcomes, findings, against)
+        contents = walk(root, findings)
+        if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
+            raise InputError(
+                f"{root} is no submission: no file in any of {', '.join(f'{name}/' for name in DIVISIONS)}",
+                "name the directory that contains closed/ or open/",
+            )
+        places = list(tree.places())
+        check_names(contents, findings)
+        check_layout(tree, contents, findings)
+        check_rehearsal(tree, contents, findings)
+        check_systems(tree, contents, findings)
+        check_sources(tree, contents, findings)
+        check_models(tree, places, findings)
+        outcomes = _check_all(tree, places, parallel_from)
+        check_duplicates(outcomes, findings, against)
     every = located(root, findings.items) + [finding for outcome in outcomes for finding in outcome.findings]
     applied = {outcome.place: outcome.applied | to_all for outcome in outcomes}
     numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
-    return Checked(tree, found, findings=in_order(every), applied=applied, numbers=numbers)
+    return Checked(tree, places, findings=in_order(every), applied=applied, numbers=numbers)
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:

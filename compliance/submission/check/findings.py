@@ -54,27 +54,24 @@ class Findings:
             line: in the first file.
             numbers: for programs.
         """
-        worth = severity or find_rule(rule_id).severity
+        rule = find_rule(rule_id)
+        worth = severity or rule.severity
         self._of_a_rule[rule_id, worth] += 1
         if self._of_a_rule[rule_id, worth] <= MOST_OF_A_RULE:
-            one = self._finding(rule_id, worth, path, found, expected, fix)
-            files = one.files + tuple(Path(self.name(it)) for it in beside)
-            self._kept.append(replace(one, files=files, line=line, numbers=numbers or {}))
-
-    def _finding(
-        self, rule_id: str, severity: Severity, path: Path, found: str, expected: str = "", fix: str = ""
-    ) -> Finding:
-        rule = find_rule(rule_id)
-        required = shortened(expected or rule.summary)
-        place = (Path(self.name(path)),)
-        return Finding(rule_id, severity, "", place, found=shortened(found), required=required, fix=fix or rule.fix)
+            files = tuple(Path(self.name(one)) for one in (path, *beside))
+            texts = shortened(found), shortened(expected or rule.summary), fix or rule.fix
+            self._kept.append(Finding(rule_id, worth, "", files, numbers or {}, *texts, line))
 
     @property
     def items(self) -> list[Finding]:
         """The findings; for a rule with more than MOST_OF_A_RULE, a finding with the number of the others."""
-        more = {key: count - MOST_OF_A_RULE for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE}
-        counts = [self._finding(*key, self.root, f"{count:,} more in this tree") for key, count in more.items()]
-        return self._kept + counts
+        more = [(*key, count - MOST_OF_A_RULE) for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE]
+        return self._kept + [
+            Finding(
+                rule, severity, "", (Path(),), found=f"{count:,} more in this tree", required=find_rule(rule).summary
+            )
+            for rule, severity, count in more
+        ]
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""

@@ -61,39 +61,41 @@ class ScenarioOutcome:
 
 def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
-    with applied_rules() as found:
-        outcome = _check_scenario(tree, place)
-    return replace(outcome, applied=frozenset(found))
-
-
-def _check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     findings = Findings(tree.root)
-    check_measurements(tree, place, findings)
-    result = _claimed(tree, place, findings)
     legs: list[ComparedLeg] = []
-    if result is not None:
-        for name, check in (("performance", _check_performance), ("accuracy", _check_accuracy), (TEST, check_audit)):
-            try:
-                leg = check(result)
-            except UnknownRuleError:
-                raise
-            except Exception as error:  # untrusted content must not end the other checks
-                said = f"cannot be judged: {type(error).__name__}: {error}"
-                findings.add("log-damaged", tree.scenario(place) / name, said)
-                continue
-            if leg is not None:
-                legs.append(leg)
-        if "performance" in result.details:
-            check_user_conf(result, result.details["performance"], result.details.get("accuracy"))
-        _check_audits(result)
-        legs += _other_audits(result, {leg.detail for leg in legs})
-        check_tokens(result, legs)
-        check_power(result)
-        for test in AUDIT_TEXTS:
-            if test != TEST and is_folder(folder := tree.audit(place, test)):
-                check_audit_texts(result, test, folder, legs)
-        check_one_configuration([leg for leg in legs if leg.identity], findings, one_size=result.one_size)
-    return ScenarioOutcome(place, located(tree.root, findings.items), legs, result.scenario if result else None)
+    with applied_rules() as applied:
+        check_measurements(tree, place, findings)
+        result = _claimed(tree, place, findings)
+        if result is not None:
+            legs = _check_legs(result)
+    scenario = result.scenario if result is not None else None
+    return ScenarioOutcome(place, located(tree.root, findings.items), legs, scenario, frozenset(applied))
+
+
+def _check_legs(result: Result) -> list[ComparedLeg]:
+    tree, place, findings, legs = result.tree, result.place, result.findings, list[ComparedLeg]()
+    for name, check in (("performance", _check_performance), ("accuracy", _check_accuracy), (TEST, check_audit)):
+        try:
+            leg = check(result)
+        except UnknownRuleError:
+            raise
+        except Exception as error:  # untrusted content must not end the other checks
+            said = f"cannot be judged: {type(error).__name__}: {error}"
+            findings.add("log-damaged", tree.scenario(place) / name, said)
+            continue
+        if leg is not None:
+            legs.append(leg)
+    if "performance" in result.details:
+        check_user_conf(result, result.details["performance"], result.details.get("accuracy"))
+    _check_audits(result)
+    legs += _other_audits(result, {leg.detail for leg in legs})
+    check_tokens(result, legs)
+    check_power(result)
+    for test in AUDIT_TEXTS:
+        if test != TEST and is_folder(folder := tree.audit(place, test)):
+            check_audit_texts(result, test, folder, legs)
+    check_one_configuration([leg for leg in legs if leg.identity], findings, one_size=result.one_size)
+    return legs
 
 
 @decides(

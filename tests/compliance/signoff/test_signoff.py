@@ -184,7 +184,7 @@ def test_a_patch_is_one_system_in_both_modes(legs: FrozenLegs) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ('{"levers": ["x"], "noise_band_pct": 5}', "noise_band_pct is not the claim's to set"),
+        ('{"levers": ["x"], "noise_band_pct": 5}', "noise_band_pct: a claim cannot set the noise band"),
         ('{"delta_pct": NaN}', "cannot be read"),
         ('{"delta_pct": "much"}', "delta_pct: Input should be a valid number"),
         ('{"colour": "red"}', "colour: Extra inputs are not permitted"),

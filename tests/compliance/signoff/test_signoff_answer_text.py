@@ -111,7 +111,7 @@ def test_nor_may_a_candidate_answer_with_such_ids(legs: FrozenLegs, forged: Forg
     assert sign_off("patch", ref, legs.paths(*names), claim).outcome == "PASS"
     verdict = sign_off("patch", ref, forged(last_id(MODEL_SIZE), names), claim)
     failed = {reason.slug: reason.text for reason in verdict.findings if reason.severity == "error"}
-    assert "none of the model's 0 to 257" in failed["accuracy_gate_fail"]
+    assert "not in the model's vocabulary of 258" in failed["accuracy_gate_fail"]
 
 
 @pytest.mark.parametrize(("size", "failed"), [(200, {"ids_outside_vocabulary"}), (128_256, {"not_scored_again"})])

@@ -204,7 +204,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the leg ended"),
     "another engine, sealed anew": (
         lambda folder: [other_engine(folder), reseal(RunDir(folder / "repeat-3"))],
-        "FAIL caching_audit_forged", "engine_options.slots 8 / 9",
+        "FAIL caching_audit_forged", "engine_options.slots: 8 in the first, 9 in the second",
     ),
     "not passed": (
         lambda folder: [set_at(folder / RECORD, "passed", False), set_at(folder / RECORD, "reason", "too fast")],
