@@ -146,9 +146,10 @@ def test_missing_columns(file: Path, column: str) -> None:
     assert f"no column {column!r}" in refusal(file).message
 
 
-def test_columns_of_different_rows(file: Path) -> None:
+@pytest.mark.parametrize("column", ["input", "tok_input", "output"])
+def test_columns_of_different_rows(file: Path, column: str) -> None:
     table = json.loads(pd.DataFrame(ROWS).to_json())
-    del table["output"]["1"]
+    del table[column]["1"]
     assert "do not have the same rows" in refusal(write(file, table)).message
 
 

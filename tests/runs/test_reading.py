@@ -21,7 +21,7 @@ from runs.reading import MAX_LOG_BYTES, Bounds, bounded_lines, files_below, read
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import RequestRecord, encode, read_requests
-from runs.wording import printable
+from runs.wording import duration, printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
 from tests.support.damage import damaged, deep_folder, input_error
 
@@ -245,3 +245,8 @@ def test_lines_may_stay_and_a_long_text_is_cut() -> None:
 def test_an_error_shows_them_too() -> None:
     error = InputError("named \x1b[31m", "rename \x07 it")
     assert str(error) == "named \\x1b[31m\n  fix: rename \\x07 it"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(89, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h")])
+def test_a_duration_is_told_in_the_unit_a_person_would_use(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

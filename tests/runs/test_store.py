@@ -105,8 +105,12 @@ def test_a_run_with_other_values_needs_replace_and_nothing_is_stored_without(tmp
         assert store.ingest([run("a", rouge1=38.0, run_directory="elsewhere")]) == ["unchanged"]
         with pytest.raises(InputError, match="run_id"):
             store.ingest([{"scenario": "Offline"}])
-        with pytest.raises(InputError, match=r"rouge1 38.0 → 39.0"):
+        with pytest.raises(InputError, match=r"rouge1 38.0 → 39.0; nothing was stored"):
             store.ingest([run("new"), run("a", rouge1=39.0)])
+        names = ["samples_per_second", "throughput_tok_s", "duration_s", "rouge1", "rouge2", "rougeL"]
+        for number, more in ((5, ""), (6, " and 1 more")):
+            with pytest.raises(InputError, match=f"→ 7.0{more}; nothing was stored"):
+                store.ingest([run("a", **dict.fromkeys(names[:number], 7.0))])
         assert store.rows() == before
         assert store.ingest([run("new"), run("a", rouge1=39.0)], replace=True) == ["added", "replaced"]
         assert [row["rouge1"] for row in store.rows()] == [39.0, None]

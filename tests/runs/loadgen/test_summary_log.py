@@ -83,6 +83,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> N
         ("qsl_rng_seed ", " 2085463073848966841"),
         ("  Early stopping satisfied", " NO"),
         ("min_duration (ms)", " 600000"),
+        ("target_qps ", " 500.5"),
     ],
 )
 def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field: str, value: str) -> None:
@@ -94,3 +95,10 @@ def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field
     found = cross_check(read_summary(run.summary), read_detail(run.detail))
     assert len(found) == 1
     assert value.strip() in found[0]
+
+
+def test_a_summary_without_its_counts_is_cut_off(copied_run: Callable[[str], RunDir]) -> None:
+    run = copied_run("server")
+    run.summary.write_text(run.summary.read_text().replace("No errors encountered", ""))
+    with pytest.raises(InputError, match="is cut off"):
+        cross_check(read_summary(run.summary), read_detail(run.detail))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
+from runs.loadgen.detail_log import read_detail
 from runs.loadgen.user_conf import (
     EMBEDDED_ONLY_KEYS,
     INTEGER_KEYS,
@@ -12,9 +13,11 @@ from runs.loadgen.user_conf import (
     SCENARIO_KEYS,
     Setting,
     lookup,
+    mismatches,
     read_conf,
     with_setting,
 )
+from tests.support.loadgen_runs import Runs
 from tests.support.read_with_loadgen import read_all
 
 KEY = "llama3_1-8b"
@@ -241,3 +244,10 @@ def test_lookup_agrees_with_loadgen(tmp_path: Path) -> None:
             0,
             lookup(parse(tmp_path, text), KEY, "Server", "min_duration"),
         )
+
+
+def test_what_the_log_has_instead_is_named_in_the_units_of_user_conf(tmp_path: Path, loadgen_runs: Runs) -> None:
+    detail = read_detail(loadgen_runs["server"].detail)
+    lines = parse(tmp_path, "*.Server.ttft_latency = 100\n*.Server.tpot_latency = 10000\n")
+    (found,) = mismatches(lines, [KEY], detail, {"target_qps"})
+    assert (found.key, found.logged) == ("ttft_latency", 60000.0)

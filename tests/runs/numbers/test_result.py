@@ -138,8 +138,12 @@ def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> No
     assert result.disagreements
     write_result(run, result)
     assert read_result(run.result) == result
-    write_json(run.result, result.model_dump(mode="json") | {"given up": 1})
+    record = result.model_dump(mode="json")
+    write_json(run.result, record | {"given up": 1})
     assert read_result(run.result) == result
+    write_json(run.result, record | {"output_tokens_mean": "64.15"})
+    with pytest.raises(InputError, match="output_tokens_mean: Input should be a valid number"):
+        read_result(run.result)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +226,10 @@ TOO_FEW = {"result_min_queries_met": False}
         (
             "single-stream", TOO_SHORT, 400_000,
             "set SingleStream min_query_count = 1100 in user.conf (or more; the measured mean is 0.4 ms)",
+        ),
+        (
+            "offline", TOO_SHORT | {"result_samples_per_second": 4.005}, 5_000_000,
+            "set Offline target_qps = 4.41 in user.conf (or more: 1.1 × the measured 4.00 samples/s",
         ),
         ("single-stream", TOO_FEW, 5_000_000, "set SingleStream target_latency = 1 in user.conf (or less)"),
         ("offline", TOO_FEW, 5_000_000, "samples are needed: the run was cut short"),

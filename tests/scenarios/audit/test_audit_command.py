@@ -1,5 +1,6 @@
 """`main.py audit` as a user runs it: legs of the dummy engine through the real LoadGen, and their verdict."""
 
+import io
 import json
 import signal
 from pathlib import Path
@@ -200,6 +201,20 @@ def test_yaml_has_the_audit_beside_the_legs(tmp_path: Path) -> None:
     check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
     check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
+
+
+def test_legs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
+    legs, shown = DummyLegs(), io.StringIO()
+    options = AuditOptions(test="output_length", ref=legs("Offline", "accuracy"), run=legs("Offline"))
+    console = Console(file=shown, width=300)
+    assert run_audit(options, {"output_log_dir": tmp_path}, console) == ExitCode.OK
+    assert "audit output_length (our own, not required for this benchmark): PASS" in shown.getvalue()
+    assert "pass length-samples" in shown.getvalue()
+    folder = tmp_path / "audit" / "output_length"
+    record = json.loads((folder / "audit_output_length.json").read_bytes())
+    assert record["passed"] is True
+    assert record["reason"] in shown.getvalue()
+    assert (folder / "verify_output_len.txt").is_file()
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,9 @@ def test_all_legs_run_once_and_are_found_done(done: Small) -> None:
         assert "Verifying performance." in (small.result(scenario).root / "verify_performance.txt").read_text()
         assert json.loads((small.result(scenario).audit("TEST06") / "audit_TEST06.json").read_text())["passed"] is True
 
+    kept = json.loads(small.place.configuration.read_bytes())
+    assert sorted(leg["leg"] for leg in kept["legs"]) == sorted(LEGS)
+    assert kept["asked"]["scenarios"].keys() == {"Offline", "Server"}
     again = run_here(*small.arguments())
     assert again.code == ExitCode.OK
     assert "6 of 6 legs are done" in again.stdout

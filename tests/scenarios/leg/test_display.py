@@ -7,8 +7,13 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from runs.numbers.result import read_result
+from runs.record.layout import RunDir
 from runs.record.progress import Progress
+from runs.round_table import TokenLimits
 from scenarios.leg.display import Display, LogTail, progress_lines, time_to_go_s
+from scenarios.leg.summary import numbers
+from tests.support.verify_legs import DummyLegs
 
 
 def server(**more: object) -> Progress:
@@ -120,3 +125,13 @@ def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> N
     assert all(0 < len(row) <= columns for row in shown)
     assert "\x1b[1A\x1b[2K" in text.getvalue().removeprefix(first)  # the second pair replaces the first
     assert text.getvalue().rfind("\x1b[?25h") > text.getvalue().find("\x1b[?25l")
+
+
+def test_the_limits_in_force_and_those_of_the_benchmark_where_they_differ_stand_beside_the_numbers() -> None:
+    result = read_result(RunDir(DummyLegs()("Server")).result)
+    for tpot_ns, header, shown in ((None, "p99 limit", ["100"]), (10**8, "p99 limit", ["100"]),
+                                   (4 * 10**7, "p99 limit   official p99", ["100", "40"])):  # fmt: skip
+        official = None if tpot_ns is None else TokenLimits(ttft_ns=2 * 10**9, tpot_ns=tpot_ns)
+        _, head, _, row, _ = numbers(result, official)
+        assert head.endswith(f"p99   {header}")
+        assert row.split()[5:] == shown

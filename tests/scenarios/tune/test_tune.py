@@ -80,6 +80,7 @@ def test_a_rate_is_found_and_confirmed(small: Small, legs: VirtualLegs) -> None:
     (group,) = take_snapshot([small.place.root]).groups
     assert (group.state, group.exit_code) == ("finished", finished.code)
     assert group.text.startswith(f"{len(small.record()['probes'])} probes, last ")
+    assert group.text.endswith(f"; confirmed {small.record()['target_qps']:g}/s")
     # Repeated, it finds everything done.
     record, ran = small.record(), [*legs.ran]
     again = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))

@@ -67,7 +67,7 @@ class _NeverTheSame:
         (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "came back changed"),
         (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
         (lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}), "9 ids came; at most 8 were asked"),
-        (_NeverTheSame(), "different ids the second time"),
+        (_NeverTheSame(), "different from id 0 of"),
     ],
 )
 async def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, words: str) -> None:
