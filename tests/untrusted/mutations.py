@@ -15,8 +15,6 @@ from typing import Any
 
 import orjson
 
-HUGE = 6 << 30  # bytes of the sparse file
-
 # What may stand where a value was expected.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**63 - 1, 2**64 - 1, -(2**63), 1e308, -1e308, 5e-324, "", "x", "x" * 70_000, "\0",
@@ -168,35 +166,9 @@ CONTENTS: dict[str, Change] = {
 # What lies there instead ----------------------------------------------------------------------------------------------
 
 
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _loop(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def _endless(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _outside(path: Path) -> None:
-    path.symlink_to("/etc/passwd")
-
-
-def _sparse(path: Path) -> None:
-    with path.open("wb") as stream:
-        stream.truncate(HUGE)
-
-
-def _large(path: Path) -> None:
-    """Within every limit on logs, all of it NUL."""
-    with path.open("wb") as stream:
-        stream.truncate(500 << 20)
+def _sized(size: int) -> Callable[[Path], object]:
+    """A file of NUL that takes no room on the disk."""
+    return lambda path: [path.touch(), os.truncate(path, size)]
 
 
 def _socket(path: Path) -> None:
@@ -209,14 +181,17 @@ def _socket(path: Path) -> None:
         os.chdir(here)
 
 
-def _nothing(path: Path) -> None:
-    """It is gone."""
-
-
-KINDS: dict[str, Callable[[Path], None]] = {
-    "pipe": _pipe, "folder": _folder, "loop": _loop, "endless": _endless, "outside": _outside, "sparse": _sparse,
-    "large": _large, "socket": _socket, "nothing": _nothing,
-}  # fmt: skip
+KINDS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "outside": lambda path: path.symlink_to("/etc/passwd"),
+    "sparse": _sized(6 << 30),
+    "large": _sized(500 << 20),  # within every limit on logs
+    "socket": _socket,
+    "nothing": lambda path: None,  # it is gone
+}
 
 
 def mutate(path: Path, chance: random.Random, kinds_share: float = 0.15) -> str:

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from compliance.submission.weights import lacking, with_calibration
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmark import Target
 from runs.errors import InputError
-from runs.record.layout import CampaignDir, RunDir
+from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.rounds import ROUNDS
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
@@ -26,6 +27,7 @@ from tests.support.submission_manifests import manifest
 pytestmark = pytest.mark.slow
 
 Submit = Callable[..., SubmitOutcome]
+Json = dict[str, Any]
 
 
 def reasons(outcome: SubmitOutcome) -> str:
@@ -183,19 +185,6 @@ def test_a_rehearsal_relaxes_neither_length_nor_seeds(
     assert list(tmp_path.glob("*tree*")) == []
 
 
-def test_an_edited_log_is_refused(build: Submit, campaign: CampaignDir) -> None:
-    detail = campaign.result(BENCHMARK, "Server").performance.detail
-    detail.write_text(
-        detail.read_text().replace(
-            '"result_completed_tokens_per_second", "value": ', '"result_completed_tokens_per_second", "value": 1'
-        )
-    )
-    text = reasons(build())
-    assert f"{BENCHMARK}/Server: " in text
-    assert "the summary's 'completed tokens per second' is " in text
-    assert f"{BENCHMARK}/Offline: " not in text
-
-
 def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,102 +205,107 @@ def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: Ca
     assert (tmp_path / "tree/open/Org/results/Box" / BENCHMARK / "Offline/measurements.json").is_file()
 
 
-def test_a_missing_leg_and_one_without_a_manifest_are_named(build: Submit, campaign: CampaignDir) -> None:
-    server = campaign.result(BENCHMARK, "Server")
-    for name in ("accuracy", "performance"):
-        moved = (server.root / name).rename(campaign.root.parent / name)
-        assert reasons(build()) == f"{BENCHMARK}/Server: there is no {name} leg"
-        moved.rename(server.root / name)
-    server.accuracy.manifest.unlink()
-    assert "accuracy has no manifest.json" in reasons(build())
+Change = Callable[[ResultDir], object]
 
 
-def _replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        path = folder / name
-        path.write_text(path.read_text().replace(old, new, 1) if old else new)
+def text(name: str, old: str, new: str) -> Change:
+    """Another text in a file of the result."""
 
-    return damage
+    def change(result: ResultDir) -> None:
+        path = result.root / name
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
+
+    return change
 
 
-def _config(folder: Path) -> None:
-    run = RunDir(folder / "performance")
+def recorded(part: str, **values: object) -> Change:
+    """Other values in the manifests of some legs."""
+
+    def change(result: ResultDir) -> None:
+        for path in result.root.rglob("manifest.json"):
+            if path.parent.match(part):
+                edit(path, **values)
+
+    return change
+
+
+def config(result: ResultDir) -> None:
+    run = RunDir(result.audit("TEST06") / "performance")
     run.audit_config.write_text(run.audit_config.read_text() + "*.*.performance_issue_same = 1\n")
     reseal(run)
 
 
-def _fewer_answers(folder: Path) -> None:
-    log = folder / "performance/mlperf_log_accuracy.json"
-    _write_answers(folder, json.loads(log.read_bytes())[1:])
+def answers(others: Callable[[list[Json]], list[Json]]) -> Change:
+    """Another log of the audit's answers, with a seal that fits."""
+
+    def change(result: ResultDir) -> None:
+        audit = result.audit("TEST06")
+        run = RunDir(audit / "performance")
+        run.accuracy_log.write_text(json.dumps(others(json.loads(run.accuracy_log.read_bytes()))))
+        shutil.copy(run.accuracy_log, audit / "accuracy" / run.accuracy_log.name)
+        reseal(run)
+
+    return change
 
 
-def _exchanged_answers(folder: Path) -> None:
-    first, second, *others = json.loads((folder / "performance/mlperf_log_accuracy.json").read_bytes())
-    pair = [{**second, "seq_id": first["seq_id"], "qsl_idx": first["qsl_idx"]}]
-    pair += [{**first, "seq_id": second["seq_id"], "qsl_idx": second["qsl_idx"]}]
-    _write_answers(folder, [*pair, *others])
+def exchanged(entries: list[Json]) -> list[Json]:
+    first, second, *others = entries
+    places = [{name: one[name] for name in ("seq_id", "qsl_idx")} for one in (first, second)]
+    return [{**second, **places[0]}, {**first, **places[1]}, *others]
 
 
-def _write_answers(folder: Path, entries: list[object]) -> None:
-    """With a seal that fits."""
-    log = folder / "performance/mlperf_log_accuracy.json"
-    log.write_text(json.dumps(entries))
-    shutil.copy(log, folder / "accuracy" / log.name)
-    reseal(RunDir(folder / "performance"))
+AUDIT, AUDITED = "audit/TEST06", "audit/TEST06/performance"
+ANSWERS, TOKENS = "mlperf_log_accuracy.json", '"result_completed_tokens_per_second", "value": '
+# What is changed of one result, and a sentence that is given for it.
+CHANGES: dict[str, tuple[Change, str]] = {
+    "an edited log": (
+        text("performance/run_1/mlperf_log_detail.txt", TOKENS, f"{TOKENS}1"),
+        "the summary's 'completed tokens per second' is ",
+    ),
+    "no performance leg": (lambda result: shutil.rmtree(result.performance.root), "there is no performance leg"),
+    "no accuracy leg": (lambda result: shutil.rmtree(result.accuracy.root), "there is no accuracy leg"),
+    "no manifest": (lambda result: result.accuracy.manifest.unlink(), "accuracy has no manifest.json"),
+    "a failed audit": (
+        lambda result: edit(result.audit("TEST06") / "audit_TEST06.json", passed=False, reason="it took too long"),
+        "TEST06 did not pass: it took too long",
+    ),
+    "another text": (
+        text(f"{AUDIT}/verify_accuracy.txt", "True", "False"), "verify_accuracy.txt differs from what the legs",
+    ),
+    "another log beside": (
+        lambda result: (result.audit("TEST06") / "accuracy" / ANSWERS).write_text("[]"),
+        f"accuracy/{ANSWERS} differs from what the legs' files give",
+    ),
+    "another log": (text(f"{AUDITED}/{ANSWERS}", "0", "1"), f"a file was changed after the leg ended: {ANSWERS}"),
+    "another configuration": (config, "audit.config is not the one that the audit plans"),
+    "fewer answers": (answers(lambda entries: entries[1:]), "does not pass: number of logged answers: 99"),
+    "exchanged answers": (answers(exchanged), "the answer is not the one whose SHA-256 stands in requests.jsonl"),
+    "another engine": (
+        recorded("accuracy", plan={"engine_options": {"ttft_ms": 1.0}}), "Server: engine_options.ttft_ms: ",
+    ),
+    "another engine in the audit": (
+        recorded(AUDITED, plan={"engine_options": {"new": 1}}), "Server: engine_options.new: not set in",
+    ),
+    "another data set": (recorded(AUDITED, plan={"dataset_sha256": "f" * 64}), "Server: dataset_sha256: "),
+    "another harness": (
+        recorded("accuracy", observed={"harness": {"git_commit": "1" * 40}}), "Server: harness.git_commit: 0000",
+    ),
+    "another vLLM": (
+        recorded(AUDITED, observed={"software": {"vllm": "0.31.0"}}), "Server: software.vllm: not set in",
+    ),
+    "another machine": (recorded("accuracy", observed={"host": {"cpu": "Another"}}), "Server: host.cpu: "),
+    "another machine for the result": (recorded("*", observed={"host": {"cpu": "Another"}}), "Server: host.cpu: "),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("damage", "found"),
-    [
-        (
-            lambda folder: edit(folder / "audit_TEST06.json", passed=False, reason="it took too long"),
-            "TEST06 did not pass: it took too long",
-        ),
-        (
-            _replaced("verify_accuracy.txt", "True", "False"),
-            "verify_accuracy.txt differs from what the legs' files give",
-        ),
-        (
-            _replaced("accuracy/mlperf_log_accuracy.json", "", "[]"),
-            "accuracy/mlperf_log_accuracy.json differs from what the legs' files give",
-        ),
-        (
-            _replaced("performance/mlperf_log_accuracy.json", "0", "1"),
-            "a file was changed after the leg ended: mlperf_log_accuracy.json",
-        ),
-        (_config, "audit.config is not the one that the audit plans"),
-        (_fewer_answers, "does not pass: number of logged answers: 99"),
-        (_exchanged_answers, "the answer is not the one whose SHA-256 stands in requests.jsonl"),
-    ],
-)
-def test_an_audit_is_judged_again(
-    build: Submit, campaign: CampaignDir, damage: Callable[[Path], None], found: str
-) -> None:
-    damage(campaign.result(BENCHMARK, "Server").audit("TEST06"))
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case: str) -> None:
+    change, found = CHANGES[case]
+    change(campaign.result(BENCHMARK, "Server"))
     text = reasons(build())
     assert found in text
-    assert f"{BENCHMARK}/Offline" not in text
-
-
-@pytest.mark.parametrize(
-    ("part", "change", "found"),
-    [
-        ("accuracy", {"plan": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
-        ("audit/TEST06/performance", {"plan": {"engine_options": {"new": 1}}}, "engine_options.new: not set in"),
-        ("audit/TEST06/performance", {"plan": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
-        ("accuracy", {"observed": {"harness": {"git_commit": "1" * 40}}}, "harness.git_commit: 0000"),
-        ("audit/TEST06/performance", {"observed": {"software": {"vllm": "0.31.0"}}}, "software.vllm: not set in"),
-        ("accuracy", {"observed": {"host": {"cpu": "Another"}}}, "host.cpu: "),
-        ("*", {"observed": {"host": {"cpu": "Another"}}}, "host.cpu: "),  # the whole result is of another machine
-    ],
-)
-def test_legs_of_different_configurations_or_machines_are_refused(
-    build: Submit, campaign: CampaignDir, part: str, change: dict[str, object], found: str
-) -> None:
-    for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
-        if path.parent.match(part):
-            edit(path, **change)
-    assert f"{BENCHMARK}/Server: {found}" in reasons(build())
+    assert f"{BENCHMARK}/Offline: " not in text
 
 
 def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: Path) -> None:
