@@ -158,7 +158,7 @@ def _judged(
             for finding in compared
         ]  # fmt: skip
     if main is not None and main.answered.any():
-        findings = [*findings, *_second_time(main, reference, by_limit), *_as_long(main, reference)]
+        findings = [*findings, *_against(main, reference, by_limit)]
     yield from findings
     broken = next((one for one in findings if one.severity == "error"), None)
     rate, issued = decisive(compared).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
@@ -231,30 +231,22 @@ def _decodes_alike(reference: Load, cached: Load) -> bool:
     return pace[0] <= pace[1] * DECODE_FASTER
 
 
-def _second_time(main: Load, reference: Load, by_limit: bool) -> list[Finding]:
-    """A server that keeps answers has those of the reference from the run before it."""
-    if main.config.settings.load_pattern != reference.config.settings.load_pattern:
-        return []
-    before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
-    name = RATE if after.scenario == "Offline" else LATENCY  # in Offline more samples wait longer
-    text = f"{REFERENCE}: {name}, of samples that the run before had"
-    rates = compare_paces(before, after, SECOND_TIME_THRESHOLD)
-    found = next(one for one in rates if one.numbers.get("name") == name)
-    return [replace(found, rule="endpoints-audit-second-time", text=text)]
-
-
-def _as_long(main: Load, reference: Load) -> Iterator[Finding]:
-    """Without sampling a prompt has one answer, up to what changes with the others in its batch."""
-    params = main.run.raw_config.get("model_params")
-    before, after = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
-    both = before.keys() & after.keys()
+def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
+    """The reference against the run before it, which had its samples already."""
+    if main.config.settings.load_pattern == reference.config.settings.load_pattern:
+        # A server that keeps answers has those of the reference.
+        before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
+        name = RATE if after.scenario == "Offline" else LATENCY  # in Offline more samples wait longer
+        rates = compare_paces(before, after, SECOND_TIME_THRESHOLD)
+        found = next(one for one in rates if one.numbers.get("name") == name)
+        text = f"{REFERENCE}: {name}, of samples that the run before had"
+        yield replace(found, rule="endpoints-audit-second-time", text=text)
+    lengths, again = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
+    both, params = lengths.keys() & again.keys(), main.run.raw_config.get("model_params")
+    # Without sampling a prompt has one answer, up to what changes with the others in its batch.
     if both and isinstance(params, dict) and params.get("temperature") == 0:
-        expected, found = (float(np.mean([lengths[index][1] for index in both])) for lengths in (before, after))
-        right, limit = (
-            abs(found / expected - 1) <= LENGTH_SHARE,
-            f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before",
-        )
-        text = f"{REFERENCE}: mean bytes of {len(both)} answers"
-        yield applied(
-            "endpoints-audit-lengths", text, right, f"{found:.1f}", limit, main.events.path, reference.events.path
-        )
+        expected, found_bytes = (float(np.mean([one[index][1] for index in both])) for one in (lengths, again))
+        text, right = f"{REFERENCE}: mean bytes of {len(both)} answers", abs(found_bytes / expected - 1) <= LENGTH_SHARE
+        limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"
+        files = main.events.path, reference.events.path
+        yield applied("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)
