@@ -308,6 +308,11 @@ def _whole(load: Load) -> Iterator[Finding]:
         yield _applied(load, "count", "samples sent", sent == wanted, sent, wanted)
     if not open_ones:
         yield _applied(load, "drained", "samples without an end", True, 0, 0)
+        if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
+            text = (
+                f"measuring ended {idle_ns / SECOND:.3f} s after the last answer: later samples may have been taken out"
+            )
+            yield warn("endpoints-drained", text, place, idle_s=idle_ns / SECOND)
         return
     # After ^C once all is sent, no answer came for a while before the client stopped, or what is left waited no longer
     # than others did for theirs. Of an answer taken out early neither holds.

@@ -130,6 +130,10 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "another prompt": (update(ISSUED, 3, data=lambda old: [old[0], old[1] + " more"]), "prompts"),
         "fewer asked for": (in_config(COUNT, 50), "count"),
         "a query lost": (lose(ISSUED, 10), "count"),
+        "measuring ends later": (
+            both(*(later(f"session.{end}", 0, 2_000 * MS) for end in ("stop_performance_tracking", "ended"))),
+            "drained",
+        ),
         "a completion lost, by concurrency": (lose(COMPLETE, 0), "concurrency"),
         "less concurrency": (in_config(CONCURRENCY, 7), "concurrency"),
         "more concurrency": (in_config(CONCURRENCY, 9), "concurrency-kept"),
