@@ -11,8 +11,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from compliance.endpoints.derive import COUNTERS, EMPTY, FIELDS, ROUNDING, SERIES, Metrics, Near, summary_of
-from runs.endpoints.folder import EndpointsRun, Series, Snapshot, Summary
+from compliance.endpoints.derive import (
+    COMPLETED,
+    COUNTERS,
+    EMPTY,
+    FIELDS,
+    ROUNDING,
+    SERIES,
+    WINDOW,
+    Metrics,
+    Near,
+    summary_of,
+)
+from runs.endpoints.folder import EndpointsRun, LoadPattern, Series, Snapshot, Summary
 
 Difference = tuple[str, Any, Any]  # of one number: its path in the file, what is reported, what is expected
 
@@ -35,10 +46,11 @@ def _agree(reported: Any, expected: Any) -> bool:
     return bool(reported == expected)
 
 
-def is_windowed(run: EndpointsRun) -> bool:
-    """Whether the client was asked for QPS and TPS over the window of LoadGen's Server."""
-    pattern = run.config.settings.load_pattern if run.config else None
-    return pattern is not None and pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
+def windowed(run: EndpointsRun, metrics: Metrics) -> bool:
+    """Whether the client takes QPS and TPS over the window of LoadGen's Server."""
+    pattern = run.config.settings.load_pattern if run.config else LoadPattern()
+    asked = pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
+    return asked and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
 
 
 def reported_metrics(snapshot: Snapshot) -> Metrics:
@@ -58,7 +70,7 @@ def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> It
         metrics = empty | reported_metrics(snapshot) | derived
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
         others = {"state": snapshot.state, "complete": complete}
-    expected = summary_of(metrics, windowed=is_windowed(run)) | others | {"run_config": _run_config(run, summary)}
+    expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": _run_config(run, summary)}
     if not summary.finish_reason_counts:  # an earlier client's
         del expected["finish_reason_counts"]
     yield from differences(summary.model_dump(), expected)

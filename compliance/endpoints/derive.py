@@ -178,12 +178,7 @@ def summarised(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
-    """result_summary.json, as it follows from the metrics; without what is not among them.
-
-    Args:
-        windowed: take QPS and TPS over the window, where there is one.
-    """
-    windowed = over_window(metrics, windowed)
+    """result_summary.json, as it follows from the metrics; without what is not among them."""
     tokens = metrics.get(OUTPUT, EMPTY)
     qps, tps = rates(metrics, tokens["total"] if tokens["count"] else None, windowed)
     return {
@@ -197,11 +192,6 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
         **({"tps": tps} if OUTPUT in metrics else {}),
         **{name: summarised(metrics[metric]) for name, metric in FIELDS.items() if metric in metrics},
     }
-
-
-def over_window(metrics: Metrics, asked: bool) -> bool:
-    """Whether the client takes rates over the window of LoadGen's Server."""
-    return asked and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
 
 
 def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float | None, float | None]:

@@ -53,7 +53,6 @@ class FoldersChecked(Verdict):
     """Run folders, held to a round and to what a submission of them needs."""
 
     root: Path
-    round: str
     runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder
     official: dict[str, Any] | None = None  # what endpoints-submission-cli reports: program, outcome, messages
@@ -66,7 +65,7 @@ class FoldersChecked(Verdict):
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
             "tree": str(self.root),
-            "round": self.round,
+            "round": NEWEST,
             "folders": list(self.verdicts),
             "verdicts": self.verdicts,
             "official": {"run": self.official is not None, **(self.official or {})},
@@ -74,7 +73,7 @@ class FoldersChecked(Verdict):
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield f"{counted(len(self.verdicts), 'run folder')} of MLPerf Endpoints, round {self.round}: {self.outcome}"
+        yield f"{counted(len(self.verdicts), 'run folder')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
         yield from (f"  {folder}: {outcome} by its events" for folder, outcome in self.verdicts.items())
         if self.error is not None:
             yield f"  {self.error}"
@@ -127,7 +126,7 @@ def check_folders(
     folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
 ) -> FoldersChecked:
     """Judge run folders as `verify --official` does, and what they lack to be submitted."""
-    checked = FoldersChecked(folders[0], NEWEST)
+    checked = FoldersChecked(folders[0])
     for folder in (found for named in folders for found in run_folders(named)):
         verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
         checked.verdicts[str(folder)] = verdict.outcome

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from compliance.endpoints.audit import judge_audit
-from compliance.endpoints.compare import is_windowed
-from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW, over_window
+from compliance.endpoints.compare import windowed
+from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
 from compliance.endpoints.folder_rules import (
     KEEP,
     Case,
@@ -168,7 +168,7 @@ JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
 
 
 def _measured(case: Case) -> Iterator[tuple[str, float]]:
-    window = "window_" if over_window(case.metrics, is_windowed(case.run)) else ""
+    window = "window_" if windowed(case.run, case.metrics) else ""
     for name, rate in (("samples_per_second", "qps"), ("tokens_per_second", "tps")):
         if (value := case.numbers[window + rate]) is not None:
             yield name, value
@@ -184,12 +184,11 @@ def _lines(case: Case, measured: dict[str, float]) -> Iterator[str]:
     model = (config.model_params.name if config else "") or "unknown"
     yield f"{load}, {'streaming' if case.streaming else 'not streaming'}, model {model}"
     yield f"samples: {metrics[ISSUED]:,} issued, {metrics[COMPLETED]:,} completed, of which {metrics[FAILED]:,} failed"
-    windowed = over_window(metrics, is_windowed(case.run))
     for name, over, span in (("duration", "", DURATION), ("window of LoadGen's Server", "window_", WINDOW)):
         qps, span_s = case.numbers[f"{over}qps"], metrics[span] / 1e9
         tps = case.numbers[f"{over}tps"] or (case.reported_tokens and span_s and case.reported_tokens / span_s)
         rate = "none" if qps is None else f"{qps:.6g}/s"
-        mark = ", reported" if bool(over) == windowed else ""
+        mark = ", reported" if bool(over) == windowed(case.run, metrics) else ""
         yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps else "")
     for name in ("TTFT", "TPOT", "latency"):
         if (key := f"{name.lower()}_p50_ms") in measured:
