@@ -30,15 +30,22 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, {harness!r})
 from runs.benchmarks import BENCHMARKS
+from runs.round_table import ScoreLimits
+from runs.rounds import CURRENT_ROUND
 sys.path.pop(0)
 for key, one in list(BENCHMARKS.items()):
     if one.submission_name == "llama3.1-8b":
         scale = {rows} / one.accuracy_samples
         scores = {{name: target.reference * (scale if name.startswith("gen") else 1)
                   for name, target in one.targets.items()}}
+        targets = one.targets_for(scores)
+        limits = {{name.upper(): ScoreLimits(low=target.low, high=target.high) for name, target in targets.items()
+                  if name.upper() in one.entry.targets["any"]}}
         sizes = dict.fromkeys(("performance_samples", "data_set", "offline_min_samples"), {rows})
-        entry = one.entry.model_copy(update={{**sizes, "accuracy_samples": {{"any": {rows}}}}})
-        BENCHMARKS[key] = replace(one, entry=entry, min_duration_ms=500, targets=one.targets_for(scores))
+        entry = one.entry.model_copy(
+            update={{**sizes, "accuracy_samples": {{"any": {rows}}}, "targets": {{"any": limits}}}})
+        BENCHMARKS[key] = replace(one, entry=entry, min_duration_ms=500, targets=targets)
+        CURRENT_ROUND.table.benchmarks[one.submission_name] = entry
 """
 USER_CONF = """
 *.Offline.target_qps = 60
