@@ -1,6 +1,6 @@
 """What a benchmark is: the types of the values in runs/benchmarks/.
 
-Sample counts, limits, scenarios and audits are those of the current round's table (runs/round_table.py); rules take
+Sample counts, limits, scenarios and audits are those of the current round's table (runs/rounds.py); rules take
 their numbers from a `Benchmark` and a round.
 """
 
@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runs.round_table import RoundBenchmark, TokenLimits
-from runs.rounds import CURRENT_ROUND
+from runs.rounds import CURRENT_ROUND, RoundBenchmark, TokenLimits
 
 Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
 SCENARIOS: tuple[Scenario, ...] = ("Offline", "Server", "SingleStream", "Interactive")

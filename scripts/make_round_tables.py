@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runs.round_table import TABLES, model_of
+from runs.rounds import TABLES, model_of
 
 _CHECKER = "tools/submission/submission_checker"
 CONSTANTS, CONFIGURATION = f"{_CHECKER}/constants.py", f"{_CHECKER}/configuration/configuration.py"

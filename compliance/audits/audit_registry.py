@@ -148,7 +148,7 @@ def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditR
     try:
         ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
         request = AuditRequest.model_validate(request.model_dump() | ids)
-        request = request.model_copy(update=dict(test.asked(request.scenario, logs, details)))
+        request = request.model_copy(update=test.recover(request.scenario, logs, details))
         named = sorted(str(leg["label"]) for leg in record.legs)
     except (KeyError, TypeError, ValidationError) as error:
         raise InputError(f"{audit_record(folder, name)} is damaged: {error}", _FIX) from error

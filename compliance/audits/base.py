@@ -284,7 +284,7 @@ class AuditTest(ABC):
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
+    def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of `AuditRequest` that follow from legs that are there.
 
         Args:
@@ -328,7 +328,7 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
     return found
 
 
-def asked_count(log: DetailLog) -> int:
+def requested_count(log: DetailLog) -> int:
     """The number of samples that a leg of an audit had to answer."""
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 

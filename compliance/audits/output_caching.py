@@ -20,7 +20,7 @@ from compliance.audits.base import (
     AuditTest,
     LegArtifacts,
     LegSpec,
-    asked_count,
+    requested_count,
     text_of,
 )
 from compliance.audits.pace import compare_paces, decisive, excess, pace_of
@@ -70,7 +70,7 @@ class OutputCaching(AuditTest):
                     f"give 0 to {samples - 1}, or auto",
                 )
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
+    def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
         if REFERENCE not in logs:
             raise InputError(f"{', '.join(logs) or 'no leg'}: none is the reference", "run the audit again")
         indices = [found[1] for label in logs if (found := _REPEAT.fullmatch(label))]
@@ -78,7 +78,7 @@ class OutputCaching(AuditTest):
         default, threshold = DEFAULT_THRESHOLD.get(scenario), details.get("threshold")
         return {
             "samples": logs[REFERENCE].integer("effective_performance_sample_count"),
-            "audit_samples": min(map(asked_count, repeats), default=None),
+            "audit_samples": min(map(requested_count, repeats), default=None),
             "sample_index": tuple(map(int, indices)),
             "threshold": threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
         }
@@ -136,10 +136,10 @@ class OutputCaching(AuditTest):
         failed = [check for check in checks if not check.passed]
         if failed:
             broken = f"{failed[0].text}: {failed[0].found}"
-            said, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores})"
+            text, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores})"
         else:
-            said, reason = "TEST PASS", f"{scores}, limit {limit:.6g}"
-        head = f"Verifying performance.\nreference score = {reference}\ntest score = {test}\n{said}\n"
+            text, reason = "TEST PASS", f"{scores}, limit {limit:.6g}"
+        head = f"Verifying performance.\nreference score = {reference}\ntest score = {test}\n{text}\n"
         rule = _rule(request.scenario, threshold)
         return self.result(
             checks,
@@ -285,8 +285,8 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
         return
     label, path = leg.spec.label, leg.run.manifest
     caching = leg.manifest.engine.prefix_caching
-    said = "on" if caching else "off"
-    yield applied("caching-engine", f"{label}: prefix caching in the engine", not caching, said, "off", path)
+    found = "on" if caching else "off"
+    yield applied("caching-engine", f"{label}: prefix caching in the engine", not caching, found, "off", path)
     cached = int(leg.manifest.observed.cached_prompt_tokens or 0)
     yield applied("caching-tokens", f"{label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", path)
 

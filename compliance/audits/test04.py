@@ -76,13 +76,13 @@ class OfficialTest04(AuditTest):
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
         outcome = official_outcome(legs[0].run.summary, legs[1].run.summary)
-        said = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
+        found = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
         known = [leg for leg in legs if leg.run.detail.exists()]
         return self.result(
             [],
             known,
             passed=outcome.passed,
-            reason=f"{said} (test score {outcome.test_score}, reference score {outcome.reference_score})",
+            reason=f"{found} (test score {outcome.test_score}, reference score {outcome.reference_score})",
             rule=RULE,
             text=text_of(outcome.text, RULE, known, ()),
             details={

@@ -21,7 +21,7 @@ from compliance.audits.base import (
     AuditTest,
     LegArtifacts,
     LegSpec,
-    asked_count,
+    requested_count,
     text_of,
 )
 from compliance.audits.test06 import Ids, as_ids, dtype_of
@@ -54,8 +54,8 @@ class TwoModeAudit(AuditTest):
         request.threshold_or(self.default_threshold)
         request.samples_or(DEFAULT_SAMPLES)
 
-    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"samples": asked_count(logs[PERFORMANCE])} if PERFORMANCE in logs else {}
+    def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
+        return {"samples": requested_count(logs[PERFORMANCE])} if PERFORMANCE in logs else {}
 
     def legs(self, request: AuditRequest) -> list[LegSpec]:
         samples = request.samples_or(DEFAULT_SAMPLES)
@@ -217,9 +217,9 @@ class OutputLength(TwoModeAudit):
             accuracy_mean_tokens=expected,
         )
         unknown = sorted({index for index, _ in issued} - answers.keys())
-        said = f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else "")
+        text = f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else "")
         name, where = "samples of the performance leg", performance.run.root
-        yield applied("length-samples", name, not unknown, said, "all in the accuracy leg", where)
+        yield applied("length-samples", name, not unknown, text, "all in the accuracy leg", where)
 
 
 def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:

@@ -18,7 +18,7 @@ from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import CONFIG, PERFORMANCE, EndpointsRun
 from runs.errors import InputError
 from runs.reading import read_object
-from runs.round_table import TABLES
+from runs.rounds import TABLES
 
 NEWEST = "v1.0"
 ACCURACY = "accuracy/accuracy_results.json"

@@ -16,8 +16,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.record.leg import FinishedLeg
-from runs.round_table import NO_LIMITS, RoundBenchmark, RoundTable, TokenLimits
-from runs.rounds import ROUNDS, Round, round_of
+from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, RoundTable, TokenLimits, round_of
 
 # Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
 TOKENS_APART = 0.03
@@ -25,7 +24,7 @@ _TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RuleInput:
     """A log, and what a round requires of it. That of an accuracy leg has no numbers."""
 
     detail: DetailLog
@@ -71,7 +70,7 @@ class Asked:
 
 
 _CHECK = "[checker] performance_check."
-Value = Callable[[Asked], Any]
+Value = Callable[[RuleInput], Any]
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
     "at least": lambda found, wanted: found >= wanted,
     "at most": lambda found, wanted: found <= wanted,
@@ -99,11 +98,11 @@ class Row:
     slack: float = 0.0  # share of the wanted number, for what LoadGen prints with few digits
     keys: tuple[str, ...] = ()  # records of the log that decide, where `found` is no key itself
 
-    def judged(self, asked: Asked) -> Iterator[Finding]:
-        wanted = self.wanted(asked)
+    def judged(self, given: RuleInput) -> Iterator[Finding]:
+        wanted = self.wanted(given)
         if wanted is None:
             return
-        found = asked.detail.integer(self.found) if isinstance(self.found, str) else self.found(asked)
+        found = given.detail.integer(self.found) if isinstance(self.found, str) else self.found(given)
         if found is None:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
@@ -114,57 +113,57 @@ class Row:
             _HOLDS[self.how](found, bound),
             (self.shown_found or self.shown).format(found),
             f"{self.how} {required}".strip() + self.why,
-            asked.detail.path,
+            given.detail.path,
             value=found,
             wanted=wanted,
         )
 
 
-def _took_s(asked: Asked) -> float | None:
-    took_ns = duration_ns(asked.detail, asked.numbers) if asked.numbers is not None else None
+def _took_s(given: RuleInput) -> float | None:
+    took_ns = duration_ns(given.detail, given.numbers) if given.numbers is not None else None
     return None if took_ns is None else took_ns / 1e9
 
 
-def _mean_tokens(asked: Asked) -> float | None:
-    return mean_output_tokens(asked.detail, asked.numbers) if asked.numbers and asked.token_latencies else None
+def _mean_tokens(given: RuleInput) -> float | None:
+    return mean_output_tokens(given.detail, given.numbers) if given.numbers and given.token_latencies else None
 
 
 def _tokens_target(bound: str) -> Value:
     """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
-    return lambda asked: getattr(asked.entry.targets_of(asked.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
+    return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
-def _size_asked(asked: Asked) -> int:
-    entry, found = asked.entry, asked.detail.integer("qsl_reported_total_count")
-    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(asked.scenario)
+def _size_asked(given: RuleInput) -> int:
+    entry, found = given.entry, given.detail.integer("qsl_reported_total_count")
+    allowed = entry.data_set, entry.performance_samples, entry.accuracy_samples_of(given.scenario)
     return found if found in allowed else entry.data_set
 
 
-def _latency_ms(asked: Asked) -> float | None:
+def _latency_ms(given: RuleInput) -> float | None:
     """What queries were judged by. Interactive has no such setting of its own: there what they took."""
-    key = "result_99.00_percentile_latency_ns" if asked.scenario == "Interactive" else "effective_target_latency_ns"
-    found = asked.detail.get(key)
-    return found / 1e6 if isinstance(found, int) and asked.detail.scenario == "Server" else None
+    key = "result_99.00_percentile_latency_ns" if given.scenario == "Interactive" else "effective_target_latency_ns"
+    found = given.detail.get(key)
+    return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
 
 
 def _of_queries(key: str) -> Value:
     """A number of the log; none in Offline, which has one query."""
-    return lambda asked: None if asked.detail.scenario == "Offline" else asked.detail.number(key)
+    return lambda given: None if given.detail.scenario == "Offline" else given.detail.number(key)
 
 
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     """A latency, and the limit that LoadGen judged it by. The official checker wants less than the limit, LoadGen no
     more than it."""
 
-    def limit_ms(asked: Asked) -> float | None:
-        return None if asked.limits is None else float(getattr(asked.limits, f"{name}_ms"))
+    def limit_ms(given: RuleInput) -> float | None:
+        return None if given.limits is None else float(getattr(given.limits, f"{name}_ms"))
 
-    def p99_ms(asked: Asked) -> float | None:
-        values: LatencyNumbers | None = getattr(asked.numbers, f"{name}_ns")
+    def p99_ms(given: RuleInput) -> float | None:
+        values: LatencyNumbers | None = getattr(given.numbers, f"{name}_ns")
         return None if values is None else values.p99 / 1e6
 
-    def in_force_ms(asked: Asked) -> float | None:
-        return None if p99_ms(asked) is None else asked.detail.integer(limit_key) / 1e6
+    def in_force_ms(given: RuleInput) -> float | None:
+        return None if p99_ms(given) is None else given.detail.integer(limit_key) / 1e6
 
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
@@ -269,7 +268,7 @@ def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | 
     if in_round is not None and (found := in_round.table.entry(leg.benchmark.submission_name)) is not None:
         entry, min_duration_ms = found, in_round.table.min_duration_ms
     scenarios = tuple(sorted(entry.scenarios))
-    yield from _judged(Asked(leg.detail, leg.scenario, entry, min_duration_ms, numbers, in_round, scenarios))
+    yield from _judged(RuleInput(leg.detail, leg.scenario, entry, min_duration_ms, numbers, in_round, scenarios))
 
 
 @decides(
@@ -309,9 +308,9 @@ def official_rules_of_table(
         scenario: as the leg's directory names it.
     """
     min_duration_ms = table.min_duration_ms if entry.time_bound else None
-    yield from _judged(Asked(detail, scenario, entry, min_duration_ms, reported_numbers(detail)))
+    yield from _judged(RuleInput(detail, scenario, entry, min_duration_ms, reported_numbers(detail)))
 
 
-def _judged(asked: Asked) -> Iterator[Finding]:
-    for row in ACCURACY_ROWS if asked.numbers is None else PERFORMANCE_ROWS:
-        yield from row.judged(asked)
+def _judged(given: RuleInput) -> Iterator[Finding]:
+    for row in ACCURACY_ROWS if given.numbers is None else PERFORMANCE_ROWS:
+        yield from row.judged(given)

@@ -37,7 +37,6 @@ CERTIFICATION = "loadgen_run_verified"  # a LoadGen run whose files agree
 _AUDITS = "audits"
 _RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # name space
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
-MOST_ROWS = 100_000
 MOST_PARTS = 500_000  # objects and lists, which take 20 times as much memory as in the file
 # Columns that depend on what the answers are scored with, and those that are always taken from a run's files.
 _BY_SCORING = ("accuracy_passed", _AUDITS)
@@ -336,8 +335,6 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
         raise InputError(f"{path} has {parts:,} objects and lists, at most {MOST_PARTS:,} are read", fix)
     content = json_value(text, path, fix)
     rows = content if isinstance(content, list) else [content]
-    if len(rows) > MOST_ROWS:
-        raise InputError(f"{path} has {len(rows):,} rows, at most {MOST_ROWS:,} are judged", "give it in parts")
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")

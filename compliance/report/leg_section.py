@@ -11,8 +11,7 @@ from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report.ceiling import ceiling_rows
-from compliance.report.pictures import Picture, distribution, over_time
-from compliance.report.series import time_series
+from compliance.report.pictures import Picture, distribution, over_time, time_series
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace

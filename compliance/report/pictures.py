@@ -1,4 +1,4 @@
-"""Pictures for a page, by matplotlib: SVG on white."""
+"""Pictures for a page, by matplotlib: SVG on white. Requests are first reduced to a few hundred numbers."""
 
 import base64
 import io
@@ -12,10 +12,100 @@ import numpy as np
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
+from numpy.typing import NDArray
 
-from compliance.report.series import Ints, TimeSeries, cdf
 from runs.loadgen.early_stopping import LatencyVerdict
+from runs.record.requests_log import NO_TIME, RequestTable
 from runs.wording import milliseconds
+
+CDF_POINTS = 400
+BINS = 240
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
+    """The distribution of a latency: at most CDF_POINTS values in ms, and the share of queries at or below each.
+
+    Half of the points lie in the last two percent, where limits are decided.
+    """
+    ordered = np.sort(values_ns) / 1e6
+    half = CDF_POINTS // 2
+    shares = np.unique(np.concatenate((np.linspace(0, 0.98, half), np.linspace(0.98, 1, half))))
+    places = np.unique((shares * (len(ordered) - 1)).astype(np.int64))
+    return ordered[places], (places + 1) / len(ordered)
+
+
+@dataclass(frozen=True)
+class TimeSeries:
+    """A leg over time. `edges_s` has one more entry than the rates; counts are those at the edges."""
+
+    edges_s: Floats
+    waiting: Floats | None  # issued and without a first token; None if first tokens are not reported
+    computing: Floats  # with a first token; without first tokens all open queries
+    tokens_per_second: Floats  # spread from first token to completion; without first tokens counted at completion
+    lateness_ms: Floats | None  # the largest delay of LoadGen in each bin
+    late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
+
+
+def time_series(
+    requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None
+) -> TimeSeries:
+    """Reduce a leg to BINS intervals.
+
+    Args:
+        requests: at least one.
+        lateness_ns: of each query, in order of issue.
+        late: whether each query missed a limit.
+    """
+    start_ns = int(requests.issue_ns.min())
+    issued = (requests.issue_ns - start_ns) / 1e9
+    completed = (requests.complete_ns - start_ns) / 1e9
+    edges = np.linspace(0, max(float(completed.max()), 1e-6), BINS + 1)
+    known = bool((requests.first_token_ns != NO_TIME).all())
+    first = (requests.first_token_ns - start_ns) / 1e9 if known else completed
+    done, begun, answered = (
+        np.searchsorted(np.sort(moments), edges, side="right").astype(np.float64)
+        for moments in (completed, issued, first if known else issued)
+    )
+    made = _tokens_until(first, completed, requests.output_tokens, edges)
+    bins = np.clip(np.searchsorted(edges, issued, side="right") - 1, 0, BINS - 1)
+    lateness_ms = None
+    if lateness_ns is not None:
+        lateness_ms = np.zeros(BINS)
+        np.maximum.at(lateness_ms, bins, lateness_ns / 1e6)
+    return TimeSeries(
+        edges_s=edges,
+        waiting=begun - answered if known else None,
+        computing=answered - done,
+        tokens_per_second=np.diff(made, prepend=0)[1:] / np.diff(edges),
+        lateness_ms=lateness_ms,
+        late=None if late is None else np.bincount(bins, weights=late, minlength=BINS).astype(np.int64),
+    )
+
+
+def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:
+    """Tokens made until each edge: one at `first`, the others evenly until `last`.
+
+    The sum of one ramp for each query, by cumulative sums over sorted starts and ends.
+    """
+    rest = np.maximum(tokens - 1, 0).astype(np.float64)
+    span = last - first
+    steep = span <= 0
+    slopes = np.where(steep, 0.0, rest / np.where(steep, 1.0, span))
+    jumps = np.where(steep, tokens, np.minimum(tokens, 1)).astype(np.float64)
+
+    def summed(moments: Floats, weights: Floats) -> Floats:
+        order = np.argsort(moments)
+        sums = np.concatenate(([0.0], np.cumsum(weights[order])))
+        chosen: Floats = sums[np.searchsorted(moments[order], edges, side="right")]
+        return chosen
+
+    rising = edges * summed(first, slopes) - summed(first, slopes * first)
+    falling = edges * summed(last, slopes) - summed(last, slopes * last)
+    return summed(first, jumps) + rising - falling
+
 
 MUTED, ONE, TWO, GOOD, BAD = ["#59636e", "#0969da", "#bc4c00", "#1a7f37", "#cf222e"]
 

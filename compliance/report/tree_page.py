@@ -118,8 +118,8 @@ def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
     system = object_or_empty(checked.tree.system(place.division, place.organisation, place.system))
 
     def number(name: str) -> int:
-        said = str(system.get(name, "")).strip()
-        return int(said) if said.isascii() and said.isdigit() and len(said) < 7 else 0
+        found = str(system.get(name, "")).strip()
+        return int(found) if found.isascii() and found.isdigit() and len(found) < 7 else 0
 
     nodes = number("number_of_nodes") or 1
     if count := number("accelerators_per_node"):

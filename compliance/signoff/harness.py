@@ -14,7 +14,6 @@ from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
     FASTER_FAIL,
@@ -26,7 +25,7 @@ from compliance.signoff.evidence import (
     load,
     same_facts,
 )
-from compliance.signoff.provenance import between_legs, leg_proofs
+from compliance.signoff.provenance import between_legs, leg_proofs, one_system
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, BOTH_MODES, BUNDLE_BENCHMARK, differences
 from runs.record.layout import ResultDir, audit_record

@@ -13,7 +13,6 @@ from compliance.endpoints.verdict import folder_hashes, judge_folder
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
-from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import (
     NOISE_BAND_PCT,
     NOISY_BANDS,
@@ -23,14 +22,13 @@ from compliance.signoff.baseline import (
     same_conditions,
     spread,
 )
-from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system
-from compliance.signoff.claim import Claim, claimed_numbers, not_looked_at
+from compliance.signoff.claim import Claim, attribution, claimed_numbers, not_looked_at
 from compliance.signoff.coherence import correctness, one_model
 from compliance.signoff.evidence import Evidence, checks, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
-from compliance.signoff.provenance import between_legs, leg_proofs
+from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_harness, one_system
 from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
 from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError

@@ -2,19 +2,23 @@
 
 B-4 on CPU time: others used the cores while a leg was measured, or more so on one side of a comparison. Contention
 makes a result worse, so it is a warning.
+
+H-9 and B-3 on all legs together: they are of one system and one version of the harness, and were made close in time.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import mean
 
 from compliance.finding import Finding, fail, find_rule, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff.evidence import Evidence, checks
+from compliance.signoff.evidence import Evidence, checks, difference_text, same_facts
 from compliance.signoff.requests import late_issues, replay, request_checks
 from runs.loadgen.detail_log import unchanged_sources
-from runs.record.fingerprint import MEASURED
+from runs.record.fingerprint import BUNDLE, BUNDLE_BENCHMARK, BUNDLE_MODE, CODE, LEVER, MEASURED, differences
+from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted
@@ -224,3 +228,65 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
                 text += " these times are not comparable"
                 limits = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
                 yield warn("B-4/contended", text, evidence.run.manifest, **limits)
+
+
+# Legs together --------------------------------------------------------------------------------------------------------
+
+
+_DAY_NS = 86_400 * 10**9
+MOST_DAYS_APART = 183  # between the first leg of a bundle and the last; a round takes half a year
+
+
+@checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
+def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """Compare every leg with the first of its kind."""
+    first: dict[tuple[str, ...], Evidence] = {}
+    for evidence in legs:
+        if evidence.manifest is None:
+            continue
+        of, mode = evidence.benchmark.submission_name, evidence.manifest.plan.mode
+        for kind, scope in (((), BUNDLE), ((of,), BUNDLE_BENCHMARK), ((of, mode), BUNDLE_MODE)):
+            text, other = "the legs of this bundle are of several systems", first.setdefault(kind, evidence)
+            yield from same_facts("H-9/several_systems", text, other, evidence, scope)
+    yield from far_apart(legs)
+
+
+@checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
+def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """B-3: legs outside a bundle are of one commit of the harness, which affects what is measured."""
+    made = [evidence for evidence in legs if evidence.manifest is not None]
+    for evidence in made[1:]:  # uncommitted changes are allowed here, not in a bundle
+        if found := differences(made[0].facts, evidence.facts, CODE):
+            text = f"legs by different versions of the harness: {difference_text(found)}"
+            yield warn("B-3/other_harness", text, made[0].run.root, evidence.run.root, keys=sorted(found))
+            return
+
+
+@checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
+def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
+    """All legs were made within half a year; `make` is `warn` for legs outside a bundle."""
+    starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
+    if not starts:
+        return
+    (early_ns, early), (late_ns, late) = (pick(starts, key=lambda start: start[0]) for pick in (min, max))
+    days = (late_ns - early_ns) / _DAY_NS
+    if days > MOST_DAYS_APART:
+        text = f"{days:.0f} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
+        yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
+
+
+def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
+    """How the legs of a lever's verdict differ from every performance leg of the bundle; empty if they do not.
+
+    Raises:
+        HarnessError: a leg cannot be read.
+    """
+    own = [evidence for evidence in bundle if evidence.is_performance]
+    for path in paths:
+        evidence = Evidence(RunDir(path))
+        if not evidence.is_performance:
+            continue
+        found = [differences(one.facts, evidence.facts, LEVER) for one in own]
+        if found and all(found):
+            return difference_text(min(found, key=len))
+    return ""

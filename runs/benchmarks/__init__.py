@@ -2,7 +2,7 @@
 
 from runs.benchmark import Benchmark, Scenario
 from runs.benchmarks import llama2_70b, llama3_1_8b
-from runs.round_table import RoundBenchmark
+from runs.rounds import RoundBenchmark
 
 _ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS, *llama2_70b.BENCHMARKS)
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from compliance.endpoints.submission import check_folders, is_for_endpoints
 from compliance.finding import Finding
 from compliance.submission.build import SubmitOutcome
+from compliance.submission.build import submit as build_tree
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.build_points import LACKING, build_points, refusals
-from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.result import Result
-from runs.round_table import TokenLimits
+from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds
 from scenarios.console import is_verbose, say
 from scenarios.leg.forecast import forecast, setting

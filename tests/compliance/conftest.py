@@ -9,9 +9,8 @@ import pytest
 from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, begin_scoring
-from compliance.submission.build import SubmitOutcome
+from compliance.submission.build import SubmitOutcome, submit
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import submit
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND

@@ -10,8 +10,7 @@ import pytest
 
 from runs.benchmark import SCENARIOS, Target
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS, default_benchmark, submitted_benchmark
-from runs.round_table import TABLES, score_patterns, table_of
-from runs.rounds import CURRENT_ROUND, ROUNDS
+from runs.rounds import CURRENT_ROUND, ROUNDS, TABLES, score_patterns, table_of
 from scripts.make_round_tables import CONF_COMMITS, SUITES, Table, written
 from tests.support.published import CHECKOUT, needs_checkout
 

@@ -8,8 +8,8 @@ import pytest
 
 from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
+from compliance.submission.build import submit
 from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_submission import submit
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import Place

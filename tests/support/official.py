@@ -11,8 +11,7 @@ from compliance.accuracy.metrics import Scores
 from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS
 from runs.record.layout import RunDir
-from runs.round_table import ScoreLimits
-from runs.rounds import CURRENT_ROUND
+from runs.rounds import CURRENT_ROUND, ScoreLimits
 
 DATACENTER, EDGE = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama3_1-8b-edge"]
 INTERACTIVE = BENCHMARKS["llama3_1-8b-interactive"]

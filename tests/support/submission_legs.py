@@ -87,8 +87,8 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         asked.extend(directories)
         return SignOff("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.build_submission.judge_legs", passes)
-    monkeypatch.setattr("compliance.submission.build_submission.audit_problems", lambda performance, legs: [])
+    monkeypatch.setattr("compliance.submission.build.judge_legs", passes)
+    monkeypatch.setattr("compliance.submission.build.audit_problems", lambda performance, legs: [])
     return asked
 
 

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from compliance.finding import Finding, Severity
 from compliance.submission.check.causes import SELECTION, WEIGHTS, Cause
-from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.check_tree import Checked, catalogue
 from compliance.submission.check.findings import in_order, place_of, shortened
-from compliance.submission.check.judged import catalogue
 from compliance.submission.check.official_checker import OfficialResult
 from runs.errors import ExitCode
 from runs.wording import counted
@@ -54,10 +53,10 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
     """At most MOST_HEAD lines, each with its style: what was checked, then causes by weight, each with an example."""
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
-    said = [counted(len(checked.places), "result"), counted(len(systems), "system")]
-    said.append(counted(len({place.organisation for place in checked.places}), "submitter"))
+    text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
+    text.append(counted(len({place.organisation for place in checked.places}), "submitter"))
     errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
-    yield f"{' of '.join(said)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
+    yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
     shown = [cause for cause in checked.causes if cause.name != SELECTION]
     for cause in checked.causes:
         if cause.name == SELECTION:

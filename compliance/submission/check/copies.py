@@ -4,7 +4,7 @@ which no other run has to the nanosecond."""
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.finding import OURS, decides
@@ -15,7 +15,7 @@ from compliance.submission.tree import MOST_FILE_BYTES, Place
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
 from runs.errors import InputError
-from runs.round_table import model_of
+from runs.rounds import model_of
 
 LOG = "mlperf_log_detail.txt"
 _KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_[\w.]+_latency_ns)", "value": "?([^",]+)')
@@ -30,8 +30,7 @@ class Known:
     """Where each run was first seen, by what identifies it."""
 
     root: Path
-    by_hash: dict[str, tuple[Path, str, Place]] = field(default_factory=dict)
-    by_run: dict[tuple[object, ...], tuple[Path, str, Place | None]] = field(default_factory=dict)
+    first: dict[object, tuple[Path, str, Place | None]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class _Copy:
 
     place: Place
     leg: Path
-    said: str
+    sign: str  # what shows it
     other: Place | None  # None: of another tree
     first: Path
 
@@ -59,7 +58,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     Args:
         others: trees of any round; none of their runs may be in this one.
     """
-    known = Known(findings.root, by_run=dict(_runs_of(others)))
+    known = Known(findings.root, dict(_runs_of(others)))
     copies = [copy for outcome in outcomes for leg in outcome.legs for copy in _copies(leg, outcome.place, known)]
     between: defaultdict[tuple[str, ...], list[_Copy]] = defaultdict(list)
     for copy in copies:
@@ -68,7 +67,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     for several in between.values():
         if len(several) <= MOST_SINGLE:
             for copy in several:
-                findings.add("log-duplicate", copy.leg, copy.said, "another run's")
+                findings.add("log-duplicate", copy.leg, copy.sign, "another run's")
         else:
             _add_system(several, findings)
     _check_answers(outcomes, {copy.leg for copy in copies}, findings)
@@ -82,11 +81,11 @@ def _add_system(copies: list[_Copy], findings: Findings) -> None:
     """One finding for all logs that two systems have in common."""
     example, names = copies[0], [findings.name(copy.leg) for copy in copies]
     assert example.other is not None
-    said = f"{len(copies)} of its logs are those of {_system(example.other)}, first {names[0]}"
+    found = f"{len(copies)} of its logs are those of {_system(example.other)}, first {names[0]}"
     folder = next(path for path in example.leg.parents if path.name == example.place.system)
-    beside = [example.leg, example.first]
+    others = [example.leg, example.first]
     numbers = {"results": sorted({str(copy.place) for copy in copies}), "logs": names}
-    findings.add("log-duplicate", folder, said, "runs of its own", beside=beside, numbers=numbers)
+    findings.add("log-duplicate", folder, found, "runs of its own", others=others, numbers=numbers)
 
 
 def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings: Findings) -> None:
@@ -102,31 +101,28 @@ def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings:
                 continue
             named = f"{findings.name(first.answers_file)}: SHA-256 {leg.answers}"
             if leg.cut and first.cut and leg.cut != first.cut:
-                said, wanted = f"the hash of {named}", "a hash of its own: the logs differ"
-                findings.add("accuracy-hash-differs", leg.answers_file, said, wanted, beside=[first.answers_file])
+                found, wanted = f"the hash of {named}", "a hash of its own: the logs differ"
+                findings.add("accuracy-hash-differs", leg.answers_file, found, wanted, others=[first.answers_file])
             elif first_source == source or leg.detail in copied:
                 continue
             elif leg.long_answers or place.organisation != outcome.place.organisation:  # classes may be the same
-                said = f"the same accuracy log as that of {named}"
-                findings.add("log-same-answers", leg.answers_file, said, "answers in an order of their own")
+                found = f"the same accuracy log as that of {named}"
+                findings.add("log-same-answers", leg.answers_file, found, "answers in an order of their own")
 
 
 def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
     """The first sign that a leg is a copy: its bytes (the detail log first), else its latencies or its time."""
     copied = False
-    for path, digest in leg.hashes.items():
-        first, name, other = known.by_hash.setdefault(digest, (path, leg.name, place))
-        if first != path and not copied:
-            copied = True
-            if not _may_share(other, name, place, leg.name):
-                yield _Copy(place, path, f"the same bytes as {first.relative_to(known.root)}", other, first)
-    for said, key in _marks(leg):
-        first, name, where = known.by_run.setdefault(key, (leg.detail, leg.name, place))
-        if first == leg.detail or copied or (where is not None and _may_share(where, name, place, leg.name)):
+    same_bytes = [("the same bytes as {}", digest, path) for path, digest in leg.hashes.items()]
+    for sign, key, path in (*same_bytes, *((sign, mark, leg.detail) for sign, mark in _marks(leg))):
+        first, name, other = known.first.setdefault(key, (path, leg.name, place))
+        if first == path or copied:
             continue
-        copied = True
-        named = str(first if where is None else first.relative_to(known.root))
-        yield _Copy(place, leg.detail, said.format(named), where, first)
+        shared = other is not None and _may_share(other, name, place, leg.name)
+        copied = not shared or key in leg.hashes.values()
+        if not shared:
+            named = str(first if other is None else first.relative_to(known.root))
+            yield _Copy(place, path, sign.format(named), other, first)
 
 
 def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
@@ -136,7 +132,7 @@ def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
         yield f"began and ended in the same milliseconds as {{}}: {' to '.join(leg.window)}", leg.window
 
 
-def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[tuple[object, ...], tuple[Path, str, None]]]:
+def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, None]]]:
     """What identifies the runs in trees of any round and layout.
 
     Raises:

@@ -21,8 +21,7 @@ from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from compliance.submission.weights import FIELDS as MEASUREMENT_FIELDS
-from runs.round_table import RoundBenchmark
-from runs.rounds import Round
+from runs.rounds import Round, RoundBenchmark
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
@@ -110,8 +109,8 @@ def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, fin
         required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
         findings.add("scenario-set", folder, f"no {', no '.join(missing)}", required)
     if others := sorted(set(there) - {*all_of, *entry.optional.get(kind, ())}):
-        said = f"{', '.join(others)} in a system of type {kind}"
-        findings.add("suite-benchmark", folder, said, ", ".join((*all_of, *entry.optional.get(kind, ()))))
+        found = f"{', '.join(others)} in a system of type {kind}"
+        findings.add("suite-benchmark", folder, found, ", ".join((*all_of, *entry.optional.get(kind, ()))))
 
 
 def _is_network(value: dict[str, Any]) -> bool:
@@ -134,8 +133,8 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
         if field.name not in value:
             findings.add("system-field", path, f"no field {field.name}", f"{field.name}: {field.meaning}")
         elif _is_empty(value[field.name]) and not field.may_be_empty:
-            said = f"{field.name} is {value[field.name]!r}, which is empty"
-            findings.add("system-field", path, said, f"{field.name}: {field.meaning}")
+            text = f"{field.name} is {value[field.name]!r}, which is empty"
+            findings.add("system-field", path, text, f"{field.name}: {field.meaning}")
         else:
             _check_type(path, field.name, value[field.name], "system-field", findings)
     for name, least in _COUNTS.items():
@@ -149,9 +148,9 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findi
     """Values are texts and counts. Some submitters describe several parts in one field, each by its name."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
-    parts = isinstance(value, dict) and all(isinstance(said, str) for said in value.values())
-    said = f"{name} is {json.dumps(value)[:SHOWN]}"
-    findings.add(rule_id, path, said, f"{name}: a text", severity="warning" if parts else None)
+    parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    found = f"{name} is {json.dumps(value)[:SHOWN]}"
+    findings.add(rule_id, path, found, f"{name}: a text", severity="warning" if parts else None)
 
 
 def _is_empty(value: Any) -> bool:
@@ -196,14 +195,14 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
 
 @decides("tree", ("system-placeholder", "error", OURS, "a description has no placeholder", "write what is true"))
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    parts = [(name, said) for name, of in value.items() for said in (of.values() if isinstance(of, dict) else [of])]
-    for name, said in parts:
-        if not isinstance(said, str):
+    parts = [(name, text) for name, of in value.items() for text in (of.values() if isinstance(of, dict) else [of])]
+    for name, text in parts:
+        if not isinstance(text, str):
             continue
-        if found := _PLACEHOLDER.search(said):
-            findings.add("system-placeholder", path, f"{name} has {found[0]!r}: {said!r}", "a description")
-        if found := _NO_MODEL.search(said):
-            findings.add("rehearsal", path, f"{name} names a {found[0]} engine: {said!r}", "a system with a model")
+        if found := _PLACEHOLDER.search(text):
+            findings.add("system-placeholder", path, f"{name} has {found[0]!r}: {text!r}", "a description")
+        if found := _NO_MODEL.search(text):
+            findings.add("rehearsal", path, f"{name} names a {found[0]} engine: {text!r}", "a system with a model")
 
 
 @decides(
@@ -220,11 +219,11 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     path = tree.measurements(place)
     value = read_object(path, findings, "measurements-missing", "measurements-field")
     for name in MEASUREMENT_FIELDS if value is not None else ():
-        said = value.get(name) if value else None
-        if not said:
-            findings.add("measurements-field", path, f"{name} is {'missing' if said is None else 'empty'}", "a value")
+        found = value.get(name) if value else None
+        if not found:
+            findings.add("measurements-field", path, f"{name} is {'missing' if found is None else 'empty'}", "a value")
         else:
-            _check_type(path, name, said, "measurements-field", findings)
+            _check_type(path, name, found, "measurements-field", findings)
     _check_words(path, value or {}, findings)
     if place.division != "open":
         _check_closed_model(path, value or {}, findings)
@@ -258,12 +257,12 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
 )  # fmt: skip
 def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
     """Compare the models that the scenarios of one closed benchmark name; each may be quantised differently."""
-    said: dict[tuple[str, ...], tuple[Place, str]] = {}
+    found: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
         if place.division == "open" or not isinstance(mine, str):
             continue
-        first, theirs = said.setdefault(
+        first, theirs = found.setdefault(
             (place.division, place.organisation, place.system, place.benchmark), (place, mine)
         )
         if mine != theirs and _other_model(mine, theirs):

@@ -22,7 +22,7 @@ from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
-MOST_OF_A_RULE = 10_000  # findings; more are counted only. Round v5.1 has 668 of one rule.
+MOST_OF_A_RULE = 10_000  # findings; more are only counted. Round v5.1 has 668 of one rule.
 MOST_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
 _NAME = re.compile(r"[A-Za-z][\w.]{3,}")
 
@@ -33,7 +33,7 @@ class Findings:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._kept: list[Finding] = []
-        self._of_a_rule: Counter[tuple[str, Severity]] = Counter()
+        self._count_of: Counter[str] = Counter()  # findings, by rule
 
     def add(
         self,
@@ -43,34 +43,32 @@ class Findings:
         expected: str = "",
         fix: str = "",
         severity: Severity | None = None,
-        beside: Sequence[Path] = (),
+        others: Sequence[Path] = (),
         line: int | None = None,
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a broken rule; `expected`, `fix` and `severity` default to the rule's own.
 
         Args:
-            beside: further files that the finding is about.
+            others: further files that the finding is about.
             line: in the first file.
             numbers: for programs.
         """
         rule = find_rule(rule_id)
-        worth = severity or rule.severity
-        self._of_a_rule[rule_id, worth] += 1
-        if self._of_a_rule[rule_id, worth] <= MOST_OF_A_RULE:
-            files = tuple(Path(self.name(one)) for one in (path, *beside))
+        self._count_of[rule_id] += 1
+        if self._count_of[rule_id] <= MOST_OF_A_RULE:
+            files = tuple(Path(self.name(one)) for one in (path, *others))
             texts = shortened(found), shortened(expected or rule.summary), fix or rule.fix
-            self._kept.append(Finding(rule_id, worth, "", files, numbers or {}, *texts, line))
+            self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *texts, line))
 
     @property
     def items(self) -> list[Finding]:
         """The findings; for a rule with more than MOST_OF_A_RULE, a finding with the number of the others."""
-        more = [(*key, count - MOST_OF_A_RULE) for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE]
+        more = [(find_rule(rule), count - MOST_OF_A_RULE) for rule, count in self._count_of.items()]
         return self._kept + [
-            Finding(
-                rule, severity, "", (Path(),), found=f"{count:,} more in this tree", required=find_rule(rule).summary
-            )
-            for rule, severity, count in more
+            Finding(rule.id, rule.severity, f"{count:,} more in this tree", (Path(),))
+            for rule, count in more
+            if count > 0
         ]
 
     def name(self, path: Path) -> str:

@@ -167,8 +167,8 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         elif not _PLACES[parts[2] if tree.round.split_tree else ""].fullmatch("/".join(parts[6:])):
             misplaced[path.parent].append(path)
     for folder, paths in misplaced.items():
-        said = f"{', '.join(sorted({path.name for path in paths}))}: not in a place of a result"
-        findings.add("tree-unknown", folder, said, beside=paths[:MOST_NAMED])
+        found = f"{', '.join(sorted({path.name for path in paths}))}: not in a place of a result"
+        findings.add("tree-unknown", folder, found, others=paths[:MOST_NAMED])
 
 
 def is_document(name: PurePath) -> bool:

@@ -14,7 +14,7 @@ from typing import cast
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, note_applied
-from compliance.signoff.bundle import MOST_DAYS_APART
+from compliance.signoff.provenance import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
@@ -25,8 +25,7 @@ from runs.loadgen.user_conf import Mismatch, lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
-from runs.round_table import RoundBenchmark
-from runs.rounds import ROUNDS
+from runs.rounds import ROUNDS, RoundBenchmark
 
 # Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
 _LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
@@ -67,7 +66,7 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Rules on a leg that have a rule on trees in their place, and those that need the whole answers, which only `--runs`
 # has.
-_ASKED_OTHERWISE = frozenset(
+_NOT_TAKEN_OVER = frozenset(
     {
         "perf-benchmark-scenario", "perf-validity", "perf-seeds", "accuracy-errors", "accuracy-seeds",
         "accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again",
@@ -186,8 +185,8 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         return None
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
-            said = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, said, "the time of day, as LoadGen writes it")
+            found = f"{key} is {detail.get(key)}"
+            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it")
     return detail
 
 
@@ -212,17 +211,17 @@ def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunD
         findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
         return
     for found in judged:
-        if found.passed or not is_asked(found.rule, division):
+        if found.passed or not counts_in(found.rule, division):
             continue
         contradicts = found.kind == "contradiction"
-        said = _without_root(found.sentence if contradicts else f"{found.text}: {found.found}", run.detail)
-        first, *beside = found.files if contradicts else (run.detail,)
-        findings.add(found.rule, first, said, found.required, severity=found.severity, beside=beside, line=found.line)
+        text = _without_root(found.sentence if contradicts else f"{found.text}: {found.found}", run.detail)
+        first, *others = found.files if contradicts else (run.detail,)
+        findings.add(found.rule, first, text, found.required, severity=found.severity, others=others, line=found.line)
 
 
-def is_asked(rule_id: str, division: str) -> bool:
+def counts_in(rule_id: str, division: str) -> bool:
     """Whether a finding of verify counts in a tree of this division."""
-    return rule_id not in _ASKED_OTHERWISE and not (division == "open" and rule_id in NOT_IN_OPEN)
+    return rule_id not in _NOT_TAKEN_OVER and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
 def note_contradictions(result: Result, run: RunDir, detail: DetailLog) -> None:
@@ -262,9 +261,9 @@ def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
     found = {name: detail.effective(name) for name in wanted}
     if wrong := {name: value for name, value in found.items() if value != wanted[name]}:
         other = next((f", those of {one}" for one in ROUNDS.values() if vars(one.seeds) == found), "")
-        said = ", ".join(f"effective_{name} is {value}" for name, value in wrong.items()) + other
+        text = ", ".join(f"effective_{name} is {value}" for name, value in wrong.items()) + other
         required = ", ".join(str(wanted[name]) for name in wrong)
-        result.findings.add(rule_id, detail.path, said, f"{required} ({result.tree.round})")
+        result.findings.add(rule_id, detail.path, text, f"{required} ({result.tree.round})")
 
 
 def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool:
@@ -288,8 +287,8 @@ def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
     note_applied(rule_id)
     if detail.error_count:
         first = detail.errors[0]
-        said = f"{detail.error_count} error records, first {first}"
-        result.findings.add(rule_id, detail.path, said, "none", line=first.line_number)
+        found = f"{detail.error_count} error records, first {first}"
+        result.findings.add(rule_id, detail.path, found, "none", line=first.line_number)
 
 
 @decides(
@@ -323,20 +322,20 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for found in mismatches(lines, models, detail, named):
         if found.line is None:
-            said = f"no line sets {detail.scenario} {found.key}"
-            result.findings.add("user-conf-absent", path, said, _logged(found))
+            shown = f"no line sets {detail.scenario} {found.key}"
+            result.findings.add("user-conf-absent", path, shown, _logged(found))
         elif found.key in _SIZES and float(found.line.value) in sizes:
             continue  # of the other leg
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
         else:
-            said = f"{found.line.name} = {found.line.value}"
-            result.findings.add("user-conf-differs", path, said, _logged(found), line=found.line.line)
+            shown = f"{found.line.name} = {found.line.value}"
+            result.findings.add("user-conf-differs", path, shown, _logged(found), line=found.line.line)
     if of_accuracy:
         lines = [found.line for found in of_accuracy if found.line is not None]
-        said = ", ".join(f"{line.name} = {line.value}" for line in lines) + ", as in the accuracy leg"
+        shown = ", ".join(f"{line.name} = {line.value}" for line in lines) + ", as in the accuracy leg"
         wanted = ", ".join(map(_logged, of_accuracy))
-        result.findings.add("user-conf-accuracy", path, said, wanted, line=lines[0].line)
+        result.findings.add("user-conf-accuracy", path, shown, wanted, line=lines[0].line)
 
 
 def _logged(found: Mismatch) -> str:
@@ -368,8 +367,8 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
             "; ".join(f"{key} {_short(one.identity.get(key), two.identity.get(key))}" for key in different)
             for one, two in ((leg, other), (other, leg))
         )
-        said = f"in the {leg.name} leg {found}"
-        findings.add("log-config", leg.detail, said, f"{wanted}, as in the {other.name} leg", beside=[other.detail])
+        shown = f"in the {leg.name} leg {found}"
+        findings.add("log-config", leg.detail, shown, f"{wanted}, as in the {other.name} leg", others=[other.detail])
     for leg in legs[1:]:
         begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
         days = 0 if begin is None or later is None else (later - begin).days
@@ -396,12 +395,12 @@ def check_tokens(result: Result, legs: list[ComparedLeg]) -> None:
         note_judged(judge, result.place.division, run, result.findings)
     for audit in legs:
         if audit.name in _SAME_SAMPLES and audit.tokens and abs(audit.tokens / tokens - 1) > _AUDIT_APART:
-            said, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 6 %"
-            result.findings.add("audit-tokens", audit.detail, said, wanted, beside=[run.detail])
+            found, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 6 %"
+            result.findings.add("audit-tokens", audit.detail, found, wanted, others=[run.detail])
 
 
-def _short(value: object, beside: object) -> str:
-    if not isinstance(value, dict) or not isinstance(beside, dict):
+def _short(value: object, other: object) -> str:
+    if not isinstance(value, dict) or not isinstance(other, dict):
         return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
-    names = sorted(name for name in value.keys() | beside.keys() if value.get(name) != beside.get(name))
+    names = sorted(name for name in value.keys() | other.keys() if value.get(name) != other.get(name))
     return ", ".join(f"{name} {str(value.get(name, 'not there'))[:12]}" for name in names[:3])

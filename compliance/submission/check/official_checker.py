@@ -45,7 +45,6 @@ class OfficialResult:
     summary: str
     messages: list[CheckerMessage] = field(default_factory=list)
     results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it accepts
-    csv: str = ""
 
     @property
     def ok(self) -> bool:
@@ -104,8 +103,8 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
     outcome: Outcome = "crashed"
     if found is not None:
         outcome = "ok" if found["text"].strip() == _LOOKS_OK and code == 0 else "errors"
-    said = found["text"].strip() if found else last[:1000]
-    result = OfficialResult(str(checkout), in_round.name, outcome, code, said)
+    shown = found["text"].strip() if found else last[:1000]
+    result = OfficialResult(str(checkout), in_round.name, outcome, code, shown)
     for line in text.splitlines():
         message = _MESSAGE.match(line)
         if message is None or "SUMMARY:" in line or len(result.messages) >= MAX_MESSAGES:
@@ -114,6 +113,5 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
         if level in _GRAVE:
             result.messages.append(CheckerMessage(level, message["text"][:1000]))
     if outcome != "crashed":  # the table of a crash is incomplete
-        result.csv = table
         result.results = [dict(row) for row in csv.DictReader(table.splitlines())]
     return result

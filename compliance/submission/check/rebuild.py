@@ -13,9 +13,8 @@ from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, decides
-from compliance.submission.build import build
+from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, SubmitRequest, gather
-from compliance.submission.build_submission import describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
@@ -174,8 +173,8 @@ class _System:
         given = made_of.given
         if given is None:
             description = tree.system(first.division, first.organisation, first.system)
-            said = object_or_empty(description)
-            given = given_in(said, manifests["performance"]) if manifests else SystemFile({}, {})
+            found = object_or_empty(description)
+            given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
         return SubmitRequest(
             results=self._results,
             output=output,

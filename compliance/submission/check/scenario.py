@@ -17,12 +17,11 @@ from compliance.finding import (
     decides,
     note_applied,
 )
-from compliance.submission.check.accuracy_files import check_accuracy_files
-from compliance.submission.check.audit import TEST, check_audit
-from compliance.submission.check.audit_texts import AUDIT_TEXTS, check_audit_settings, check_audit_texts
+from compliance.submission.check.audits import AUDIT_TEXTS, TEST, check_audit, check_audit_settings, check_audit_texts
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark, says_network
 from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
 from compliance.submission.check.layout import AUDIT_FOLDERS
+from compliance.submission.check.leg_files import check_accuracy_files, check_power
 from compliance.submission.check.legs import (
     ComparedLeg,
     Result,
@@ -35,14 +34,13 @@ from compliance.submission.check.legs import (
     note_judged,
     read_log,
 )
-from compliance.submission.check.power import check_power
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
-from runs.round_table import RoundBenchmark, RoundTable
+from runs.rounds import RoundBenchmark, RoundTable
 
 _LONG_ANSWER = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
 _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose run must have its log
@@ -80,8 +78,8 @@ def _check_legs(result: Result) -> list[ComparedLeg]:
         except UnknownRuleError:
             raise
         except Exception as error:  # untrusted content must not end the other checks
-            said = f"cannot be judged: {type(error).__name__}: {error}"
-            findings.add("log-damaged", tree.scenario(place) / name, said)
+            found = f"cannot be judged: {type(error).__name__}: {error}"
+            findings.add("log-damaged", tree.scenario(place) / name, found)
             continue
         if leg is not None:
             legs.append(leg)
@@ -170,8 +168,8 @@ def _judge_performance(result: Result, run: RunDir, detail: DetailLog) -> None:
         reason = " ".join(str(detail.get("result_invalid_reason") or "").split())
         findings.add("perf-validity", run.detail, f"result_validity is {detail.validity} {reason}".strip(), "VALID")
     if detail.get("early_stopping_met") is False:
-        said = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
-        findings.add("perf-early-stopping", run.detail, said, "early_stopping_met true")
+        found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
+        findings.add("perf-early-stopping", run.detail, found, "early_stopping_met true")
     _check_metric(result, detail)
     _check_name(result, detail)
     if result.benchmark is not None:
@@ -212,10 +210,10 @@ def _check_name(result: Result, detail: DetailLog) -> None:
     network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
-        said = f"sut_name is {detail.get('sut_name')!r}"
+        found = f"sut_name is {detail.get('sut_name')!r}"
         # The official checker has this rule for the network division only: systems of several nodes use such a name.
         rule = "perf-network" if network else "perf-network-name"
-        result.findings.add(rule, detail.path, said, wanted)
+        result.findings.add(rule, detail.path, found, wanted)
 
 
 def _check_accuracy(result: Result) -> ComparedLeg:
@@ -249,8 +247,8 @@ def _judge_accuracy(result: Result, run: RunDir, detail: DetailLog, *, readable:
         findings.add("accuracy-samples", detail.path, f"the run covers {count} samples", f"{wanted}")
     for name in AUDIT_SETTINGS:
         if detail.effective(name, 0):
-            said = f"effective_{name} is {detail.effective(name)}"
-            findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")
+            found = f"effective_{name} is {detail.effective(name)}"
+            findings.add("accuracy-audit-settings", detail.path, found, "no audit settings")
     if benchmark is None:
         note_contradictions(result, run, detail)
     elif readable and is_regular(run.accuracy_log):  # else there are findings already; verify needs all of them

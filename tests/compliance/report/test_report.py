@@ -9,11 +9,19 @@ import pytest
 
 from compliance.accuracy.accuracy_verdict import judge, scores_record
 from compliance.accuracy.metrics import ROUGE
-from compliance.report.curve import curves, point_of_folder
 from compliance.report.leg_section import leg_section, score_rows
-from compliance.report.pictures import CurvePoint, Picture, Point, distribution, points
-from compliance.report.report_page import Page, render
-from compliance.report.series import BINS, CDF_POINTS, cdf, time_series
+from compliance.report.pictures import (
+    BINS,
+    CDF_POINTS,
+    CurvePoint,
+    Picture,
+    Point,
+    cdf,
+    distribution,
+    points,
+    time_series,
+)
+from compliance.report.report_page import Page, curves, point_of_folder, render
 from runs.benchmark import Target
 from runs.loadgen.early_stopping import judge_latencies
 from runs.record.layout import RunDir

@@ -195,7 +195,7 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
         detail.write_text(detail.read_text() + "\n")
         return SignOff("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.build_submission.judge_legs", meanwhile)
+    monkeypatch.setattr("compliance.submission.build.judge_legs", meanwhile)
     with pytest.raises(ExecutionError, match="was changed after the leg ended"):
         build()
     assert not (tmp_path / "tree").exists()

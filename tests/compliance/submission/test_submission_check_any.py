@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.check.check_tree import Checked, check_tree
+from compliance.submission.check.check_tree import WITHOUT_INPUT, Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
-from compliance.submission.check.judged import WITHOUT_INPUT
 from compliance.submission.tree import Place, Tree
-from runs.round_table import RoundTable
-from runs.rounds import CURRENT_ROUND, ROUNDS, Round
+from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
 from tests.support import tree_mutations, trees
 
 OTHER = "gpt-oss-120b"

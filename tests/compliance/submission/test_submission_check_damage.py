@@ -120,7 +120,7 @@ def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypa
         write(tmp_path / f"closed/Example/src/.file {number}", b"")
     found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
     assert len(found) == 21
-    assert [item.found for item in found if place_of(item) == "."] == ["30 more in this tree"]
+    assert [item.sentence for item in found if place_of(item) == "."] == ["30 more in this tree"]
     entries = len([*tmp_path.rglob("*")])
     monkeypatch.setattr(layout, "MOST_ENTRIES", entries)
     assert check_tree(tmp_path, CURRENT_ROUND).findings

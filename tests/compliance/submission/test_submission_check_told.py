@@ -18,9 +18,8 @@ from compliance.finding import (
 )
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MOST_HEAD, head, print_report
-from compliance.submission.check.check_tree import Checked, check_tree
+from compliance.submission.check.check_tree import Checked, catalogue, check_tree
 from compliance.submission.check.findings import located, shown_lines
-from compliance.submission.check.judged import catalogue
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
 from tests.support import trees

@@ -1,15 +1,19 @@
-"""Rules on the files of an accuracy leg: accuracy.txt, the truncated log of answers, pictures."""
+"""Rules on files of legs other than LoadGen's text logs: accuracy.txt, the cut log of answers, pictures, power."""
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.finding import decides, note_applied
-from compliance.submission.check.findings import Findings, is_folder, read_bytes, read_text
+from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes, read_text
 from compliance.submission.check.legs import Result
+from compliance.submission.tree import MOST_FILE_BYTES
+from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
-from runs.round_table import ScoreLimits, score_patterns
+from runs.rounds import ScoreLimits, score_patterns
 
 _HASH = re.compile(r"^hash=(\w+)$")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -140,5 +144,56 @@ def _check_folders(run: RunDir, result: Result) -> None:
         folder = run.root / name
         there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
         if missing := [one for one in wanted if one not in there]:
-            said = f"{len(missing)} of {len(wanted)} are missing: {', '.join(missing)}"
-            result.findings.add("accuracy-files", folder, said, ", ".join(wanted))
+            found = f"{len(missing)} of {len(wanted)} are missing: {', '.join(missing)}"
+            result.findings.add("accuracy-files", folder, found, ", ".join(wanted))
+
+
+# Power ----------------------------------------------------------------------------------------------------------------
+
+
+OF_POWER = {"power", "ranging"}  # directories next to run_1
+POWER_LOG = "spl.txt"  # in run_1 and ranging
+# [checker] constants.REQUIRED_POWER_FILES
+_FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log")
+
+
+def check_power(result: Result) -> None:
+    """Judge a measurement of power where there is one; its result is not computed."""
+    run = result.tree.performance(result.place)
+    if is_regular(run.root / POWER_LOG) or any(is_folder(run.root.parent / name) for name in OF_POWER):
+        _check_measurement(result, run)
+
+
+@decides(
+    "tree",
+    ("power-files", "error", "[checker] power_check.required_files_check", "a measurement of power has its files",
+     "add what the power tools wrote"),
+    ("power-readings", "error", "[checker] power_check.get_power_metric_check", "power was read during the run",
+     "submit the readings of the run, by a clock that is LoadGen's"),
+)  # fmt: skip
+def _check_measurement(result: Result, run: RunDir) -> None:
+    folder = run.root.parent
+    logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
+    for path in (*logs, *(folder / "power" / name for name in _FILES)):
+        if not is_regular(path):
+            result.findings.add("power-files", path, "there is no such file")
+    detail = result.details.get("performance")
+    begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
+    if begin is not None and end is not None and is_regular(logs[0]):
+        readings = _readings(result, logs[0])
+        if not any(begin < when < end and watts > 0 for when, watts in readings):
+            span = f"{readings[0][0]:%m-%d-%Y %H:%M:%S} to {readings[-1][0]:%m-%d-%Y %H:%M:%S}" if readings else "none"
+            wanted = f"some from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
+            result.findings.add("power-readings", logs[0], f"readings: {span}", wanted, others=[run.detail])
+
+
+def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
+    """When power was read, and the watts."""
+    found = []
+    content = read_bytes(path, result.findings, "power-readings", MOST_FILE_BYTES) or b""
+    for line in content.decode(errors="replace").splitlines():
+        with suppress(IndexError, ValueError):
+            name, text, _, watts, *_ = line.split(",")
+            if name == "Time" and (when := power_time(text)) is not None:
+                found.append((when, float(watts)))
+    return found
