@@ -232,6 +232,7 @@ def test_a_record_with_gaps_is_no_contradiction(tmp_path: Path) -> None:
 def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], closed: bool) -> None:
     found = eligibility(mechanism, accurate, in_force)
     assert found["closed"]["eligible"] is closed
+    assert ("misses its targets" in found["closed"]["reason"]) is (accurate is False)
     assert found["open"]["eligible"] is True
 
 

@@ -81,8 +81,9 @@ def test_what_the_legs_recorded_is_used() -> None:
     for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
         del given[name]
     given |= {"accelerator_memory_configuration": "HBM3", "accelerator_host_interconnect": "PCIe Gen5"}
-    del given["accelerators_per_node"]
+    del given["accelerators_per_node"], given["number_of_nodes"]
     values = described(given).values
+    assert values["number_of_nodes"] == "1"
     assert values["accelerator_model_name"] == "NVIDIA H100 80GB HBM3"
     assert values["accelerator_memory_capacity"] == "81559 MiB"
     assert values["accelerator_frequency"] == "1980 MHz"
