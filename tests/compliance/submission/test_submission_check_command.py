@@ -42,6 +42,9 @@ def test_clean(tree: Tree, tmp_path: Path) -> None:
     code, text = run(tree.root, "--strict", "--json", tmp_path / "out" / "check.json")
     assert (code, text.splitlines()[-1]) == (ExitCode.OK, "clean")
     assert "official checker: not run" in text
+    assert re.search(r"of \d+ rules \d+ to \d+ were applied to a result; not applied:\n", text)
+    assert re.search(r"\n  \d+ rules of 2 results: without input: requests\.jsonl and manifest\.json", text)
+    assert re.search(r"\n  \d+ rules of 1 result: not applicable: Offline has nothing of the kind\n", text)
     record = json.loads((tmp_path / "out" / "check.json").read_text())
     assert (record["exit_code"], record["findings"], record["official"]) == (0, [], {"run": False})
     assert record["signoff"] is None
