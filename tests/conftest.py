@@ -38,7 +38,7 @@ OF_A_FILE = {
     "scenarios/leg/test_trial.py": 140, "scenarios/tune/test_tune.py": 70, "scenarios/campaign/test_campaign.py": 90,
     "scenarios/leg/test_endpoint_leg.py": 80, "scenarios/leg/test_replica_legs.py": 80,
     "scenarios/leg/test_faults.py": 75, "scenarios/leg/test_interruptions.py": 60, "test_bench.py": 90,
-    "untrusted/test_mutations.py": 40, "honest/test_honest_variations.py": 60, "test_bad_inputs.py": 45,
+    "untrusted/test_mutations.py": 70, "honest/test_honest_variations.py": 60, "test_bad_inputs.py": 45,
     "test_setup.py": 40, "scenarios/test_over_http.py": 40,
     "compliance/submission/test_submission_check.py": 40, "compliance/signoff/test_signoff_backtest.py": 40,
 }  # fmt: skip

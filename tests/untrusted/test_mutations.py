@@ -1,20 +1,43 @@
-"""Whatever lies in a run directory, each judge ends with an exit code of the contract, and names what was changed."""
+"""Whatever lies in a run directory, a tree, a store or a named file: each command ends with a contracted exit code."""
 
 import random
 import shutil
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from runs.record.layout import RunDir
+from tests.conftest import ROOT
+from tests.support import trees
 from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 from tests.untrusted.box import in_box
 from tests.untrusted.judges import call, of_legs, wrong
-from tests.untrusted.mutations import clear, mutate
+from tests.untrusted.mutations import KINDS, clear, mutate
+
+
+def numbered(quick: int, *ends: int) -> pytest.MarkDecorator:
+    """The first mutations by their numbers, and the others up to each end in `make test-long`."""
+    longer = [pytest.param(range(*part), marks=pytest.mark.long) for part in pairwise((quick, *ends))]
+    return pytest.mark.parametrize("numbers", [range(quick), *longer], ids=str)
+
+
+def problems(work: Callable[[int], str], numbers: range) -> list[str]:
+    """What is wrong after each mutation."""
+    return [said for _, said in in_box(lambda place: work(numbers[place]), len(numbers)) if said]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+# A run directory ------------------------------------------------------------------------------------------------------
 
 LEGS = ("performance/run_1", "accuracy")
-QUICK, MANY = 10, 2000
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +92,143 @@ def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
     return f"verify does not name {path.name}: {said[-600:]}" if tell and path.name not in said else ""
 
 
-def run(result: Path, folder: Path, numbers: range) -> list[str]:
-    def work(place: int) -> str:
-        return one_mutation(result, folder, numbers[place])
-
-    return [said for _, said in in_box(work, len(numbers)) if said]
+@numbered(10, 510, 1010, 1510, 2010)
+def test_a_run_directory(result: Path, tmp_path: Path, numbers: range) -> None:
+    assert problems(lambda number: one_mutation(result, tmp_path / "one", number), numbers) == []
 
 
-def test_some_mutations(result: Path, tmp_path: Path) -> None:
-    assert run(result, tmp_path / "one", range(QUICK)) == []
+# An input -------------------------------------------------------------------------------------------------------------
+
+RUN = """scenario: Server
+engine: dummy
+total_sample_count: 64
+target_qps: 400
+dummy_ttft_ms: 2.5
+environment:
+  A_VARIABLE: "1"
+sampling_arg:
+  max_tokens: 64
+mechanism:
+  mechanism: baseline
+  mechanism_variant: none
+"""
+CAMPAIGN = """benchmark: llama3.1-8b
+division: open
+round: v6.1
+engine: dummy
+output_log_dir: out
+scenarios:
+  Offline:
+    target_qps: 60
+    dummy_slots: 56
+  Server:
+    target_qps: 66
+"""
+USER_CONF = "*.Server.target_qps = 400\n*.Server.min_duration = 1500\n*.*.min_query_count = 64\n# a comment\n"
+AUDIT_CONF = "*.*.mode = 2\n*.*.accuracy_log_rng_seed = 720381539243781796\n*.*.accuracy_log_sampling_target = 100\n"
+CLAIM = '{"short_name": "x", "levers": ["slots"], "ref": {"tokens_per_second": 100.0}, "delta_pct": 5.0}'
+ROWS = (
+    '[{"run_id": "a", "mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3", "kv_cache_dtype": "fp8",'
+    ' "run_directory": "/nowhere", "speculative_config": {"method": "eagle", "model": "m"}, "rouge1": 38.7,'
+    ' "quality_eval_status": "pending", "engine": "vllm", "mechanism_notes": "n"}]'
+)
+DATA = '[{"input": "a b", "tok_input": [3, 4, 5], "output": "c"}, {"input": "d", "tok_input": [6], "output": "e f"}]'
+_DRY = ("run", "--dry-run", "--engine", "dummy", "--scenario", "Server", "--output-log-dir", "{out}/leg")
+
+# What each input is like, and the command that reads it: {file}, {leg} (a result) and {out} are put in.
+INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "run.yaml": (RUN, ("run", "--dry-run", "--config", "{file}", "--output-log-dir", "{out}/leg")),
+    "campaign.yaml": (CAMPAIGN, ("campaign", "--dry-run", "--config", "{file}")),
+    "user.conf": (USER_CONF, (*_DRY, "--user-conf", "{file}")),
+    "audit.config": (AUDIT_CONF, (*_DRY, "--audit-conf", "{file}")),
+    "data.json": (DATA, (*_DRY, "--dataset-path", "{file}", "--model-path", "bytes")),
+    "declaration.yaml": (
+        (ROOT / "configs/mechanism-fp8-kv.yaml").read_text(), ("gate", "{leg}", "--declaration", "{file}")
+    ),
+    "rows.json": (ROWS, ("gate", "{file}", "--strict", "--division", "closed")),
+    "claim.json": (CLAIM, ("signoff", "--scope", "harness", "--ref", "{leg}", "--claim", "{file}")),
+    "system.yaml": (
+        (ROOT / "configs/system-example.yaml").read_text(),
+        ("submit", "{leg}", "--organisation", "O", "--system-name", "S", "--output", "{out}", "--system", "{file}"),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(4))
-def test_thousands_of_mutations(result: Path, tmp_path: Path, part: int) -> None:
-    begin = QUICK + part * MANY // 4
-    assert run(result, tmp_path / "one", range(begin, begin + MANY // 4)) == []
+@pytest.fixture(scope="module")
+def leg() -> Path:
+    return DummyLegs()("Offline")
+
+
+def _words(name: str, leg: Path, folder: Path) -> list[str]:
+    places = {"file": folder / name, "leg": leg, "out": folder / "out", "folder": folder}
+    return [word.format(**places) for word in INPUTS[name][1]]
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@numbered(len(KINDS) + 8, len(KINDS) + 120)
+def test_an_input(leg: Path, tmp_path: Path, name: str, numbers: range) -> None:
+    """The first mutations put something else in its place."""
+    (tmp_path / name).write_text(INPUTS[name][0])
+    assert wrong(name, *call(*_words(name, leg, tmp_path))) == ""  # and nothing is left to import
+    folder, kinds = tmp_path / "one", list(KINDS)
+
+    def work(number: int) -> str:
+        clear(folder)
+        folder.mkdir()
+        path = folder / name
+        path.write_text(INPUTS[name][0])
+        if number < len(kinds):
+            how = kinds[number]
+            path.unlink()
+            KINDS[how](path)
+        else:
+            how = mutate(path, random.Random(f"{name} {number}"), kinds_share=0)
+        problem = wrong(name, *call(*_words(name, leg, folder)))
+        return f"{number}: {how}: {problem}" if problem else ""
+
+    assert problems(work, numbers) == []
+
+
+# A tree and a store ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tree() -> Path:
+    tree, runs = trees.short_tree()
+    call("check", tree.root, "--runs", runs)
+    return tree.root
+
+
+@numbered(24, 400)
+def test_a_tree(tree: Path, tmp_path: Path, numbers: range) -> None:
+    """Beside the runs that it was made of."""
+    folder, runs = tmp_path / "tree", tree.parent / "runs"
+
+    def work(number: int) -> str:
+        chance = random.Random(f"tree {number}")
+        clear(folder)
+        shutil.copytree(tree, folder)
+        path = chance.choice(sorted(one for one in folder.rglob("*") if one.is_file()))
+        how = mutate(path, chance)
+        problem = wrong("check", *call("check", folder, "--runs", runs))
+        return f"{number}: {how} of {path.relative_to(folder)}: {problem}" if problem else ""
+
+    assert problems(work, numbers) == []
+
+
+def test_a_store(leg: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.sqlite"
+    assert call("store", "ingest", leg, "--db", whole)[0] == 0
+    call("store", "query", "--db", whole)
+
+    def work(number: int) -> str:
+        path = tmp_path / "one.sqlite"
+        clear(path)
+        path.unlink(missing_ok=True)
+        shutil.copy(whole, path)
+        how = mutate(path, random.Random(f"store {number}"), kinds_share=0.3)
+        commands = (["query"], ["export", "--format", "json"], ["summary"], ["ingest", str(leg)])
+        problems = [wrong("store", *call("store", *words, "--db", path)) for words in commands]
+        return f"{how}: {'; '.join(filter(None, problems))}" if any(problems) else ""
+
+    assert problems(work, range(24)) == []
