@@ -56,6 +56,17 @@ async def started(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
         await engine.stop()
 
 
+async def failure_seen(engine: EndpointEngine) -> str:
+    """Look at the engine until it is no longer alive; returns what it says."""
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        while True:
+            try:
+                engine.check_alive()
+            except ExecutionError as error:
+                return error.message
+            await asyncio.sleep(0.01)
+
+
 async def answers(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
     """Ask all prompts at once, as timed queries."""
     listeners = [Listener() for _ in prompts]
