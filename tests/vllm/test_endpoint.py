@@ -125,7 +125,7 @@ def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: 
 def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
     out, port = tmp_path / "leg", _free_port()
     serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
-    words = _command(tiny_model, out, port, "--scenario", "Server", "--serve", serve)[2:]
+    words = _command(tiny_model, out, port, "--scenario", "Server", "--target-qps", "20", "--serve", serve)[2:]
     started = start_main(*words, anew=True)
     until(lambda: progress(out).get("samples_per_second") or started.process.poll() is not None, "answers")
     assert started.process.poll() is None, started.wait()
@@ -134,6 +134,7 @@ def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, start_main: Star
     (client,) = [one for one in leg.children() if "sut.replicas.replica" in one.cmdline()]
     (server,) = client.children()
     server.kill()
-    check_failed(started.wait(), out, ExitCode.FAILED, "server")
-    assert (out / "server.log").stat().st_size > 0
+    finished = started.wait()
     until(lambda: not any(map(is_running, family)), "the end of all processes")
+    check_failed(finished, out, ExitCode.FAILED, "server")
+    assert (out / "server.log").stat().st_size > 0
