@@ -1,10 +1,9 @@
 """Rules, findings, and the verdicts that findings add up to; used by everything that judges.
 
 A rule is declared once, at the function that decides it: id, severity, source, summary, fix. Commands, divisions and
-rounds choose among rules by id and kind; they never rename one. Programs look at `rule`, `severity` and `numbers`; the
-texts are for people, and nothing depends on their wording.
+rounds select rules by id and kind, and never rename them. Programs read `rule`, `severity` and `numbers`, never texts.
 
-Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or here (runs/).
+Sources begin with a mark (SOURCES), or are a path in mlcommons/inference or in runs/.
 """
 
 import pkgutil
@@ -20,10 +19,10 @@ import orjson
 
 from runs.errors import ExitCode, HarnessError
 
-if TYPE_CHECKING:  # reading legs is no part of what a command needs to declare rules
+if TYPE_CHECKING:  # so that declaring rules does not import the readers of legs
     from runs.record.leg import FinishedLeg
 
-# What a rule is about. contradiction: files that cannot all be true. result: every result, official or not. official: a
+# The kinds of rules. contradiction: files that cannot all be true. result: every result, official or not. official: a
 # result that claims to be official. plausible: what no honest system does, in any result. tree: a submission tree.
 # submit: before a tree is built. gate: a declared technique. signoff: the independent sign-off. audit: an audit's legs.
 # machine: what a leg needs to start.
@@ -33,8 +32,8 @@ Kind = Literal[
 ON_LEGS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 Worth = Literal["error", "warning", "note"]
-# error: the rule was broken. warning: it was, and that alone refutes nothing. note: something a reader should know.
-# pass: the rule was applied and kept.
+# error: the rule was broken. warning: it was broken, which alone refutes no result. note: for the reader. pass: it was
+# applied and kept.
 Severity = Literal["error", "warning", "note", "pass"]
 Row = tuple[str, Worth, str, str, str]  # id, severity, source, summary, fix
 Decider = TypeVar("Decider", bound=Callable[..., Any])
@@ -56,7 +55,7 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 
 
 class UnknownRuleError(HarnessError):
-    """A finding of a rule that nobody declared: a mistake in this program; there is no verdict."""
+    """A finding of a rule that is not declared: a fault of this program."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,14 @@ class Rule:
 
     id: str
     kind: Kind
-    severity: Worth  # what a breach is worth by itself; note: nothing is broken, a reader should know
+    severity: Worth  # of a finding that the rule is broken; note: no rule is broken
     source: str  # where the rule comes from
     summary: str  # the rule in a few words
-    fix: str  # what to do about a breach
+    fix: str  # what to do if it is broken
 
     @property
     def source_in_full(self) -> str:
-        """With the repository and the file that the mark stands for."""
+        """With the repository and file of the mark."""
         mark, _, section = self.source.partition(" ")
         if mark in SOURCES:
             return (SOURCES[mark] + section).rstrip(": ")
@@ -86,11 +85,11 @@ def declare(kind: Kind, rows: Iterable[Row]) -> None:
     """Add rules of one kind.
 
     Raises:
-        UnknownRuleError: there is one of that id.
+        UnknownRuleError: the id is taken.
     """
     for rule_id, severity, source, summary, fix in rows:
         if rule_id in RULES:
-            raise UnknownRuleError(f"two rules are named {rule_id}", "give each an id of its own")
+            raise UnknownRuleError(f"two rules have the id {rule_id}", "give each its own")
         RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix)
 
 
@@ -136,11 +135,11 @@ def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
 
 
 def all_rules() -> dict[str, Rule]:
-    """Every rule of this package, also of modules that nobody has imported yet."""
+    """Every rule of this package; imports all its modules."""
     import compliance
 
     for module in pkgutil.walk_packages(compliance.__path__, "compliance."):
-        if not module.name.startswith("compliance.report"):  # it judges nothing
+        if not module.name.startswith("compliance.report"):  # it has no rules
             import_module(module.name)
     return RULES
 
@@ -149,7 +148,7 @@ def find_rule(rule_id: str) -> Rule:
     """The rule of that id.
 
     Raises:
-        UnknownRuleError: nobody declared it.
+        UnknownRuleError: it is not declared.
     """
     if rule_id not in RULES:
         raise UnknownRuleError(f"there is no rule {rule_id}", "declare it at the function that decides it")
@@ -161,15 +160,15 @@ class Finding:
     """One rule, applied to one thing."""
 
     rule: str  # its id
-    severity: Severity  # what this finding is worth; mostly the rule's own
-    text: str  # what was looked at, in a few words; or the whole finding as a sentence, where `found` is empty
-    # the files (or directories) that it is about; of a contradiction all those that it is between
+    severity: Severity  # mostly the rule's own
+    text: str  # what was compared, in a few words; the whole finding as a sentence if `found` is empty
+    # files or directories that it is about; of a contradiction all that it is between
     files: tuple[Path, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what decided, for programs
+    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that decided, for programs
     # found, required: texts with their units
     found: str = ""
     required: str = ""
-    fix: str = ""  # what to do; the rule's own words where it is empty
+    fix: str = ""  # empty: the rule's own
     line: int | None = None  # in the first of the files, counted from 1
 
     def __post_init__(self) -> None:
@@ -211,7 +210,7 @@ class Finding:
 
     @property
     def line_with_place(self) -> str:
-        """For people: what it is worth, its rule, a sentence, and where it was seen."""
+        """For people: severity, rule, sentence and place."""
         return f"{self} [{self.where}]" if self.files else str(self)
 
     def as_json(self) -> dict[str, Any]:
@@ -234,7 +233,7 @@ class Finding:
 
 
 def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
-    """A rule that was applied: kept, or broken with its own severity. The default text is the rule's summary."""
+    """A rule that was applied: kept, or broken with its own severity. `text` defaults to the rule's summary."""
     known = find_rule(rule)
     note_applied(rule)
     severity: Severity = "pass" if passed else known.severity
@@ -242,43 +241,43 @@ def applied(rule: str, text: str, passed: bool, found: str, required: str, *file
 
 
 def fail(rule: str, text: str, *files: Path, line: int | None = None, **numbers: Any) -> Finding:
-    """A rule that was broken, in a sentence."""
+    """A broken rule, as a sentence."""
     return Finding(rule, "error", text, files, numbers, line=line)
 
 
 def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """The same, where that alone refutes nothing."""
+    """A broken rule that alone refutes no result."""
     return Finding(rule, "warning", text, files, numbers)
 
 
 def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """Something a reader should know."""
+    """A finding for the reader."""
     return Finding(rule, "note", text, files, numbers)
 
 
 # Verdicts -------------------------------------------------------------------------------------------------------------
 
 SCHEMA_VERSION = 1
-# FAIL decides alone. FLAG: nothing is refuted, and something is to be asked. ERROR: there is no verdict.
+# FAIL: there is an error. FLAG: there are warnings. ERROR: there is no verdict.
 Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
 WORTH: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
 
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """Findings, and what they add up to."""
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     not_judged: dict[str, list[str]] = field(default_factory=dict, kw_only=True)  # of what, and why
     error: HarnessError | None = field(default=None, kw_only=True)  # why there is no verdict
 
     def of(self, *severities: Severity) -> list[Finding]:
-        """The findings of these severities; of several, one after the other."""
+        """The findings of these severities, in their order."""
         return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     @property
     def outcome(self) -> Outcome:
-        """The gravest finding counts; nothing outweighs it."""
+        """By the gravest finding."""
         if self.error is not None:
             return "ERROR"
         there = {WORTH[finding.severity] for finding in self.findings}
@@ -293,7 +292,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is no PASS, in sentences."""
+        """Why the outcome is not PASS."""
         if self.error is not None:
             return [self.error.message]
         return [finding.sentence for finding in self.of("error")]
@@ -303,7 +302,7 @@ class Verdict:
         return [f"  {finding.line_with_place}" for finding in self.of("error", "warning", "note", "pass")]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """What every record of a verdict begins with; plain types only."""
+        """The fields of every record of a verdict; plain types only."""
         return {
             "schema_version": SCHEMA_VERSION,
             "verdict": self.outcome,
@@ -316,7 +315,7 @@ class Verdict:
 
 @dataclass
 class LegVerdict(Verdict):
-    """What was found in one leg of a result."""
+    """The findings on one leg of a result."""
 
     mode: Literal["performance", "accuracy"]
     directory: str
@@ -325,7 +324,7 @@ class LegVerdict(Verdict):
     loadgen_version: str
     claims_official: bool
     declared_unofficial: list[str]  # the leg's own record of why it is not official
-    rule: str  # what the verdict on this part rests on
+    rule: str  # that decides the verdict on this part
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the numbers, for people
     details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
@@ -334,7 +333,7 @@ class LegVerdict(Verdict):
 
     @classmethod
     def begin(cls, leg: "FinishedLeg", rule: str) -> Self:
-        """Before anything was found in the leg."""
+        """Without findings yet."""
         return cls(
             mode="performance" if leg.is_performance else "accuracy",
             directory=str(leg.run.root),
@@ -372,7 +371,7 @@ class LegVerdict(Verdict):
         return found if self.claims_official or not official else found + self.declared_unofficial
 
     def unofficial(self) -> list[str]:
-        """Why a part that does not claim to be official is not; empty for one that does."""
+        """Why the part is not official; empty if it claims to be."""
         if self.claims_official:
             return []
         return self.declared_unofficial + [check.sentence for check in self.broken if check.kind == "official"]

@@ -1,6 +1,6 @@
-"""What the benchmark asks of an official result, beyond LoadGen's own verdict: rows of a table.
+"""The requirements on official results beyond LoadGen's own verdict, as rows of a table.
 
-A row is a rule with its source, what is compared, and how. Where there is nothing to compare, there is no finding.
+A row is a rule with its source, what is compared, and how. Without a value to compare there is no finding.
 """
 
 import math
@@ -18,7 +18,7 @@ from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.record.leg import FinishedLeg
 from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, RoundTable, TokenLimits, round_of
 
-# Of 356 published results of round v5.1 all lie within 2.3 % of what their accuracy.txt says, most within 0.5 %.
+# All 356 published results of round v5.1 are within 2.3 % of their accuracy.txt, most within 0.5 %.
 TOKENS_APART = 0.03
 _TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 
@@ -37,12 +37,12 @@ class RuleInput:
 
     @property
     def rounds(self) -> tuple[str, ...]:
-        """Whose seeds there may be."""
+        """The rounds whose seeds are allowed."""
         return tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
 
     @property
     def percentile(self) -> float:
-        """Of the queries that must be within the limit."""
+        """The share of the queries that must be within the limit."""
         return self.entry.percentiles.get(self.detail.scenario, PERCENTILE.get(self.detail.scenario, 0.99))
 
     @property
@@ -89,14 +89,14 @@ class Row:
     summary: str
     fix: str
     name: str  # what is compared
-    found: Value | str  # a whole number of the log by its key, or what gives None where there is nothing to compare
+    found: Value | str  # the key of a whole number in the log; or a function, None without a value
     how: str  # a key of _HOLDS
     wanted: Value
-    shown: str = "{:,}"  # both values
+    shown: str = "{:,}"  # form of both values
     shown_found: str = ""
-    why: str = ""  # behind what is required
-    slack: float = 0.0  # share of the wanted number, for what LoadGen prints with few digits
-    keys: tuple[str, ...] = ()  # records of the log that decide, where `found` is no key itself
+    why: str = ""  # after the required value
+    slack: float = 0.0  # share of the wanted number, for numbers that LoadGen prints with few digits
+    keys: tuple[str, ...] = ()  # records of the log that decide, if `found` is a function
 
     def judged(self, given: RuleInput) -> Iterator[Finding]:
         wanted = self.wanted(given)
@@ -129,7 +129,7 @@ def _mean_tokens(given: RuleInput) -> float | None:
 
 
 def _tokens_target(bound: str) -> Value:
-    """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
+    """A limit of output tokens a sample from the accuracy targets: a performance leg runs the same samples."""
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
@@ -140,7 +140,7 @@ def _size_asked(given: RuleInput) -> int:
 
 
 def _latency_ms(given: RuleInput) -> float | None:
-    """What queries were judged by. Interactive has no such setting of its own: there what they took."""
+    """The latency limit in force; in Interactive, which has no such setting, the latency."""
     key = "result_99.00_percentile_latency_ns" if given.scenario == "Interactive" else "effective_target_latency_ns"
     found = given.detail.get(key)
     return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
@@ -152,8 +152,8 @@ def _of_queries(key: str) -> Value:
 
 
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
-    """A latency, and the limit that LoadGen judged it by. The official checker wants less than the limit, LoadGen no
-    more than it."""
+    """Rows for a latency and for the limit in force. The official checker requires less than the limit, LoadGen no
+    more than the limit."""
 
     def limit_ms(given: RuleInput) -> float | None:
         return None if given.limits is None else float(getattr(given.limits, f"{name}_ms"))
@@ -277,11 +277,11 @@ def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | 
      "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
 )  # fmt: skip
 def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: str) -> Iterator[Finding]:
-    """Tokens/s over samples/s of a performance leg, against the tokens of the same samples in accuracy.txt.
+    """Compare output tokens a sample of a performance leg with those in accuracy.txt.
 
     Args:
-        tokens: output tokens a sample, of the detail log.
-        text: the content of accuracy.txt, of the name `named`.
+        tokens: output tokens a sample, by the detail log.
+        text: the content of accuracy.txt. named: its name.
     """
     stated = _TOKENS_A_SAMPLE.search(text)
     if not tokens or stated is None or not float(stated[1]) > 0:

@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, decides
 from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, SubmitRequest, gather
+from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
 from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
@@ -94,12 +94,11 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
     given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: not known
     with with_scorer(made_of.sources) as (sources, _):
         for home, places in groupby(checked.places, lambda one: (one.division, one.organisation, one.system)):
-            system = _System(tree, [*places], replace(made_of, sources=sources), findings)
-            given.setdefault(home[:2], []).append(system.compare())
-            if home[0] != "open":
-                signed.append(system.signed)
+            files, sign_off_of = _compare_system(tree, [*places], replace(made_of, sources=sources), findings)
+            given.setdefault(home[:2], []).append(files)
+            signed += [sign_off_of] if home[0] != "open" else []
     for (division, organisation), several in given.items():
-        known = [files for files in several if files is not None]
+        known = [one for one in several if one is not None]
         if len(known) == len(several):
             _foreign_files(tree, (division, organisation), set[Path]().union(*known), findings)
     for path in files_below(tree.root):
@@ -110,106 +109,98 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
     return replace(checked, findings=in_order([*checked.findings, *findings.items]), signed=signed)
 
 
-class _System:
-    """One system of the tree and its runs."""
+def _compare_system(
+    tree: Tree, places: list[Place], made_of: MadeOf, findings: Findings
+) -> tuple[set[Path] | None, SignedOff]:
+    """Build one system's part of the tree again and compare it.
 
-    def __init__(self, tree: Tree, places: list[Place], made_of: MadeOf, findings: Findings) -> None:
-        self._tree, self._places, self._made_of, self._findings = tree, places, made_of, findings
-        self._first = places[0]
-        legs = [leg for place in places for leg in (tree.performance(place), tree.accuracy(place))]
-        tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
-        audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
-        own = {run: _run_of(run, made_of.runs) for run in (*legs, *audits)}
-        for run in (run for run, found in own.items() if found is None):
-            findings.add("log-not-in-runs", run.detail, "no run has this detail log", "the log of a run of --runs")
-        self._complete = None not in own.values()
-        self._results = [found.root for run in legs if (found := own[run])]
-        self._results += [found.root.parent for run in audits if (found := own[run])]
-        name = f"{self._first.division}/{self._first.organisation}/{self._first.system}"
-        self.signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
-
-    def compare(self) -> set[Path] | None:
-        """Build the system's part of the tree again and compare it. Returns the files that the runs give, if known."""
-        if not self._complete:
-            return None
-        try:
-            with tempfile.TemporaryDirectory(prefix="check-") as folder:
-                expected = self._rebuild(Path(folder) / "tree")
-                for name, path in expected.items():
-                    _compare(self._tree.root / name, path, self._findings)
-                return {*expected}
-        except HarnessError as error:
-            self._findings.add("runs-unread", self._home, error.message, fix=error.fix)
-            return None
-
-    @property
-    def _home(self) -> Path:
-        return self._tree.results(self._first.division, self._first.organisation) / self._first.system
-
-    def _rebuild(self, output: Path) -> dict[Path, Path]:
-        candidates = gather(self._results)
-        request = self._request(output, candidates)
-        outcome = judge(request, candidates, lambda text: None)
-        refusals = outcome.findings
-        if request.division != "open":
-            refusals = refusals or [*unsigned_audits(candidates, self._made_of.sources)]
-            self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))
-        for refusal in refusals:
-            self._findings.add(refusal.rule, self._home / refusal.text, refusal.found, fix=refusal.fix)
-        if request.division != "open":
-            self._calibration([one for candidate in candidates for one in candidate.manifests().values()])
-        source = self._source(candidates)
-        build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
-        code = self._tree.source(self._first.division, self._first.organisation).relative_to(self._tree.root)
-        found = {path.relative_to(output): path for path in output.rglob("*") if path.is_file()}
-        if source is None:
-            found = {name: path for name, path in found.items() if not name.is_relative_to(code)}
-        return found
-
-    def _request(self, output: Path, candidates: list[Candidate]) -> SubmitRequest:
-        first, tree, made_of = self._first, self._tree, self._made_of
-        division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
-        manifests = candidates[0].manifests()
-        given = made_of.given
-        if given is None:
-            description = tree.system(first.division, first.organisation, first.system)
-            found = object_or_empty(description)
-            given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
-        return SubmitRequest(
-            results=self._results,
-            output=output,
-            organisation=first.organisation,
-            system_name=first.system,
-            division=division,
-            round=tree.round,
-            given=given,
-            source=made_of.source,
-            rehearsal=tree.rehearsal_file().exists(),
-            sources=made_of.sources,
-        )
-
-    def _calibration(self, manifests: list[Manifest]) -> None:
-        folder = self._tree.documentation(self._first.division, self._first.organisation)
-        unnoted = Findings(self._tree.root)
-        places = [*files_below(folder), *folder.parent.iterdir()]  # or next to documentation/
-        files = [path for path in places if is_regular(path) and is_about_calibration(path)]
-        if len(files) > MOST_DOCUMENTS:
-            wanted = f"at most {MOST_DOCUMENTS}, which are read"
-            self._findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
-            return
-        documents = {os.path.relpath(path, folder): read_bytes(path, unnoted, "runs-differ") for path in files}
-        for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
-            self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
-
-    def _source(self, candidates: list[Candidate]) -> Source | None:
-        """The code that ran; None, with a finding, where it cannot be read."""
+    Returns:
+        The files that the runs give, None if they are not known; and the sign-off.
+    """
+    first = places[0]
+    legs = [leg for place in places for leg in (tree.performance(place), tree.accuracy(place))]
+    tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
+    audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
+    own = {run: _run_of(run, made_of.runs) for run in (*legs, *audits)}
+    for run in (run for run, found in own.items() if found is None):
+        findings.add("log-not-in-runs", run.detail, "no run has this detail log", "the log of a run of --runs")
+    name = f"{first.division}/{first.organisation}/{first.system}"
+    signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
+    if None in own.values():
+        return None, signed
+    results = [found.root for run in legs if (found := own[run])]
+    results += [found.root.parent for run in audits if (found := own[run])]
+    home = tree.results(first.division, first.organisation) / first.system
+    try:
+        candidates = gather(results)
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
-        try:
-            return read_source(self._made_of.source, manifests)
-        except HarnessError as error:
-            place = self._tree.source(self._first.division, self._first.organisation)
-            self._findings.add("runs-unread", place, error.message, "the code that made the legs", error.fix)
-            return None
+        with tempfile.TemporaryDirectory(prefix="check-") as folder:
+            request = _request(tree, first, Path(folder) / "tree", results, candidates[0].manifests(), made_of)
+            outcome = judge(request, candidates, lambda text: None)
+            refusals = outcome.findings
+            if request.division != "open":
+                refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
+                signed = replace(signed, verdict=sign_off(candidates, made_of.sources))
+                _check_calibration(tree.documentation(first.division, first.organisation), manifests, findings)
+            for refusal in refusals:
+                findings.add(refusal.rule, home / refusal.text, refusal.found, fix=refusal.fix)
+            code = tree.source(first.division, first.organisation)
+            source = _source(made_of.source, manifests, code, findings)
+            build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
+            expected = {path.relative_to(request.output): path for path in files_below(request.output)}
+            if source is None:
+                of_code = code.relative_to(tree.root)
+                expected = {name: path for name, path in expected.items() if not name.is_relative_to(of_code)}
+            for file, path in expected.items():
+                _compare(tree.root / file, path, findings)
+        return {*expected}, signed
+    except HarnessError as error:
+        findings.add("runs-unread", home, error.message, fix=error.fix)
+        return None, signed
+
+
+def _request(
+    tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: MadeOf
+) -> SubmitRequest:
+    division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
+    given = made_of.given
+    if given is None:
+        found = object_or_empty(tree.system(first.division, first.organisation, first.system))
+        given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
+    return SubmitRequest(
+        results=results,
+        output=output,
+        organisation=first.organisation,
+        system_name=first.system,
+        division=division,
+        round=tree.round,
+        given=given,
+        source=made_of.source,
+        rehearsal=tree.rehearsal_file().exists(),
+        sources=made_of.sources,
+    )
+
+
+def _check_calibration(folder: Path, manifests: list[Manifest], findings: Findings) -> None:
+    places = [*files_below(folder), *folder.parent.iterdir()]  # or next to documentation/
+    files = [path for path in places if is_regular(path) and is_about_calibration(path)]
+    if len(files) > MOST_DOCUMENTS:
+        wanted = f"at most {MOST_DOCUMENTS}, which are read"
+        findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
+        return
+    unreported = Findings(findings.root)
+    documents = {os.path.relpath(path, folder): read_bytes(path, unreported, "runs-differ") for path in files}
+    for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
+        findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
+
+
+def _source(given: Path | None, manifests: list[Manifest], code: Path, findings: Findings) -> Source | None:
+    """The code that ran; None, with a finding, where it cannot be read."""
+    try:
+        return read_source(given, manifests)
+    except HarnessError as error:
+        findings.add("runs-unread", code, error.message, "the code that made the legs", error.fix)
+        return None
 
 
 def _compare(there: Path, expected: Path, findings: Findings) -> None:
