@@ -10,7 +10,7 @@ from rich.text import Text
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
-from runs.round_table import TokenLimits
+from runs.rounds import TokenLimits
 from scenarios.leg.display import Display, LogTail, progress_lines, time_to_go_s
 from scenarios.leg.summary import numbers
 from tests.support.verify_legs import DummyLegs
