@@ -30,8 +30,7 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, {harness!r})
 from runs.benchmarks import BENCHMARKS
-from runs.round_table import ScoreLimits
-from runs.rounds import CURRENT_ROUND
+from runs.rounds import CURRENT_ROUND, ScoreLimits
 sys.path.pop(0)
 for key, one in list(BENCHMARKS.items()):
     if one.submission_name == "llama3.1-8b":
