@@ -182,15 +182,14 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
         ExecutionError: it did not finish, a file was changed, or its audit.config is not the planned one or had no
             effect.
     """
-    leg = FinishedLeg(RunDir(folder / spec.label))
+    leg = LegArtifacts(RunDir(folder / spec.label), spec=spec)
     manifest = leg.manifest or read_manifest(leg.run.manifest)
     if manifest.status != "finished":
         raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
     if broken := attested(leg.run):
         raise ExecutionError(f"{leg.run.root}: a file was changed after the leg ended: {broken[0].text}")
-    artifacts = LegArtifacts(spec, leg)
-    artifacts.check_engaged()
+    leg.check_engaged()
     given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None
     if given != spec.render():
         raise ExecutionError(f"{leg.run.audit_config} is not the one that the audit plans for this leg", _FIX)
-    return artifacts
+    return leg

@@ -17,13 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from compliance.finding import Finding, Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError
-from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import Numbers, reported_numbers
-from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
-from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable, read_requests
 
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
@@ -58,35 +55,23 @@ class LegSpec:
         return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items()) or None
 
 
-@dataclass(frozen=True)
-class LegArtifacts:
-    """A finished leg of an audit. Its files are read on first use."""
+@dataclass(eq=False)
+class LegArtifacts(FinishedLeg):
+    """A finished leg of an audit."""
 
-    spec: LegSpec
-    leg: FinishedLeg
+    spec: LegSpec = field(kw_only=True)
 
-    @property
-    def run(self) -> RunDir:
-        return self.leg.run
-
-    @property
-    def detail(self) -> DetailLog:
-        return self.leg.detail
+    @classmethod
+    def of(cls, leg: FinishedLeg, spec: LegSpec) -> "LegArtifacts":
+        """The same leg, with what it has read so far."""
+        found = cls(leg.run, spec=spec)
+        vars(found).update(vars(leg))
+        return found
 
     @property
-    def requests(self) -> RequestTable:
+    def request_table(self) -> RequestTable:
         """The record of every request, which a leg of an audit must have."""
-        found = self.leg.requests
-        return read_requests(self.run.requests) if found is None else found
-
-    @property
-    def entries(self) -> list[AccuracyEntry]:
-        return self.leg.entries
-
-    @property
-    def manifest(self) -> Manifest | None:
-        """None for a directory that only holds LoadGen's logs."""
-        return self.leg.manifest
+        return read_requests(self.run.requests) if self.requests is None else self.requests
 
     @cached_property
     def numbers(self) -> Numbers:
@@ -123,9 +108,9 @@ class LegArtifacts:
                     f"see {self.run.detail}; no verdict",
                 )
 
-    def summary(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """The leg in numbers, for the record."""
-        detail, table, manifest = self.detail, self.leg.requests, self.manifest
+        detail, table, manifest = self.detail, self.requests, self.manifest
         facts: dict[str, Any] = {
             "label": self.spec.label,
             "directory": str(self.run.root),
@@ -312,8 +297,8 @@ class AuditTest(ABC):
         failed = [check for check in checks if not check.passed]
         reason = failed[0].sentence if failed else kept
         outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
-        summaries = tuple(leg.summary() for leg in legs)
-        required = any(self.name in leg.leg.benchmark.entry.audits for leg in legs)
+        summaries = tuple(leg.record() for leg in legs)
+        required = any(self.name in leg.benchmark.entry.audits for leg in legs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
 

@@ -166,7 +166,7 @@ def nearest_mean(reference: LegArtifacts) -> int:
 
     Distance: the larger of the two relative ones, of prompt and of output tokens.
     """
-    table = reference.requests
+    table = reference.request_table
     if len(table) == 0:
         raise ExecutionError("the reference leg answered no sample", f"see {reference.run.engine_log}")
     prompt = np.abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
@@ -201,7 +201,7 @@ def _spec(scenario: Scenario, label: str, loaded: int, count: int, **others: int
 
 def _check_issued(leg: LegArtifacts) -> None:
     """Check by the record of requests that LoadGen issued the samples of this kind of leg."""
-    table, effective = leg.requests, leg.spec.in_force
+    table, effective = leg.request_table, leg.spec.in_force
     found = len(np.unique(table.sample_index))
     if effective["performance_issue_same"]:
         expected = [leg.detail.loaded_qsl_set[effective["performance_issue_same_index"]]]

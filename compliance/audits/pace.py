@@ -54,7 +54,7 @@ def pace_of(leg: LegArtifacts) -> Pace:
     Raises:
         ExecutionError: no sample, no time, or a rate of 0.
     """
-    table, numbers = leg.requests, leg.numbers
+    table, numbers = leg.request_table, leg.numbers
     latency = numbers.latency_ns
     rate = numbers.samples_per_second_without_overhead or numbers.samples_per_second
     if len(table) == 0 or latency is None or latency.mean <= 0 or not rate or not 0 < rate < float("inf"):

@@ -141,7 +141,7 @@ class OutputConsistency(TwoModeAudit):
             yield _tokens(logged, answers, 1 - threshold)
         if not performance.run.requests.exists():
             return
-        table, where = performance.requests, performance.run.requests
+        table, where = performance.request_table, performance.run.requests
         digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in answers.items()}
         pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
         different = [index for index, digest in pairs if digests.get(index) != digest]
@@ -197,7 +197,7 @@ class OutputLength(TwoModeAudit):
     ) -> Iterator[Finding]:
         issued = [(entry.qsl_idx, len(ids)) for entry, ids in logged]
         if performance.run.requests.exists():
-            table = performance.requests
+            table = performance.request_table
             issued = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
         if not issued:
             return
@@ -229,7 +229,7 @@ def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:
         InputError: it is of another mode.
         ExecutionError: an answer is not whole ids.
     """
-    if leg.leg.mode != mode:
+    if leg.mode != mode:
         wanted = "an accuracy leg" if mode == ACCURACY else "a performance leg"
         raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", f"{option} must name {wanted}")
     entries = leg.entries if leg.run.accuracy_log.exists() else []

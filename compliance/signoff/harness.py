@@ -96,8 +96,8 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
     legs = [  # read once for both audits
-        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy),
-        LegArtifacts(LegSpec("performance"), performance),
+        LegArtifacts.of(accuracy, LegSpec("accuracy", "accuracy")),
+        LegArtifacts.of(performance, LegSpec("performance")),
     ]
     for broken, kept, audit in audits:
         try:

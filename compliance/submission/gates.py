@@ -158,7 +158,7 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "submit/audit", f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
         return
     result, legs = judged_again(audit.folder, audit.test, request_beside(audit.leg))
-    if broken := [found for leg in legs for found in verify_performance(leg.leg).contradictions]:
+    if broken := [found for leg in legs for found in verify_performance(leg).contradictions]:
         yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
         return
     for leg in legs:

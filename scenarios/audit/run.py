@@ -18,7 +18,7 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import FinishedLeg, unfinished
+from runs.record.leg import unfinished
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say
@@ -113,7 +113,7 @@ def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, p
     leg_config = _leg_config(config, spec, folder, conf)
     say(console, f"\naudit leg {spec.label}")
     run_leg(leg_config, console, previous=previous)
-    leg = LegArtifacts(spec, FinishedLeg(RunDir(folder / spec.label)))
+    leg = LegArtifacts(RunDir(folder / spec.label), spec=spec)
     leg.check_engaged()
     return leg
 
@@ -152,7 +152,7 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
             raise InputError(
                 f"--{label} {path} holds no {directory.summary.name}", "name a directory with the logs of a run"
             )
-        leg = LegArtifacts(LegSpec(label, mode), FinishedLeg(directory))
+        leg = LegArtifacts(directory, spec=LegSpec(label, mode))
         if leg.manifest is not None and leg.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
         finished.append(leg)

@@ -15,7 +15,6 @@ from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
-from runs.record.leg import FinishedLeg
 from runs.record.requests_log import RequestRecord, encode
 from sut.dummy.engine import DummyEngine
 from tests.redteam.matrix import CAUGHT, PASSES, REFUSED, SAMPLES
@@ -122,4 +121,4 @@ def _written(
         for record, digest in zip(answers, leg.requests.output_sha256, strict=True)
     ]  # fmt: skip
     leg.run.requests.write_bytes(b"".join(map(encode, lines)))
-    return LegArtifacts(spec, FinishedLeg(leg.run))
+    return LegArtifacts(leg.run, spec=spec)

@@ -11,7 +11,6 @@ from compliance.audits.base import LegArtifacts, LegSpec
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.requests_log import RequestRecord, encode
 
 
@@ -82,7 +81,7 @@ def write_leg(
         )
     run.requests.write_bytes(lines)
     run.accuracy_log.write_text(json.dumps([logged(entry) for entry in entries]))
-    return LegArtifacts(spec, FinishedLeg(run))
+    return LegArtifacts(run, spec=spec)
 
 
 def entry(

@@ -16,7 +16,6 @@ from compliance.audits.test06 import dtype_of, judge_entries, official_text
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from tests.support.audit_legs import entry, logged, write_leg
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
@@ -310,9 +309,7 @@ def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
 
 def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, *PAIRS["offline pass"][:2])
-    legs = [
-        LegArtifacts(LegSpec(label), FinishedLeg(RunDir(path.parent))) for label, path in zip("ab", paths, strict=True)
-    ]
+    legs = [LegArtifacts(RunDir(path.parent), spec=LegSpec(label)) for label, path in zip("ab", paths, strict=True)]
     request = AuditRequest(scenario="Offline", loadgen_key="", loaded_count=64)
     result = find_audit("TEST04").verify(request, legs)
     assert result.passed
