@@ -177,7 +177,7 @@ def test_what_is_given_is_kept_and_the_rest_is_a_baseline(given: object, expecte
         ("kv_quantization/", "neither MECHANISM/VARIANT nor a file"),
         (["baseline"], "give MECHANISM/VARIANT"),
         (7, "give MECHANISM/VARIANT"),
-        ({"mechanism": "baseline", "colour": "red"}, "unknown field 'colour'"),
+        ({"mechanism": "baseline", "colour": "red"}, "unknown field 'colour'; fields: mechanism, mechanism_variant, "),
         ({"compression_ratio": "much"}, "compression_ratio 'much': Input should be a valid number"),
         ({"speculative_acceptance_rate": 1.5}, "speculative_acceptance_rate 1.5: Input should be less"),
         ({"speculative_wasted_tokens": 1.5}, "speculative_wasted_tokens 1.5: Input should be a valid integer"),

@@ -18,6 +18,7 @@ from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.conftest import Finished
+from tests.signoff.forge.faults import scale_reported
 from tests.support.editing import reseal, set_at, set_record
 from tests.support.loadgen_runs import ALL, Runs
 from tests.support.verify_legs import DummyLegs, judged
@@ -142,6 +143,14 @@ def test_changed_content(legs: DummyLegs, tmp_path: Path, case: str) -> None:
     change(run)
     verdict = judged(run.root)
     assert (verdict.exit_code(), reason in verdict.reasons[0]) == (code, True), verdict.reasons
+
+
+def test_a_rate_over_the_whole_test_follows_from_its_times(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", bare=True)
+    scale_reported(run, "result_token_throughput_with_loadgen_overhead", 1.2)
+    verdict = judged(run.root)
+    assert verdict.exit_code() == 4
+    assert "tokens/s with LoadGen's overhead is given as" in verdict.reasons[0]
 
 
 def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, tmp_path: Path) -> None:
