@@ -54,6 +54,27 @@ def record(plan: LegPlan | None = None, seen: dict[str, Any] | None = None, **ch
     return Manifest(**values | changes)
 
 
+GPU = {
+    "vendor": "NVIDIA", "index": "0", "name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "memory.total": "81559",
+    "driver_version": "570.1", "clocks.max.sm": "1980", "power.limit": "[N/A]",
+}  # fmt: skip
+
+
+def official_record(
+    *, engine: str = "vllm", engine_options: dict[str, Any] | None = None, configuration: Any = None, **seen: Any
+) -> Manifest:
+    """The record of an official leg on one GPU of another machine; `seen` are facts for `observed`."""
+    options = engine_options or {"dtype": "bfloat16"}
+    sizes = {"sample_count": 13368, "longest_prompt_tokens": 2000}
+    plan = leg_plan(engine=engine, model_path="/models/llama", engine_options=options, **sizes)
+    known = {
+        "software": {"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0"},
+        "accelerators": [GPU],
+        "model": {"name": "meta-llama/Llama-3.1-8B-Instruct"},
+    }
+    return record(plan, known | seen, official=True, engine={"configuration": configuration or {}})
+
+
 def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **columns: Any) -> RequestTable:
     """Requests of 100 prompt tokens and 11 output tokens, each of a sample of its own, but for the columns that are
     given. A first token before the request's issue stands for none."""

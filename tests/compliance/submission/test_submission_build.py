@@ -22,8 +22,8 @@ from runs.rounds import ROUNDS
 from scenarios.commands.submit import submit
 from tests.support.official import SEEDS
 from tests.support.published import CHECKOUT, needs_checkout
+from tests.support.records import official_record
 from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
-from tests.support.submission_manifests import manifest
 
 pytestmark = pytest.mark.slow
 
@@ -332,7 +332,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def ran(commit: str | None, changed: bool | None = False) -> list[Manifest]:
-    return [manifest(harness={"version": "0.1.0", "git_commit": commit, "git_changed": changed})]
+    return [official_record(harness={"version": "0.1.0", "git_commit": commit, "git_changed": changed})]
 
 
 def test_the_source_is_the_commit_that_ran(repository: Path) -> None:

@@ -21,8 +21,8 @@ from runs.rounds import ROUNDS
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import DATACENTER, change_benchmarks
+from tests.support.records import official_record
 from tests.support.submission_legs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
-from tests.support.submission_manifests import manifest
 
 pytestmark = pytest.mark.slow
 
@@ -80,10 +80,11 @@ def test_the_document_beside_the_weights_is_taken_as_the_leg_had_it(tmp_path: Pa
     path.write_bytes(CALIBRATION)
     digest = hashlib.sha256(CALIBRATION).hexdigest()
     model = {"sha256": {path.name: digest}, "folder": str(tmp_path), "weights": weights("int8_w8a8")}
-    ran = [manifest(model=model)]
+    ran = [official_record(model=model)]
     assert with_calibration({}, ran) == {path.name: CALIBRATION}
     assert list(lacking({path.name: CALIBRATION}, ran)) == []
-    unknown = [manifest(model={**model, "sha256": {}})]  # it was not beside the weights, and the submitter gives it
+    # It was not beside the weights, and the submitter gives it.
+    unknown = [official_record(model={**model, "sha256": {}})]
     assert list(lacking({path.name: CALIBRATION}, unknown)) == []
     assert len(list(lacking({path.name: b" \n"}, unknown))) == 1
     path.write_text("changed")

@@ -19,8 +19,7 @@ from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPla
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import weights as weights_part
 from tests.support.published import CHECKOUT, needs_checkout
-from tests.support.records import HOST
-from tests.support.submission_manifests import GPU, manifest
+from tests.support.records import GPU, HOST, official_record
 
 
 def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -> SystemDescription:
@@ -31,7 +30,7 @@ def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -
         "suites": {"datacenter"},
         "given": read_system_file({"system": given}),
     }
-    return describe([one or manifest()], **{**values, **more})
+    return describe([one or official_record()], **{**values, **more})
 
 
 def example() -> dict[str, Any]:
@@ -127,13 +126,13 @@ def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
 
 
 def test_a_machine_is_one_node_whatever_its_description_says() -> None:
-    fields = given_in({"number_of_nodes": "8", "cooling": "air"}, manifest()).fields
+    fields = given_in({"number_of_nodes": "8", "cooling": "air"}, official_record()).fields
     assert fields == {"cooling": "air"}
 
 
 def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
     """The record of a leg whose replicas ran on the nodes of a cluster."""
-    one = manifest()
+    one = official_record()
     nodes = [
         ClusterNode(id=str(number), address="10.0.0.1", host=HOST, accelerator=rows, software={"ray": "2.60.0"})
         for number, rows in enumerate(accelerators)
@@ -161,7 +160,7 @@ def test_the_nodes_of_a_cluster_are_counted() -> None:
 
 def test_a_machine_without_accelerators_says_so() -> None:
     given = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
-    values = described(given, manifest(accelerators=[])).values
+    values = described(given, official_record(accelerators=[])).values
     assert values["accelerators_per_node"] == "0"
     for name in NAMES:
         if name.startswith("accelerator_"):
@@ -201,7 +200,7 @@ def test_only_the_machine_of_the_legs_is_asked() -> None:
         raise AssertionError("another machine's facts were taken")
 
     described(example()["system"], look=never)
-    here = manifest(host=host_facts(), accelerators=[])
+    here = official_record(host=host_facts(), accelerators=[])
     given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
     description = described(given, here, look=lambda: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
@@ -213,11 +212,11 @@ def test_only_the_machine_of_the_legs_is_asked() -> None:
 
 def test_the_machine_is_known_by_its_facts() -> None:
     here = host_facts()
-    assert is_the_machine(manifest(host=here, accelerators=[]))
-    assert not is_the_machine(manifest(host=here | {"hostname": "another"}, accelerators=[]))
-    assert not is_the_machine(manifest(host=here | {"cpu": "another"}, accelerators=[]))
-    assert not is_the_machine(manifest(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerators=[]))
-    assert not is_the_machine(manifest(host=here, accelerators=[GPU]))  # that GPU is not here
+    assert is_the_machine(official_record(host=here, accelerators=[]))
+    assert not is_the_machine(official_record(host=here | {"hostname": "another"}, accelerators=[]))
+    assert not is_the_machine(official_record(host=here | {"cpu": "another"}, accelerators=[]))
+    assert not is_the_machine(official_record(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerators=[]))
+    assert not is_the_machine(official_record(host=here, accelerators=[GPU]))  # that GPU is not here
 
 
 MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
@@ -235,7 +234,7 @@ MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
     ],
 )
 def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
-    values = measurements(manifest(**changes), {}, [])
+    values = measurements(official_record(**changes), {}, [])
     assert values == {
         "input_data_types": "int32",
         "retraining": "no",
@@ -246,7 +245,7 @@ def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: s
 
 
 def test_measurements_tell_no_place_and_can_be_corrected() -> None:
-    one = manifest(model={"name": "/home/someone/models/Llama-3.1-8B"})
+    one = official_record(model={"name": "/home/someone/models/Llama-3.1-8B"})
     values = measurements(one, {"weight_data_types": "mxfp4"}, ["no model"])
     assert values["starting_weights_filename"] == "Llama-3.1-8B"
     assert values["weight_data_types"] == "mxfp4"
