@@ -104,7 +104,7 @@ class OfficialTest06(AuditTest):
 
 @decides(
     "audit",
-    ("test06-count", "error", "compliance/TEST06/audit.config", "the number of answers is logged", AUDIT_AGAIN),
+    ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as required", AUDIT_AGAIN),
     ("test06-ids", "error", OURS, "answers are whole token ids", AUDIT_AGAIN),
     ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed", AUDIT_AGAIN),
     ("test06-token-count", "error", "compliance/TEST06/README.md", "token_count is the number of ids", AUDIT_AGAIN),
@@ -178,8 +178,9 @@ def judge_entries(
         ("test06-begin", "begin-of-sequence id", "", "have one", f"no id {_listed(begins.tolist())}"),
         ("test06-special-ids", "other special ids", "", "have one",
          f"none of the tokenizer's {len(others)} special ids that end no answer"),
-        ("test06-end-once", "end-of-sequence id once", "", "have more than one", f"at most one id {ends}"),
-        ("test06-end-last", "end-of-sequence id last", "", "go on after one", f"no token after the id {ends}"),
+        ("test06-end-once", "end-of-sequence id once", "", "have more than one", f"at most one of the ids {ends}"),
+        ("test06-end-last", "end-of-sequence id last", "", "go on after an end-of-sequence id",
+         f"no token after the id {ends}"),
     ]  # fmt: skip
     name = "number of logged answers"
     checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
