@@ -178,7 +178,7 @@ log_values(
 log_values(
     "audit",
     lambda tree, place: RunDir(tree.audit(place, "TEST06") / "performance" / "run_1"),
-    ("audit-settings", "effective_accuracy_log_sampling_target", 0),
+    ("audit-settings", "effective_accuracy_log_sampling_target", 0, *SERVER),  # edge, without Server, needs no TEST06
     ("perf-seeds", "effective_schedule_rng_seed", 5),
     ("log-dates", "power_begin", "01-01-2019 00:00:00.000"),
 )
