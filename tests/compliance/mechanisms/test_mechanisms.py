@@ -75,6 +75,7 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
     lossy, plain = (judge_rows([judged(one)], registries, strict=True) for one in (fp8(), row()))
     assert (lossy.status, lossy.closed) == ("fail", True)
     assert (plain.status, plain.closed) == ("pass", False)
+    assert [registries.compresses(mechanism) for mechanism in ("baseline", "magic")] == [False, True]
 
 
 @pytest.mark.parametrize(

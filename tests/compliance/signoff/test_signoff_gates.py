@@ -115,12 +115,15 @@ def test_a_hidden_latency_is_told_and_hidden_on_purpose_fails() -> None:
     told = list(headline_integrity(verdict, TOKENS, Claim()))
     assert words(told) == [("FLAG", "hidden_regression")]
     assert told[0].numbers == {"metric": "ttft_p99_ms", "before": 2916.0, "after": 9446.0}
+    verdict.findings, verdict.compared = told, True
+    assert verdict.record()["headline_integrity"] == "flag"
     alone = Claim(reported_metrics=[TOKENS])
-    verdict.findings, verdict.compared = list(headline_integrity(verdict, TOKENS, alone)), True
+    verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
     assert ("FAIL", "cherry_picked") in words(verdict.findings)
     assert verdict.record()["headline_integrity"] == "fail"
     metrics["cand"]["ttft_p99_ms"] = 2000.0  # better as well
-    assert list(headline_integrity(verdict, TOKENS, alone)) == []
+    verdict.findings = list(headline_integrity(verdict, TOKENS, alone))
+    assert (verdict.findings, verdict.record()["headline_integrity"]) == ([], "ok")
 
 
 @pytest.mark.parametrize(
