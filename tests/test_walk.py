@@ -27,24 +27,18 @@ REHEARSAL_DATA = "../mlperf/rehearsal.json"
 # A benchmark of 128 rows whose legs may be short; the scores' targets are the official ones a sample.
 SMALL = """
 import sys
-from dataclasses import replace
 sys.path.insert(0, {harness!r})
 from runs.benchmarks import BENCHMARKS
-from runs.rounds import CURRENT_ROUND, ScoreLimits
+from runs.rounds import CURRENT_ROUND
+from tests.support.official import changed
 sys.path.pop(0)
 for key, one in list(BENCHMARKS.items()):
     if one.submission_name == "llama3.1-8b":
         scale = {rows} / one.accuracy_samples
         scores = {{name: target.reference * (scale if name.startswith("gen") else 1)
                   for name, target in one.targets.items()}}
-        targets = one.targets_for(scores)
-        limits = {{name.upper(): ScoreLimits(low=target.low, high=target.high) for name, target in targets.items()
-                  if name.upper() in one.entry.targets["any"]}}
-        sizes = dict.fromkeys(("performance_samples", "data_set", "offline_min_samples"), {rows})
-        entry = one.entry.model_copy(
-            update={{**sizes, "accuracy_samples": {{"any": {rows}}}, "targets": {{"any": limits}}}})
-        BENCHMARKS[key] = replace(one, entry=entry, min_duration_ms=500, targets=targets)
-        CURRENT_ROUND.table.benchmarks[one.submission_name] = entry
+        BENCHMARKS[key] = small = changed(one, {rows}, min_duration_ms=500, targets=one.targets_for(scores))
+        CURRENT_ROUND.table.benchmarks[one.submission_name] = small.entry
 """
 USER_CONF = """
 *.Offline.target_qps = 60
