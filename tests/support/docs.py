@@ -18,7 +18,8 @@ from scenarios.leg.config import RunConfig
 from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = [*(ROOT / name for name in FRONT), *sorted((ROOT / "docs").glob("*.md"))]
 SHELL = ("", "sh", "bash")
 OTHER = ("text", "yaml")
 KEYWORDS = ("do", "then", "else")
