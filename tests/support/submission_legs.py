@@ -20,8 +20,13 @@ from tests.support.recorded import recorded
 
 BENCHMARK = "llama3.1-8b"
 SAMPLES = 64  # articles that are bundled
-# As configs/system-example.yaml has it: the fields that a machine without accelerators does not report.
-SYSTEM = {"status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air"}
+# The fields of configs/system-example.yaml that no manifest records. No test runs on the machine of the recorded runs:
+# nothing of it can be detected.
+SYSTEM = {
+    "status": "available", "host_processors_per_node": "1", "host_processor_core_count": "2",
+    "host_memory_configuration": "2x 16GB DDR5", "host_storage_capacity": "1 TB", "host_storage_type": "virtual disk",
+    "host_networking": "1x Ethernet", "host_network_card_count": "1", "cooling": "air",
+}  # fmt: skip
 SCENARIOS = ("Offline", "Server")
 CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
 

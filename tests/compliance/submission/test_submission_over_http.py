@@ -25,15 +25,12 @@ from runs.rounds import CURRENT_ROUND
 from tests.support.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.recorded import OVER_HTTP
-from tests.support.submission_legs import BENCHMARK, SCENARIOS, campaign_copy, edit
+from tests.support.submission_legs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
 from tests.support.verify_legs import judged
 
 pytestmark = pytest.mark.slow
 
-GIVEN = {
-    "status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air", "framework": "vLLM 0.32.0",
-    "other_software_stack": "Linux",
-}  # fmt: skip
+GIVEN = {**SYSTEM, "framework": "vLLM 0.32.0", "other_software_stack": "Linux"}
 NETWORK = {
     field.name: field.example
     for field in NETWORK_FIELDS
