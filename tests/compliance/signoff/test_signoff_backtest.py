@@ -2,10 +2,11 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.signoff.backtest import CASES, read_cases, run_cases, score
+from tests.signoff.backtest import CASES, Case, read_cases, run_cases, score
 from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
@@ -29,7 +30,24 @@ def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
     assert used <= MADE.keys() | {"vllm-off", "vllm-off-acc"}
 
 
+def one_of_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
+    """Each case with a fault, or with a verdict and reason in its scope, that no case before it has."""
+    known: set[tuple[str | None, ...]] = set()
+    for case in cases:
+        kinds = {("fault", fault) for faults in case.faults.values() for fault, *_ in faults}
+        kinds |= set() if case.anchor else {(case.scope, case.verdict, case.reason)}
+        if not kinds <= known:
+            known |= kinds
+            yield case
+
+
 @pytest.mark.slow
+def test_a_case_of_each_kind_gets_its_verdict_and_its_true_reason() -> None:
+    outcomes = list(run_cases(one_of_each_kind(read_cases())))
+    assert [f"{one.case.name}: {one.verdict.headline}" for one in outcomes if not one.right] == []
+
+
+@pytest.mark.long
 def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     outcomes = list(run_cases())
     assert [f"{one.case.name}: {one.verdict.headline}" for one in outcomes if not one.right] == []

@@ -188,17 +188,21 @@ def test_random_damage_ends_in_a_result_or_an_error_of_ours(
     assert result is not None or message
 
 
+ODD: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("one_in", [len(ODD) // 2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
-def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str) -> None:
+def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str, one_in: int) -> None:
+    """All odd values of each key, or some of them, which differ from key to key."""
     run = copied_run(name)
     original = run.detail.read_bytes()
     outcomes = set()
-    for key in read_detail(run.detail).values:
+    for number, key in enumerate(read_detail(run.detail).values):
         if key.startswith(("loadgen_", "logger_")):
             continue
-        odd: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None)
-        for value in odd:
+        for value in ODD[number % one_in :: one_in]:
             edit_detail(run, key, value)
             try:
                 result_of(FinishedLeg(run))
@@ -206,7 +210,7 @@ def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, na
             except HarnessError as error:
                 outcomes.add(type(error).__name__)
             run.detail.write_bytes(original)
-    assert outcomes == {"result", "InputError", "ExecutionError"}
+    assert {"result", "InputError"} <= outcomes <= {"result", "InputError", "ExecutionError"}
 
 
 ODD_NUMBERS = st.sampled_from([b"0", b"1", b"-1", b"18446744073709551615", b"9223372036854775807", b"1e308", b"0.5"])
