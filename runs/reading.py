@@ -68,7 +68,7 @@ def open_file(
     """
     name = f"{option} {path}".lstrip()
     try:
-        if within is not None and not path.resolve(strict=True).is_relative_to(within.resolve()):
+        if within is not None and not _is_within(path, within):
             raise InputError(f"{name} is a link to {path.resolve()}, out of its directory", "put the file itself there")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links; ValueError: a NUL in the name
@@ -84,6 +84,13 @@ def open_file(
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    """Return whether a file is in a directory or below it, after all links."""
+    if path.parent == folder and path.name != ".." and not path.is_symlink():
+        return True
+    return path.resolve(strict=True).is_relative_to(folder.resolve())
 
 
 def open_record(path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES) -> BufferedReader:

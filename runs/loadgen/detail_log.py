@@ -210,7 +210,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
-    if any(text.count(name) > 1 for name in _FIELDS):  # a quote within a text is escaped
+    if max(map(text.count, _FIELDS)) > 1:  # a quote within a text is escaped
         raise _damaged(log.path, number, f"({key}) has a field twice", cut)
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:

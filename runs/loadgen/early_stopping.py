@@ -7,6 +7,7 @@ n >= h + t passes.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,7 @@ def min_queries(late: int, percentile: float) -> int:
     return high
 
 
+@lru_cache(maxsize=4096)
 def latecomers_allowed(query_count: int, percentile: float) -> int:
     """The most queries that may be late among `query_count`; -1 if the run is too short for any verdict."""
     if query_count <= 0:

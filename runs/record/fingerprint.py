@@ -5,6 +5,7 @@ here. Facts that never count (a leg's role, paths, timeouts) are in no fingerpri
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from runs.accelerators import accelerators
@@ -162,8 +163,13 @@ class Scope(NamedTuple):
 
     def of(self, facts: Mapping[str, Any]) -> Facts:
         """The facts that count."""
-        selected = {key: value for key, value in facts.items() if not self.only or _in(self.only, key)}
-        return {key: value for key, value in selected.items() if not _in(self.ignoring, key)}
+        (only, only_below), (ignored, ignored_below) = _split(self.only), _split(self.ignoring)
+        return {
+            key: value
+            for key, value in facts.items()
+            if (not self.only or key in only or key.startswith(only_below))
+            and not (key in ignored or key.startswith(ignored_below))
+        }
 
     def text(self, facts: Mapping[str, Any]) -> str:
         """Their values."""
@@ -174,8 +180,10 @@ def _keys(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _in(keys: tuple[str, ...], key: str) -> bool:
-    return key in keys or key.startswith(tuple(one for one in keys if one[-1] in ". "))
+@cache
+def _split(keys: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the keys, and the prefixes among them."""
+    return frozenset(keys), tuple(key for key in keys if key[-1] in ". ")
 
 
 ALL = Scope()

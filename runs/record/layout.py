@@ -26,10 +26,10 @@ class PathIn:
     """An attribute that is the `Path` of a file or directory in a folder."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
 
     def __get__(self, folder: "Folder", _: object) -> Path:
-        return folder.root / self._name
+        return folder.root / self.name
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,11 @@ class RunDir(Folder):
     seal = PathIn("seal.json")  # the signed statement of all other files; written last
     time_stamp = PathIn("seal.tsr")  # of seal.json, by a time-stamping authority (`main.py anchor`)
 
-    @property
-    def own_names(self) -> frozenset[str]:
-        """Names of the files that belong to the leg."""
-        ours = (self.manifest, self.requests, self.user_conf, self.audit_config, self.engine_log, self.progress,
-                self.result, self.accuracy_text, self.accuracy_json)  # fmt: skip
-        return frozenset((*LOADGEN_LOGS, *(path.name for path in ours)))
+    # Names of the files that belong to the run.
+    own_names = frozenset(
+        (*LOADGEN_LOGS, manifest.name, requests.name, user_conf.name, audit_config.name, engine_log.name,
+         progress.name, result.name, accuracy_text.name, accuracy_json.name)
+    )  # fmt: skip
 
     def create(self) -> None:
         """Make the directory; SetupError as for `taken`."""

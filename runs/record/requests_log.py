@@ -8,6 +8,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,7 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 FIELDS = RequestRecord.__struct_fields__
 _COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
+_numbers = attrgetter(*_COLUMNS)
 _NO_HEX = re.compile("[^0-9a-f]")
 _decode = msgspec.json.Decoder(RequestRecord).decode
 
@@ -103,7 +105,7 @@ def read_requests(path: Path) -> RequestTable:
 def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray]:
     """Columns of numbers, finish reasons, and concatenated digests, in the order of the lines."""
     columns = {name: array("q") for name in _COLUMNS}
-    appends = [(name, column.append) for name, column in columns.items()]
+    appends = [column.append for column in columns.values()]
     finish_reason: list[str] = []
     digests = bytearray()
     known_reasons: dict[str, str] = {}
@@ -115,8 +117,7 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
             raise InputError(f"{path} line {number} is no record of a request: {error}", _FIX) from error
         if line.count(b'":') != len(FIELDS) - (b'"replica":' not in line):  # no value contains these characters
             raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
-        for name, append in appends:
-            value = getattr(record, name)
+        for append, value in zip(appends, _numbers(record), strict=True):
             append(NO_TIME if value is None else value)
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # shares equal strings
