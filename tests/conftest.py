@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import warm
-
-PATIENCE_S = 300.0  # waited for what comes within seconds on an idle machine
+from tests.support import patience, warm
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -134,9 +132,9 @@ class StartedMain:
             preexec_fn=warm.hear_signals,
         )
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> Finished:
-        """Wait for the end; a process that takes longer fails the test."""
-        stdout, stderr = self.process.communicate(timeout=timeout_s)
+    def wait(self) -> Finished:
+        """Wait for the end; a process that makes no progress fails the test."""
+        stdout, stderr = patience.finish(self.process)
         return Finished(self.process.wait(), stdout, stderr)
 
 
@@ -166,8 +164,8 @@ RunMain = Callable[..., Finished]
 def run_main(start_main: StartMain) -> RunMain:
     """Runs `main.py ARGUMENTS…` to its end."""
 
-    def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = PATIENCE_S) -> Finished:
-        return start_main(*arguments, environment=environment).wait(timeout_s)
+    def run(*arguments: object, environment: dict[str, str] | None = None) -> Finished:
+        return start_main(*arguments, environment=environment).wait()
 
     return run
 

@@ -19,7 +19,7 @@ from scripts.bench.tools.llm_server import llm_server
 from scripts.bench.tools.models import TINY, make_llama, write_rows
 from scripts.bench.tools.null_run import MIN_QUERIES
 from scripts.bench.tools.programs import measure
-from tests.support.legs import until
+from tests.support.patience import until
 
 SMALLEST = sizes.SMALLEST
 

@@ -18,8 +18,9 @@ import main
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.command_line.dispatch import COMMANDS
-from tests.conftest import PATIENCE_S, ROOT, StartMain, run_here
-from tests.support.legs import USER_CONF, arguments, patched, progress, until
+from tests.conftest import ROOT, StartMain, run_here
+from tests.support.legs import USER_CONF, arguments, patched, progress
+from tests.support.patience import finish, until
 from tests.support.verify_legs import DummyLegs
 from tests.support.warm import hear_signals
 
@@ -213,4 +214,5 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
     leg = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent, preexec_fn=hear_signals)
     until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
     leg.send_signal(signal.SIGHUP)
-    assert leg.wait(PATIENCE_S) == 0
+    finish(leg)
+    assert leg.returncode == 0

@@ -14,7 +14,7 @@ from compliance.finding import find_rule
 from compliance.signoff.judge import sign_off
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result
-from tests.conftest import PATIENCE_S, StartedMain
+from tests.conftest import StartedMain
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.support import warm
@@ -167,7 +167,7 @@ def test_legs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, nam
     conf.write_text(USER_CONF)
     plain = ("--scenario", "Server", "--engine", "dummy", "--user-conf", conf, "--output-log-dir")
     for more in ((root / "performance" / "run_1",), (root / "accuracy", "--accuracy")):
-        code, stdout, stderr = warm.run([*plain, *more], tmp_path, PATIENCE_S, around)
+        code, stdout, stderr = warm.run([*plain, *more], tmp_path, around)
         assert code == 0, stdout + stderr
     moved = shutil.move(root, tmp_path / "İstanbul ß")
     signed = StartedMain(("signoff", "--scope", "bundle", "--ref", moved), tmp_path, dict(around)).wait()

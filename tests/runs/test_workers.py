@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import ROOT
+from tests.support.patience import finish
 from tests.support.waiting_workers import INTERRUPTED, WORKERS
 
 
@@ -32,7 +33,7 @@ def test_a_signal_to_the_group_ends_all(context: str, numbers: list[int]) -> Non
     with command(context) as (process, workers):
         for number in numbers:
             os.killpg(process.pid, number)
-        _, error = process.communicate(timeout=PATIENCE_S)
+        _, error = finish(process)
     assert (process.returncode, error) == (INTERRUPTED, "")
     for worker in workers:
         with pytest.raises(ProcessLookupError):
@@ -42,4 +43,4 @@ def test_a_signal_to_the_group_ends_all(context: str, numbers: list[int]) -> Non
 def test_workers_do_not_outlive_a_command_that_is_killed() -> None:
     with command("forkserver") as (process, _):
         process.kill()
-        process.communicate(timeout=PATIENCE_S)  # its streams are the workers', too: they end with the last of them
+        finish(process)  # its streams are the workers', too: they end with the last of them

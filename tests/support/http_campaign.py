@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import ExitCode
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import ROOT
 from tests.support import server_dialects as speak
 from tests.support import warm
 from tests.support.http_server import HttpServer, Reply, Step, json_reply, serving
@@ -104,7 +104,7 @@ def run_campaign(root: Path) -> None:
             "output_log_dir": str(root / "campaign"),
         }  # fmt: skip
         (root / "campaign.yaml").write_text(json.dumps(asked))
-        code, stdout, stderr = warm.run(["campaign", "--config", root / "campaign.yaml"], root, PATIENCE_S)
+        code, stdout, stderr = warm.run(["campaign", "--config", root / "campaign.yaml"], root)
     if code not in (ExitCode.OK, ExitCode.NEGATIVE):
         raise SystemExit(f"the campaign over HTTP ended with {code}\n{stdout}{stderr}")
     (root / "campaign" / "report.html").unlink()

@@ -3,8 +3,6 @@
 import json
 import os
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import read_requests
-from tests.conftest import PATIENCE_S, ROOT, Finished
+from tests.conftest import ROOT, Finished
 from tests.support.warm import FOR_LEGS
 
 # Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
@@ -77,15 +75,6 @@ def patched(folder: Path, *, in_leg: str = "", in_parent: str = "") -> dict[str,
         + "\n"
     )
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Wait for something to become true, and return it."""
-    end = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
-    return value
 
 
 def progress(out: Path) -> dict[str, Any]:

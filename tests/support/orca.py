@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from runs.record.layout import CampaignDir
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import ROOT
 from tests.support import warm
 
 BENCHMARK = "llama2-70b-99.9"
@@ -71,6 +71,6 @@ def make_campaign(folder: Path) -> CampaignDir:
         "scenarios": {"Offline": {"dummy_ttft_ms": 250}, "Server": None, "Interactive": None},
     }
     (folder / "campaign.yaml").write_text(json.dumps(config))
-    code, stdout, stderr = warm.run(["campaign", "--config", folder / "campaign.yaml"], folder, PATIENCE_S)
+    code, stdout, stderr = warm.run(["campaign", "--config", folder / "campaign.yaml"], folder)
     assert code == 0, stdout + stderr
     return campaign

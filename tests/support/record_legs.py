@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import ExitCode
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import ROOT
 from tests.support import http_campaign, warm
 from tests.support.loadgen_runs import ALL
 from tests.support.null_sut import Spec, start
@@ -76,7 +76,7 @@ def make(root: Path) -> None:
     (root / "user.conf").write_text(USER_CONF)
     for name, options in commands():
         words = [*options.split(), "--engine", "dummy", "--user-conf", root / "user.conf", "--output-log-dir"]
-        code, stdout, stderr = warm.run([*words, root / name], root, PATIENCE_S)
+        code, stdout, stderr = warm.run([*words, root / name], root)
         if code != ExitCode.OK:
             raise SystemExit(f"{name}: {options} ended with {code}\n{stdout}{stderr}")
     for name, spec in null_runs().items():

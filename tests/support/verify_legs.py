@@ -11,7 +11,6 @@ from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, as_text, verify_result
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from tests.conftest import PATIENCE_S
 from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.once import kept
@@ -74,5 +73,5 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
 
 def make_leg(arguments: Sequence[object], out: Path, folder: Path) -> None:
     """Run `main.py ARGUMENTS…` in a folder; its leg, in `out`, has to be a good one."""
-    code, stdout, stderr = warm.run([*arguments, "--output-log-dir", out], folder, PATIENCE_S)
+    code, stdout, stderr = warm.run([*arguments, "--output-log-dir", out], folder)
     assert code == ExitCode.OK, stdout + stderr

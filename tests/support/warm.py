@@ -22,6 +22,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.support import patience
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.leg.parent", "scenarios.leg.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
@@ -89,12 +91,12 @@ class Process:
 
 
 def run(
-    arguments: Sequence[object], folder: Path, timeout_s: float, environment: Mapping[str, str] | None = None
+    arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """Run `main.py ARGUMENTS…` in a folder to its end; its exit code, standard output and standard error."""
     process = Process(arguments, folder, environment)
     try:
-        stdout, stderr = process.communicate(timeout_s)
+        stdout, stderr = patience.finish(process)
     finally:
         process.kill()
     return process.wait(), stdout, stderr

@@ -14,8 +14,8 @@ from runs.errors import ExecutionError
 from runs.record.requests_log import RequestRecord, encode, read_requests
 from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
-from tests.conftest import PATIENCE_S
 from tests.support.fakes import FakeSink
+from tests.support.patience import until
 
 MS = 1_000_000
 COMPLETE_NS = 1_500 * MS
@@ -109,7 +109,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
     recorder = Recorder(path, note)
     recorder.append(COMPLETE_NS, [outcome(0)])
-    assert seen.wait(PATIENCE_S)
+    until(seen.is_set, "the error")
     assert isinstance(told[0], ExecutionError)
     assert told[0].message == f"cannot write {path}: No space left on device"
     recorder.append(COMPLETE_NS, [outcome(1)])

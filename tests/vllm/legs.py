@@ -17,9 +17,9 @@ from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_requests
+from tests.support.engine_turn import engine_turn
 from tests.support.once import once
-
-LEG_TIMEOUT_S = 1200.0  # far beyond any leg here, also on a busy machine
+from tests.support.patience import finish
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,18 @@ def leg_command(model: Path, run_dir: Path, conf: str, arguments: list[str]) -> 
 
 def run_leg(command: list[str], run_dir: Path) -> FinishedLeg:
     """Run a leg to its end."""
-    done = subprocess.run(
-        command, cwd=run_dir.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LEG_TIMEOUT_S
-    )
-    return FinishedLeg(RunDir(run_dir), done.returncode, done.stdout, done.stderr)
+    pipe = subprocess.PIPE
+    with (
+        engine_turn,
+        subprocess.Popen(
+            command, cwd=run_dir.parent, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        ) as process,
+    ):
+        try:
+            stdout, stderr = finish(process, "the end of the leg")
+        finally:
+            process.terminate()  # it ends what it started
+    return FinishedLeg(RunDir(run_dir), process.returncode, stdout, stderr)
 
 
 @dataclass(frozen=True)

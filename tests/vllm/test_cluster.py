@@ -16,7 +16,7 @@ from runs.record.fingerprint import RESULT, differences, fingerprint
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from tests.conftest import PATIENCE_S, RunMain, StartedMain, StartMain
+from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.legs import (
     LONG_USER_CONF,
     alive,
@@ -26,8 +26,8 @@ from tests.support.legs import (
     is_running,
     leg_pid,
     progress,
-    until,
 )
+from tests.support.patience import until
 from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
 from tests.vllm.legs import leg_command, run_leg
 
@@ -44,8 +44,7 @@ def run_main(start_main: StartMain) -> RunMain:
 def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
     """A leg with a replica on each node that has answered queries and would go on for minutes."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
-    until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers")
-    assert started.process.poll() is None, started.wait()
+    until(lambda: progress(out).get("completed", 0) > 20, "responses", process=started.process)
     return started
 
 
@@ -149,8 +148,7 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
     cluster.kill_second_raylet()
     manifest = check_failed(started.wait(), out, ExitCode.FAILED, "replica 1")
     names_its_replica(manifest.error)
-    psutil.wait_procs(replicas, PATIENCE_S)
-    assert not any(replica.is_running() for replica in replicas)
+    until(lambda: not any(replica.is_running() for replica in replicas), "the replicas' end")
     cluster.renew_second()
 
 
@@ -243,6 +241,6 @@ def test_a_killed_head_ends_the_leg(
         for number, address in enumerate((HEAD, SECOND)[:lost]):
             named = rf"replica {number} \(all cores, host \S+ \({re.escape(address)}\)\)"
             assert re.search(named, manifest.error["message"])
-        assert psutil.wait_procs(family, PATIENCE_S)[1] == []
+        until(lambda: not any(map(is_running, family)), "the end of all processes")
     finally:
         nodes.shutdown()

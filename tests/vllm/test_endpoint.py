@@ -17,9 +17,11 @@ from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.conftest import StartMain
+from tests.support.engine_turn import engine_turn
 from tests.support.greedy import Answer
 from tests.support.http_tricks import ROWS
-from tests.support.legs import check_failed, is_running, leg_pid, progress, until
+from tests.support.legs import check_failed, is_running, leg_pid, progress
+from tests.support.patience import until
 from tests.sut.endpoint.legs import SAMPLING, look_through
 from tests.vllm.legs import FinishedLeg, run_leg
 
@@ -59,7 +61,8 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
         command = [str(Path(sys.executable).with_name("vllm")), *words]
         server = psutil.Popen(command, cwd=HARNESS_ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
-        until(lambda: _listens(port) or server.poll() is not None, "the server")
+        with engine_turn:
+            until(lambda: _listens(port) or server.poll() is not None, "the server", log=log)
         assert server.poll() is None, log.read_text()
         yield port
     finally:
@@ -126,9 +129,9 @@ def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, start_main: Star
     out, port = tmp_path / "leg", _free_port()
     serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
     words = _command(tiny_model, out, port, "--scenario", "Server", "--target-qps", "20", "--serve", serve)[2:]
-    started = start_main(*words, anew=True)
-    until(lambda: progress(out).get("samples_per_second") or started.process.poll() is not None, "answers")
-    assert started.process.poll() is None, started.wait()
+    with engine_turn:
+        started = start_main(*words, anew=True)
+        until(lambda: progress(out).get("samples_per_second"), "responses", process=started.process)
     leg = psutil.Process(leg_pid(out))
     family = leg.children(recursive=True)
     (client,) = [one for one in leg.children() if "sut.replicas.replica" in one.cmdline()]

@@ -18,13 +18,14 @@ from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request
 from sut.replicas.pool import make_engine
 from sut.vllm.engine import VllmEngine
+from tests.support.engine_turn import engine_turn
 from tests.support.fakes import FakeSink
 from tests.support.greedy import Answer
 from tests.support.official import SAMPLING
+from tests.support.patience import patiently
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-ANSWER_TIMEOUT_S = 300.0
 # vLLM's cache works in blocks of tokens; on CPUs a block has 128.
 MORE_THAN_A_BLOCK = 300
 
@@ -58,8 +59,7 @@ async def ask(engine: Engine, *prompts: list[int]) -> list[Reply]:
     replies = [Reply(engine) for _ in prompts]
     for seq, (reply, prompt) in enumerate(zip(replies, prompts, strict=True)):
         engine.submit(Request(reply, prompt, seq=seq))
-    async with asyncio.timeout(ANSWER_TIMEOUT_S):
-        await asyncio.gather(*(reply.over.wait() for reply in replies))
+    await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
     await asyncio.sleep(0.5)  # a second answer would come now
     return replies
 
@@ -92,7 +92,8 @@ def running(plan: LegPlan) -> Iterator[Running]:
         for name, value in plan.environment.items():
             if name not in os.environ:  # what is set for all tests here wins, as in a leg
                 patch.setenv(name, value)
-        running = Running(make_engine(plan))
+        with engine_turn:
+            running = Running(make_engine(plan))
         yield running
         running.do(running.engine.stop())
 
@@ -186,7 +187,7 @@ def refusal(model: Path, **options: Any) -> HarnessError:
     """How the engine refuses options (on top of small defaults)."""
     base = {"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "max_model_len": 1000}
     engine = VllmEngine(str(model), {**base, **options}, SAMPLING, stream_first_token=True)
-    with pytest.raises(HarnessError) as caught:
+    with engine_turn, pytest.raises(HarnessError) as caught:
         asyncio.run(engine.start())
     return caught.value
 

@@ -10,7 +10,9 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, StartedMain, StartMain
-from tests.support.legs import alive, check_failed, is_running, leg_pid, progress, until
+from tests.support.engine_turn import engine_turn
+from tests.support.legs import alive, check_failed, is_running, leg_pid, progress
+from tests.support.patience import until
 from tests.vllm.legs import leg_words
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -24,9 +26,9 @@ LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole data sets of 64
 def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
     """An Offline leg in the midst of its queries: some are answered and on record."""
     out = tmp_path / "run"
-    started = start_main(*leg_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
-    until(lambda: progress(out).get("samples_per_second") or started.process.poll() is not None, "answers")
-    assert started.process.poll() is None, started.wait()
+    with engine_turn:
+        started = start_main(*leg_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
+        until(lambda: progress(out).get("samples_per_second"), "responses", process=started.process)
     assert progress(out)["expected"] == LONG_SAMPLES
     return started, out
 
@@ -47,7 +49,8 @@ def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
     tiny_model: Path, run_main: RunMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "999999")
-    finished = run_main(*leg_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
+    with engine_turn:
+        finished = run_main(*leg_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
     check_failed(finished, tmp_path / "run", ExitCode.REFUSED, "engine.log")
     assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the leg's own knows that it failed
     assert "999999" in finished.stderr

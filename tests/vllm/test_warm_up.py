@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from runs.environment import HARNESS_ROOT
+from tests.support.engine_turn import engine_turn
+from tests.support.patience import finish
 from tests.vllm.warm_up_program import LIMITS
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -17,16 +19,21 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 # Which shapes are met is dynamo's to see; what inductor makes of them, a minute of computing, follows from that.
 @pytest.mark.parametrize("inductor", [False, pytest.param(True, marks=pytest.mark.long)], ids=["traced", "compiled"])
 def test_nothing_is_compiled_or_captured_after_the_warm_up(inductor: bool, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.vllm.warm_up_program", str(tmp_path)],
-        cwd=HARNESS_ROOT,
-        env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **({} if inductor else {"VLLM_CPU_CI_ENV": "1"})},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    with engine_turn:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.vllm.warm_up_program", str(tmp_path)],
+            cwd=HARNESS_ROOT,
+            env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **({} if inductor else {"VLLM_CPU_CI_ENV": "1"})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            stdout, stderr = finish(process)
+        finally:
+            process.kill()
+    assert process.returncode == 0, stderr[-3000:]
+    told = json.loads(stdout.splitlines()[-1])
     # The counters count: the start compiled the model or took it from vLLM's cache; where it traces, the warm-up did.
     counted = told["started"] if inductor else told["warm"]["torch"]["stats"]
     assert {"num_aot_compiles", "num_aot_artifacts_loaded", "unique_graphs"} & counted.keys()

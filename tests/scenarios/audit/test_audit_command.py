@@ -21,7 +21,8 @@ from scenarios.audit.config import AuditOptions
 from scenarios.audit.run import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.cheats import CHEAT
-from tests.support.legs import patched, until
+from tests.support.legs import patched
+from tests.support.patience import until
 from tests.support.verify_legs import DummyLegs
 
 

@@ -21,10 +21,11 @@ from scenarios.campaign.config import load_campaign
 from scenarios.campaign.state import examine
 from scenarios.resumed import held
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
-from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
+from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
 from tests.support.official import change_benchmarks
 from tests.support.once import once
+from tests.support.patience import until
 from tests.support.submission_legs import edit
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,8 @@ from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support import server_dialects as speak
 from tests.support.http_campaign import Computing, make_model
 from tests.support.http_server import HttpServer, Reply, json_reply, serving
-from tests.support.legs import check_failed, until
+from tests.support.legs import check_failed
+from tests.support.patience import until
 
 KEY = "sk-a-key-of-the-tests"
 CONF = """

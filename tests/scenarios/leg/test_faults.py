@@ -22,8 +22,8 @@ from tests.support.legs import (
     check_failed,
     patched,
     progress,
-    until,
 )
+from tests.support.patience import until
 
 # A server may never answer its warm-up.
 NEVER_ANSWERS = ("--dummy-ttft-ms", 1e9)

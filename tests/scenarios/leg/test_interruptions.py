@@ -23,8 +23,8 @@ from tests.support.legs import (
     leg_pid,
     patched,
     progress,
-    until,
 )
+from tests.support.patience import until
 
 # A process of the engine's and a file in its temporary directory, as vLLM has them; both are named in files.
 ENGINE_PROCESS = """

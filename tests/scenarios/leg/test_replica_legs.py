@@ -16,7 +16,8 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from sut.replicas.cluster_process import passed_on, shares
 from tests.conftest import ROOT, RunMain, StartedMain, StartMain, run_here
-from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress, until
+from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress
+from tests.support.patience import until
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:

@@ -21,7 +21,8 @@ from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from scenarios.status.state import GroupStatus, leg_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support import warm
-from tests.support.legs import LONG_USER_CONF, SLOW_START, alive, arguments, leg_pid, patched, progress, until
+from tests.support.legs import LONG_USER_CONF, SLOW_START, alive, arguments, leg_pid, patched, progress
+from tests.support.patience import until
 from tests.support.submission_legs import edit
 from tests.support.verify_legs import DummyLegs
 

@@ -15,10 +15,10 @@ from tests.support.fakes import FakeSink
 from tests.support.http_box import Box
 from tests.support.http_server import HttpServer
 from tests.support.http_tricks import Row
+from tests.support.patience import patiently
 
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
-ANSWER_TIMEOUT_S = 300.0
 SERVERS: dict[str, Callable[[], HttpServer]] = {
     "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
     "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),
@@ -58,7 +58,8 @@ async def started(url: str, **options: Any) -> AsyncIterator[EndpointEngine]:
 
 async def failure_seen(engine: EndpointEngine) -> str:
     """Look at the engine until it is no longer alive; returns what it says."""
-    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+
+    async def look() -> str:
         while True:
             try:
                 engine.check_alive()
@@ -66,14 +67,15 @@ async def failure_seen(engine: EndpointEngine) -> str:
                 return error.message
             await asyncio.sleep(0.01)
 
+    return await patiently(look(), "the failure")
+
 
 async def answers(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
     """Ask all prompts at once, as timed queries."""
     listeners = [Listener() for _ in prompts]
     for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
-    async with asyncio.timeout(ANSWER_TIMEOUT_S):
-        await asyncio.gather(*(listener.over.wait() for listener in listeners))
+    await patiently(asyncio.gather(*(listener.over.wait() for listener in listeners)), "the answers")
     return [listener.events for listener in listeners]
 
 

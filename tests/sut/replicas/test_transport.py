@@ -9,13 +9,15 @@ import pytest
 import zmq
 
 from sut.replicas.transport import MOST_MESSAGES, KeyPair, LegSocket, Transport, replica_socket
-from tests.conftest import PATIENCE_S
+from tests.support.patience import patiently
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async def look() -> None:
         while not condition():
             await asyncio.sleep(0.01)
+
+    await patiently(look(), "messages")
 
 
 async def test_messages_there_and_back() -> None:
