@@ -46,7 +46,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "list": lambda path: path.write_text("[1, 2]\n"),
     "twice": lambda path: path.write_text("a: 1\na: 2\n"),
     "unknown": lambda path: path.write_text('{"no_such_key": 1}\n'),
-    "nested": lambda path: path.write_text("a: " + "[" * 5000 + "\n"),
+    "nested": lambda path: path.write_text("a: " + "[" * 1500 + "\n"),
     "number": lambda path: path.write_text(f"a: {'9' * 5000}\n"),
     "tag": lambda path: path.write_text("a: !!python/object/apply:os.system ['true']\n"),
     "alias": lambda path: path.write_text("a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*nothing]\n"),

@@ -20,6 +20,7 @@ from scripts.bench.tools.models import TINY, make_llama, write_rows
 from scripts.bench.tools.null_run import MIN_QUERIES
 from scripts.bench.tools.programs import measure
 from tests.support.patience import until
+from tests.support.small_tokenizer import make_tokenizer
 
 SMALLEST = sizes.SMALLEST
 
@@ -108,7 +109,7 @@ def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch:
     endpoints_client.side_by_side(part, tmp_path, "http://127.0.0.1:1", {}, SMALLEST)
     assert endpoints_client.VARIABLE in part.notes[0]
     assert not part.figures
-    model = make_llama(tmp_path / "model", TINY)
+    model = make_tokenizer(tmp_path / "model")
     common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
     client = endpoints_client.Client("false", tmp_path / "client", "http://127.0.0.1:1", common)
     with pytest.raises(ExecutionError, match=r"did not answer 8 samples \(code 1\)"):

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from qsl.cache import CACHE_VARIABLE
-from runs.errors import ExitCode
+from runs.errors import ExitCode, InputError
 from scenarios.commands import doctor
 from scenarios.commands.doctor import ToExamine, examine, print_report
 from sut.vllm.machine import Machine
@@ -154,8 +154,12 @@ def test_a_model_without_weights_or_tokenizer_is_none(
     assert "names no files of weights" in missing()[0]
     (folder / "model.safetensors.index.json").unlink()
     weights.write_bytes(whole)
-    monkeypatch.undo()
-    assert any("no tokenizer could be loaded" in text for text in missing())
+
+    def refuses(name: str) -> None:
+        raise InputError(f"no tokenizer could be loaded from {name}")
+
+    monkeypatch.setattr(doctor, "load_tokenizer", refuses)
+    assert "no tokenizer could be loaded" in missing()[0]
     (folder / "tokenizer.json").write_text("{}")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert any("no tokenizer could be loaded" in text for text in missing())

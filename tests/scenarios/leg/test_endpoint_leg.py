@@ -65,15 +65,14 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
     return seen
 
 
-@pytest.mark.parametrize("scenario", ["Server", "Offline"])
 def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
-    scenario: str, arguments: Callable[..., list[object]], start_main: StartMain, tmp_path: Path
+    arguments: Callable[..., list[object]], start_main: StartMain, tmp_path: Path
 ) -> None:
     with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", key=KEY)) as server:
         more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
         (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
-        started = start_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
+        started = start_main(*arguments(server.url, "Server", *more), environment={"SERVER_KEY": KEY})
         seen = _processes(started)
         finished = started.wait()
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
@@ -85,9 +84,8 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     (observed,) = manifest.observed.clients
     requests = read_requests(tmp_path / "leg" / "requests.jsonl")
-    streaming = scenario != "Offline"
     assert observed.answers == observed.issue_to_wire.count == len(requests)
-    assert observed.read_to_loadgen.count == (2 if streaming else 1) * len(requests)
+    assert observed.read_to_loadgen.count == 2 * len(requests)  # the first token and the rest
     assert manifest.observed.read_to_loadgen.count == observed.read_to_loadgen.count
     assert observed.answers_with_cached_count == len(requests)
     assert set(requests.output_tokens.tolist()) == {128}
@@ -114,6 +112,7 @@ def test_a_server_that_reuses_prompts_is_never_official(
     assert not manifest.official
     assert any("prompt tokens from a cache" in reason for reason in manifest.unofficial_reasons)
     assert manifest.observed.cached_prompt_tokens == 16 * 64
+    assert manifest.observed.read_to_loadgen.count == 64  # Offline: whole responses only
 
 
 def test_words_of_a_server_steer_no_terminal_and_no_page(
