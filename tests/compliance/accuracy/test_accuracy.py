@@ -199,7 +199,7 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
 
 def test_scoring_that_nobody_waits_for_ends_with_its_block() -> None:
     with ScoringPool(2) as pool:
-        begin([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
+        begin([TEXTS[3]] * 2_000, [TEXTS[4]] * 2_000, pool)
     assert multiprocessing.active_children() == []
 
 
