@@ -1,7 +1,6 @@
 """Facts about the machine and the software, for the manifest and `doctor`. Reads, never changes anything."""
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -9,11 +8,12 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from runs.files import sha256_of
+
+if TYPE_CHECKING:
+    import psutil
 
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree
@@ -38,6 +38,8 @@ def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _version(distribution: str) -> str | None:
+    import importlib.metadata
+
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return None
@@ -88,6 +90,8 @@ def git(folder: Path, *arguments: str) -> bytes:
 
 def host_facts() -> dict[str, Any]:
     """CPU, memory and operating system."""
+    import psutil
+
     return {
         "hostname": platform.node(),
         "boot_id": boot_id(),
@@ -126,8 +130,10 @@ def module_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-def processor_s(processes: Iterable[psutil.Process]) -> float:
+def processor_s(processes: "Iterable[psutil.Process]") -> float:
     """Processor time that processes have used so far; 0 for those that have ended."""
+    import psutil
+
     total_s = 0.0
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -136,8 +142,10 @@ def processor_s(processes: Iterable[psutil.Process]) -> float:
     return total_s
 
 
-def age_s(process: psutil.Process) -> float | None:
+def age_s(process: "psutil.Process") -> float | None:
     """The age of a process; None if unknown: in some containers the start of the machine is hidden or wrong."""
+    import psutil
+
     with contextlib.suppress(psutil.Error, RuntimeError, OSError):
         age = time.time() - process.create_time()
         return age if age >= 0 else None

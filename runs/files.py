@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from runs.reading import MAX_LOG_BYTES, open_file
 
 
@@ -51,6 +49,8 @@ def remove_temporary(folder: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
+    import orjson
+
     write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

@@ -12,13 +12,14 @@ import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from runs.errors import InputError
 
-Schema = TypeVar("Schema", bound=BaseModel)
+if TYPE_CHECKING:  # most readers use no schema
+    from pydantic import BaseModel, ValidationError
+
+Schema = TypeVar("Schema", bound="BaseModel")
 MIB = 1024 * 1024
 
 
@@ -163,6 +164,8 @@ def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None =
     Raises:
         InputError: as `read_object`; or a field is wrong.
     """
+    from pydantic import ValidationError
+
     content = read_object(path, fix, within=within)
     try:
         if strict:  # as JSON, which has no tuples and no objects
@@ -172,7 +175,7 @@ def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None =
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: "ValidationError") -> str:
     """The first problem, and its field."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])

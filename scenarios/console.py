@@ -3,10 +3,12 @@
 import contextlib
 import os
 from collections.abc import Iterator
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from runs.wording import printable
+
+if TYPE_CHECKING:  # `--help` and errors are printed without it
+    from rich.console import Console
 
 _shown = False
 
@@ -35,17 +37,21 @@ def is_verbose() -> bool:
     return _shown
 
 
-def say(console: Console, text: str) -> None:
+def say(console: "Console", text: str) -> None:
     """One line as it is."""
     console.print(printable(text, lines=True), highlight=False, soft_wrap=True, markup=False)
 
 
 def tell(text: str) -> None:
     """The same, on the standard output."""
+    from rich.console import Console
+
     say(Console(), text)
 
 
-def wide_console(width: int) -> Console:
+def wide_console(width: int) -> "Console":
     """As wide as the terminal, or so many columns where there is none to ask."""
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=width)

@@ -17,7 +17,8 @@ import orjson
 from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.endpoints.verdict import folder_hashes, judge_folder
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, VALIDATION, Declaration, declare, validate
+from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
+from compliance.mechanisms.declaration_rules import VALIDATION, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results

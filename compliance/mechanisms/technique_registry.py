@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from compliance.mechanisms.declaration import BASELINE
 from runs.errors import HarnessError, InputError
 from runs.reading import read_as
 
@@ -20,8 +21,6 @@ VARIANTS_EXTENSION_FILE = "mechanism_variant_registry_ext.json"
 QUALITY_FILE = "quality_eval_registry.json"
 QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
-BASELINE = "baseline"
-NO_VARIANT = "none"  # in place of a missing variant
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
 Division = Literal["closed", "open"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open")

@@ -12,11 +12,8 @@ from compliance.signoff.evidence import Evidence, checks, same_facts
 from runs.numbers.numbers import Numbers
 from runs.record.fingerprint import MEASURED
 
-# Of spread, drift and gain; --noise-band sets it for a whole verdict, which records it.
-NOISE_BAND_PCT = 0.5
 NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
 LEAST_REPEATS = 2
-MOST_ROUNDS = 3  # of measuring again
 
 # Headline metric by LoadGen scenario.
 _HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}

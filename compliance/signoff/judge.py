@@ -14,7 +14,6 @@ from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.baseline import (
-    NOISE_BAND_PCT,
     NOISY_BANDS,
     baseline,
     medians,
@@ -29,7 +28,7 @@ from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_harness, one_system
-from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
+from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object

@@ -11,6 +11,10 @@ SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle"
 Policy = Literal["open", "closed"]
 Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e2e", "flag", "remeasure"]
 
+# Noise band of spread, drift and gain in percent; --noise-band sets it for a whole verdict, which records it.
+NOISE_BAND_PCT = 0.5
+MOST_ROUNDS = 3  # of measuring again
+
 # The actions of a FLAG by rule, the most important first; all other rules have the action `flag`.
 _ACTIONS: dict[Action, frozenset[str]] = {
     "replace_headline_with_e2e": frozenset({"G-11/isolated_headline"}),

@@ -20,9 +20,9 @@ from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import OURS, Finding, Verdict, decides
-from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
+from compliance.signoff.judge import sign_off as judge_legs
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal

@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.finding import warn
-from compliance.signoff.baseline import MOST_ROUNDS
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import MOST_ROUNDS, SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError
 from runs.record.layout import RunDir

@@ -20,8 +20,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
-import orjson
-
 from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 
@@ -57,6 +55,8 @@ def put_file(name: str, path: Path) -> None:
 
 def document(command: str, exit_code: int, error: HarnessError | None) -> str:
     """The whole object, on one line."""
+    import orjson
+
     failure = None if error is None else {"message": error.message, "fix": error.fix}
     whole = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_answer)}
     return orjson.dumps(whole, default=str).decode()

@@ -10,14 +10,16 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 import click
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from runs.errors import InputError, SetupError
 from runs.files import write_json
+
+if TYPE_CHECKING:  # commands without a schema do without it
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
 GROUPS = {
     "": "Options",
@@ -152,7 +154,7 @@ PATH = PathType()
 
 
 def options_of(
-    schema: type[BaseModel], without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
+    schema: "type[BaseModel]", without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
 ) -> list[click.Parameter]:
     """One option a field; given options only reach the callback, so defaults stay in the schema.
 
@@ -164,7 +166,7 @@ def options_of(
     return [_option(name, field, changed.get(name, {})) for name, field in fields.items()]
 
 
-def _option(name: str, field: FieldInfo, changed: Mapping[str, str]) -> click.Option:
+def _option(name: str, field: "FieldInfo", changed: Mapping[str, str]) -> click.Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     flag = "--" + name.replace("_", "-")
     metavar = str(extra.get("metavar") or "") or None
@@ -188,7 +190,7 @@ def _without_none(annotation: Any) -> Any:
     return annotation
 
 
-def given_values(schema: type[BaseModel], parsed: dict[str, Any]) -> dict[str, Any]:
+def given_values(schema: "type[BaseModel]", parsed: dict[str, Any]) -> dict[str, Any]:
     """The options that were really given, KEY=VALUE pairs as dictionaries.
 
     Raises:

@@ -4,25 +4,20 @@ import difflib
 import errno
 import importlib
 import os
-import pkgutil
-import re
 import sys
 import traceback
 from pathlib import Path
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import CompletionItem, shell_complete
 
-import scenarios.commands
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from scenarios.command_line import answer
+from scenarios.commands import COMMANDS
 from scenarios.console import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
-
-# Each is the object of its name in `scenarios/commands/<name>.py`.
-COMMANDS = [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)]
 OWN_JSON = ("results", "status")  # their `--json` has a form of its own; errors have the common one
 
 
@@ -46,7 +41,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return COMMANDS
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -54,11 +49,17 @@ class _Commands(click.Group):
         found: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands and options; click would import each command that fits."""
+        found = [
+            CompletionItem(name, help=sentence) for name, sentence in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first sentence of each command's help, whole; click would cut it to a line."""
+        """The first sentence of each command's help, whole; click would import the command, and cut it to a line."""
         with formatter.section("Commands (more: `python main.py COMMAND --help`)"):
-            helps = {name: " ".join(getattr(self.get_command(ctx, name), "help", "").split()) for name in COMMANDS}
-            formatter.write_dl([(name, re.sub(r"\. .*", ".", text)) for name, text in helps.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(

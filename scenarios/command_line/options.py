@@ -1,29 +1,19 @@
 """Options that several commands have, and what they come to."""
 
-import os
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.declaration import (
-    FIELD_NAMES,
-    SUPPORT_STATUS,
-    SUPPORT_STATUSES,
-    Declaration,
-    DeclaredFields,
-    declare,
-    from_environment,
-    read_declaration_file,
-)
-from compliance.submission.system import SystemFile, read_system_file
 from runs.errors import InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.command_line.command import PATH
-from scenarios.leg.config import load_yaml
+
+if TYPE_CHECKING:  # what options come to is imported when a command runs, not for its help
+    from compliance.evidence.accuracy import ScoreSources
+    from compliance.submission.system import SystemFile
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -52,7 +42,7 @@ def score_options(without: str) -> Decorator:
     )
 
 
-def score_sources(dataset_path: Path | None, model_path: str | None) -> ScoreSources:
+def score_sources(dataset_path: Path | None, model_path: str | None) -> "ScoreSources":
     """What `score_options` come to.
 
     Raises:
@@ -60,6 +50,8 @@ def score_sources(dataset_path: Path | None, model_path: str | None) -> ScoreSou
     """
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
+    from compliance.evidence.accuracy import ScoreSources
+
     return ScoreSources(dataset_path, model_path)
 
 
@@ -77,39 +69,9 @@ def tree_options(without: str) -> Decorator:
     )
 
 
-def system_file(path: Path | None) -> SystemFile:
+def system_file(path: Path | None) -> "SystemFile":
     """What the submitter says of the system: --system of `tree_options`."""
-    return read_system_file(load_yaml(path, "--system") if path is not None else {})
+    from compliance.submission.system import read_system_file
+    from runs.yaml_file import read_yaml, with_underscores
 
-
-declaration_options = together(
-    click.option("--declaration", type=PATH, metavar="FILE", help="YAML with the fields below."),
-    click.option(
-        "--support-status",
-        type=click.Choice(SUPPORT_STATUSES),
-        help="Support status of the result. Default: supported for a baseline, else reviewed_preview.",
-    ),
-    *(
-        click.option(
-            f"--{name.replace('_', '-')}",
-            metavar=get_args(field.annotation)[0].__name__.upper(),
-            help=field.description,
-        )
-        for name, field in DeclaredFields.model_fields.items()
-        if name in FIELD_NAMES
-    ),
-)
-
-
-def take_declaration(options: dict[str, Any]) -> Declaration:
-    """Take the declaration's options out of `options`: the command line before the environment before the file.
-
-    What all of them leave open, the record of each run declares.
-
-    Raises:
-        InputError: the file is no declaration.
-    """
-    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS)}
-    path = options.pop("declaration")
-    file = {} if path is None else read_declaration_file(path)
-    return declare(given, from_environment(os.environ), file)
+    return read_system_file(with_underscores(read_yaml(path, "--system")) if path is not None else {})

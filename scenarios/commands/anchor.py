@@ -3,18 +3,19 @@
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from compliance.evidence.whole_record import read_and_attested
-from compliance.finding import Finding
 from runs.errors import ExitCode, InputError
-from runs.record.anchors import add_to_ledger, request_time_stamp
-from runs.record.attestation import Attestation
 from runs.record.layout import RunDir
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
+
+if TYPE_CHECKING:
+    from compliance.finding import Finding
+    from runs.record.attestation import Attestation
 
 EXAMPLES = (
     "all legs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
@@ -38,6 +39,9 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     """
     if (ledger is None) == (timestamp is None):
         raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
+    from compliance.evidence.whole_record import read_and_attested
+    from runs.record.anchors import add_to_ledger, request_time_stamp
+
     read: dict[str, tuple[Attestation | None, list[Finding]]] = {}
     for path in runs:
         found = sorted(path.rglob(RunDir(path).seal.name))

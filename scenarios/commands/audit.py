@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from compliance.audits.audit_registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
@@ -45,6 +44,8 @@ _CHANGED = {
 )
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
+    from rich.console import Console
+
     from scenarios.audit.run import run_audit
 
     own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})

@@ -4,13 +4,7 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from compliance.endpoints.submission import check_folders, find_checker, is_for_endpoints, run_checker
-from compliance.submission.check.check_report import print_report
-from compliance.submission.check.check_tree import check_tree
-from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from runs.rounds import ROUNDS
@@ -82,15 +76,24 @@ def check(
     Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 a file cannot be written, 4
     the official checker could not be run.
     """
+    from rich.console import Console
+
+    from compliance.endpoints.submission import is_for_endpoints
+
     if is_for_endpoints(tree):
         if report is not None:
             raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", "use `main.py report`")
         return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
+    from compliance.submission.check.check_report import print_report
+    from compliance.submission.check.check_tree import check_tree
+
     in_round, console = ROUNDS[round], Console()
     made_of = None
     if runs:
+        from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
+
         made_of = MadeOf(
             index_runs(list(runs)),
             given=None if system is None else system_file(system),
@@ -102,6 +105,8 @@ def check(
         if made_of is not None:
             checked = hold_against_runs(checked, made_of)
         if official is not None:
+            from compliance.submission.check.official_checker import run_official
+
             checked.official = run_official(official, tree, in_round)
     print_report(checked, console, strict=strict)
     record = checked.record(strict=strict)
@@ -124,6 +129,10 @@ def _check_endpoints(
     *,
     strict: bool,
 ) -> ExitCode:
+    from rich.console import Console
+
+    from compliance.endpoints.submission import check_folders, find_checker, run_checker
+
     program, console = find_checker(official, tree), Console()
     with console.status("checking"):
         checked = check_folders([tree], dataset_path, model_path=model_path)

@@ -1,21 +1,20 @@
 """`main.py gate`: does a result's declared technique hold, and is its quality shown?"""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
-from rich.console import Console
 
-from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
-from compliance.mechanisms.row import read_rows, rows_of_runs
 from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, writing
-from scenarios.command_line.options import declaration_options, score_options, take_declaration
+from scenarios.command_line.declaration_options import declaration_options, take_declaration
+from scenarios.command_line.options import score_options
+
+if TYPE_CHECKING:
+    from compliance.mechanisms.quality_gate import GateOutcome
 
 EXAMPLES = (
     "one result, as its run declares it: gate RESULT",
@@ -24,7 +23,11 @@ EXAMPLES = (
 )
 
 
-def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
+def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
+    from compliance.evidence.accuracy import ScoreSources
+    from compliance.mechanisms.quality_gate import judge_rows
+    from compliance.mechanisms.row import read_rows, rows_of_runs
+
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     registries = load_registries(options["registry"])  # a gate that does not know what may pass is closed to all
@@ -82,6 +85,9 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """
+    import orjson
+    from rich.console import Console
+
     with Console().status("judging"):
         outcome = _judge(targets, options)
     record = outcome.record()

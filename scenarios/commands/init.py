@@ -9,7 +9,6 @@ from shlex import quote
 
 import click
 
-from compliance.submission.system import detect
 from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
@@ -125,6 +124,8 @@ def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
 
 def _system_yaml() -> str:
     """The example, with what could be detected here in place of what is only shown."""
+    from compliance.submission.system import detect
+
     text = (HARNESS_ROOT / "configs" / "system-example.yaml").read_text()
     text = text.replace("To use: copy this file, and\n# replace", "Written for this machine:\n# replace")
     for name, value in detect().items():

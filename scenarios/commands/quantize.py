@@ -4,15 +4,12 @@ from shlex import quote
 from typing import Any, get_args
 
 import click
-from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
-from scenarios.leg.supervisor import signals_raise
-from scenarios.quantize.run import ENVIRONMENT, Scheme
-from scenarios.quantize.run import quantize as make_quantized
+from scenarios.quantize.scheme import ENVIRONMENT, Scheme
 
 EXAMPLES = (
     "the embedded model, to try it out: quantize --scheme fp8 --output ../mlperf/fp8",
@@ -51,6 +48,11 @@ def quantize(**asked: Any) -> ExitCode:
 
     Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
     """
+    from rich.console import Console
+
+    from scenarios.leg.supervisor import signals_raise
+    from scenarios.quantize.run import quantize as make_quantized
+
     with signals_raise(), Console().status("quantising"):
         made = make_quantized(**asked, say=tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)

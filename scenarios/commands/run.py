@@ -2,10 +2,9 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
@@ -14,6 +13,9 @@ from scenarios.command_line.command import PATH, Command, dry_run_option, given_
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 EXAMPLES = (
     "the embedded model, a first VALID result on any machine: run --scenario Server --vllm",
     "the plan of a leg, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
@@ -21,7 +23,7 @@ EXAMPLES = (
 )
 
 
-def show_plan(config: RunConfig, console: Console) -> int:
+def show_plan(config: RunConfig, console: "Console") -> int:
     """What `--dry-run` shows of a leg; NEGATIVE when it would be INVALID for sure.
 
     Raises:
@@ -61,6 +63,8 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
     130 interrupted.
     """
+    from rich.console import Console
+
     from scenarios.leg.parent import run_leg
 
     console = Console()

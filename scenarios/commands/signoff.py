@@ -6,15 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from compliance.signoff.anchored import Trust
-from compliance.signoff.baseline import MOST_ROUNDS, NOISE_BAND_PCT
-from compliance.signoff.claim import read_claim
-from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, feedback
+from compliance.signoff.signoff_verdict import MOST_ROUNDS, NOISE_BAND_PCT, SCOPES, Policy, Scope, feedback
 from runs.errors import ExitCode, InputError
-from runs.record.anchors import read_authorities, read_ledger
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record
@@ -125,11 +119,16 @@ def signoff(
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
-    claimed = read_claim(claim) if claim else None
     if remeasure and (ledger or timestamp_ca):
         raise InputError("--remeasure makes new legs, which are not anchored", "leave --ledger and --timestamp-ca out")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
+    from compliance.signoff.anchored import Trust
+    from compliance.signoff.claim import read_claim
+    from compliance.signoff.judge import sign_off
+    from runs.record.anchors import read_authorities, read_ledger
+
+    claimed = read_claim(claim) if claim else None
     trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)
     sign = partial(
         sign_off,
@@ -142,6 +141,8 @@ def signoff(
     )
     rounds = 0
     if remeasure:
+        from rich.console import Console
+
         from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
 
         verdict, rounds = remeasured(sign, ref, cand, remeasure, Console(), tell)

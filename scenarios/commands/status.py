@@ -4,15 +4,18 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import orjson
-from rich.console import Console
 
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line.command import PATH, Command, writing
-from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scenarios.status.snapshot import Snapshot
 
 EXAMPLES = (
     "everything that runs on this machine, and ./output: status",
@@ -44,6 +47,10 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
+    from rich.console import Console
+
+    from scenarios.status.snapshot import as_json, as_markdown, take_snapshot
+
     console = Console()
     terminal = console.is_terminal and not console.is_dumb_terminal
     pause_s = interval or (ON_A_TERMINAL_S if terminal else ELSEWHERE_S)
@@ -54,6 +61,8 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
                 write_atomic(output, as_markdown(snapshot))
         going_on = watch and snapshot.alive
         if json:
+            import orjson
+
             sys.stdout.write(orjson.dumps(as_json(snapshot)).decode() + "\n")
             sys.stdout.flush()
         else:
@@ -63,7 +72,9 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
         time.sleep(pause_s)
 
 
-def _show(console: Console, snapshot: Snapshot, clear: bool) -> None:
+def _show(console: "Console", snapshot: "Snapshot", clear: bool) -> None:
+    from scenarios.status.snapshot import lines
+
     shown = lines(snapshot)
     if clear:
         console.clear()

@@ -1,25 +1,17 @@
 """`main.py store`: keep runs in a SQLite file, look them up, and compare them."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import click
-import orjson
-from rich.console import Console
-from rich.table import Table
 
-from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.row import rows_of_runs
-from compliance.mechanisms.technique_registry import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from runs.store import RAW, ResultStore, compare_rows
 from runs.wording import counted, printable
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Group, writing
-from scenarios.command_line.options import declaration_options, score_options, take_declaration
+from scenarios.command_line.declaration_options import declaration_options, take_declaration
+from scenarios.command_line.options import score_options
 from scenarios.console import tell, wide_console
 
 EXAMPLES = (
@@ -61,6 +53,13 @@ def store() -> None:
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
     """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
+    from rich.console import Console
+
+    from compliance.evidence.accuracy import ScoreSources
+    from compliance.mechanisms.row import rows_of_runs
+    from compliance.mechanisms.technique_registry import registries_or_error
+    from runs.store import ResultStore
+
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     with Console().status("reading runs"):
@@ -82,6 +81,8 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
 @_where
 def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
     """Show runs, or counts and means by group."""
+    from runs.store import ResultStore
+
     with ResultStore.opened(db) as results:
         if group_by is not None:
             found = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
@@ -101,6 +102,13 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
 @click.option("--format", "output_format", type=click.Choice(("csv", "json")), default="csv", help="Default: csv.")
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
+    import csv
+    import io
+
+    import orjson
+
+    from runs.store import ResultStore
+
     with ResultStore.opened(db) as results:
         found, columns = results.rows(_pairs(where)), results.columns()
     rows = _exported(found)
@@ -126,6 +134,8 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
 @_db
 def summary(db: Path) -> ExitCode:
     """Show the number of runs, and the best of each kind."""
+    from runs.store import ResultStore
+
     with ResultStore.opened(db) as results:
         rows = results.rows()
         best = results.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
@@ -146,6 +156,8 @@ def summary(db: Path) -> ExitCode:
 @click.argument("second", metavar="RUN_ID")
 def compare(db: Path, first: str, second: str) -> ExitCode:
     """Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same."""
+    from runs.store import ResultStore, compare_rows
+
     with ResultStore.opened(db) as results:
         rows = results.find(first), results.find(second)
     record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], **compare_rows(*rows)}
@@ -171,6 +183,8 @@ def _difference(one: dict[str, Any]) -> str:
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows as the gate reads them: their columns, without the whole record."""
+    from runs.store import RAW
+
     return [{name: value for name, value in row.items() if name not in (RAW, "id")} for row in rows]
 
 
@@ -185,6 +199,8 @@ def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
     table = Table(*columns, box=None)
     for row in rows:
         cells = {**row, "run_id": str(row.get("run_id") or "")[:SHORT_RUN_ID]}

@@ -4,17 +4,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from compliance.endpoints.submission import check_folders, is_for_endpoints
-from compliance.finding import Finding
-from compliance.submission.build import SubmitOutcome
-from compliance.submission.build import submit as build_tree
-from compliance.submission.build_inputs import SubmitRequest
-from compliance.submission.build_points import LACKING, build_points, refusals
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
@@ -23,6 +16,10 @@ from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
 from scenarios.console import say
+
+if TYPE_CHECKING:
+    from compliance.finding import Finding
+    from compliance.submission.build import SubmitOutcome
 
 EXAMPLES = (
     "a campaign: submit output/campaign --organisation ORG --system-name BOX --system system.yaml --output tree",
@@ -82,8 +79,15 @@ def submit(
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
     missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.
     """
+    from compliance.endpoints.submission import is_for_endpoints
+
     if any(map(is_for_endpoints, results)):
         return _submit_folders(results, dataset_path, model_path, json, **asked)
+    from rich.console import Console
+
+    from compliance.submission.build import submit as build_tree
+    from compliance.submission.build_inputs import SubmitRequest
+
     console = Console()
     request = SubmitRequest(
         results=list(results),
@@ -121,6 +125,11 @@ def _submit_folders(
 ) -> ExitCode:
     if given := next((name for name in ("source", "documentation") if others[name] is not None), None):
         raise InputError(f"--{given} has no use with run folders of MLPerf Endpoints", "leave it out")
+    from rich.console import Console
+
+    from compliance.endpoints.submission import check_folders
+    from compliance.submission.build_points import LACKING, build_points, refusals
+
     console = Console()
     with console.status("verifying"):
         checked = check_folders(folders, dataset_path, model_path=model_path)
@@ -142,7 +151,7 @@ def _submit_folders(
     return ExitCode.NEGATIVE if refused else ExitCode.OK
 
 
-def _refusals(findings: Sequence[Finding]) -> list[str]:
+def _refusals(findings: "Sequence[Finding]") -> list[str]:
     lines = [f"REFUSED: {counted(len(findings), 'reason')}, no tree was built"]
     for (_, fix), group in groupby(findings, key=lambda refusal: (refusal.sentence, refusal.fix or refusal.known.fix)):
         lines += [f"  {refusal}" for refusal in group]
@@ -150,7 +159,7 @@ def _refusals(findings: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def _built(outcome: SubmitOutcome) -> list[str]:
+def _built(outcome: "SubmitOutcome") -> list[str]:
     request, description, sizes = outcome.request, outcome.description, outcome.built
     assert description is not None
     assert sizes is not None

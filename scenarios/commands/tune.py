@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
@@ -61,6 +60,8 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
     failed while running, 130 interrupted.
     """
+    from rich.console import Console
+
     from scenarios.status.shown_legs import say_page
     from scenarios.tune.config import load_tune
     from scenarios.tune.run import run_tune

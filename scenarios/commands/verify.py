@@ -3,37 +3,24 @@
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from compliance.endpoints.verdict import FolderVerdict, folder_hashes, judge_folder
-from compliance.endpoints.verdict import as_text as folder_text
-from compliance.evidence.accuracy import with_scorer
-from compliance.report.document import as_markdown
-from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import (
-    RECORD_NAME,
-    TEXT_NAME,
-    Verification,
-    as_text,
-    logs_judged,
-    verify_result,
-    write_judged,
-)
 from runs.benchmark import SCENARIOS, Scenario
-from runs.endpoints.folder import is_run_folder
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
 from runs.wording import moment, printable
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import round_option, score_options, score_sources
 from scenarios.console import tell
+
+if TYPE_CHECKING:
+    from compliance.endpoints.verdict import FolderVerdict
+    from compliance.verify.result_verdict import Verification
 
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -102,6 +89,16 @@ def verify(
             raise InputError(f"{name} has no effect with --performance-only", "leave it out")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
+    from rich.console import Console
+
+    from compliance.endpoints.verdict import as_text as folder_text
+    from compliance.endpoints.verdict import folder_hashes, judge_folder
+    from compliance.evidence.accuracy import with_scorer
+    from compliance.verify.find_results import find_results
+    from compliance.verify.result_verdict import as_text, logs_judged, verify_result
+    from runs.endpoints.folder import is_run_folder
+    from runs.record.leg import ACCURACY, PERFORMANCE
+
     sources = score_sources(dataset_path, model_path)
     console = Console()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
@@ -134,6 +131,8 @@ def verify(
     answer.put(**record)
     write_record("--json", json, record)
     if document is not None:
+        from compliance.report.document import as_markdown
+
         with writing("--document", document):
             write_atomic(document, as_markdown(verdicts, moment(time.time_ns())))
         tell(f"written to {document}")
@@ -150,8 +149,10 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
     return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
 
 
-def _tell(verdict: Verification | FolderVerdict, text: str, judged: dict[str, Any], folder: Path | None) -> None:
+def _tell(verdict: "Verification | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
     """Print a verdict, and write it with the hashes of what was judged."""
+    from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
+
     tell(text.rstrip())
     if verdict.error is not None:
         print(f"error: {printable(str(verdict.error), lines=True)}", file=sys.stderr)

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.declaration import validate
 from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
@@ -143,6 +142,7 @@ def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = 
     if Path("audit.config").exists() and conf.audit_config is None:
         notes.append("./audit.config is not used: an audit requires --audit-conf")
     if config.mechanism is not None:
+        from compliance.mechanisms.declaration_rules import validate
         from compliance.mechanisms.technique_registry import registries_or_error
 
         notes += validate(config.mechanism.root, registries_or_error())["issues"]

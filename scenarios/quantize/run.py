@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import orjson
 
@@ -23,13 +22,11 @@ from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import CALIBRATION, ModelFacts, file_hashes, model_facts
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import write_atomic
 from runs.record.observed import Weights
+from scenarios.quantize.scheme import Scheme
 
-Scheme = Literal["fp8", "int8"]
-ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
 WORKER = Path(__file__).with_name("worker.py")
 SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
 

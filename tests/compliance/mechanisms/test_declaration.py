@@ -13,15 +13,14 @@ from compliance.mechanisms.declaration import (
     Declaration,
     DeclaredFields,
     MechanismBlock,
-    check_declaration,
     declare,
     from_environment,
     read_declaration_file,
-    validate,
 )
+from compliance.mechanisms.declaration_rules import check_declaration, validate
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries, registries_or_error
-from compliance.signoff import sign_off
+from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from scenarios.leg.config import load_yaml, make_config

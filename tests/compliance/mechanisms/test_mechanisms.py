@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.mechanisms import row as row_file
-from compliance.mechanisms.declaration import FIELD_NAMES, validate
+from compliance.mechanisms.declaration import FIELD_NAMES
+from compliance.mechanisms.declaration_rules import validate
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import read_rows

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from compliance.signoff import judge, sign_off
+from compliance.signoff import judge
 from compliance.signoff.claim import Claim, read_claim
-from compliance.signoff.judge import MOST_DIRECTORIES, OutOfTime, time_limit
+from compliance.signoff.judge import MOST_DIRECTORIES, OutOfTime, sign_off, time_limit
 from compliance.signoff.signoff_verdict import Scope
 from runs.errors import ExitCode, InputError
 from runs.record import leg as leg_module

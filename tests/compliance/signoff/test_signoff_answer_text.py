@@ -12,10 +12,10 @@ import pytest
 
 from compliance.accuracy.scores import decode_ids, score_texts
 from compliance.evidence.accuracy import ScoreSources
-from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import printable_share
 from compliance.signoff.evidence import load
+from compliance.signoff.judge import sign_off
 from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log

@@ -13,10 +13,11 @@ import pytest
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff import judge, sign_off
-from compliance.signoff.baseline import NOISE_BAND_PCT, judge_spread
+from compliance.signoff import judge
+from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
+from compliance.signoff.judge import sign_off
 from compliance.signoff.levers import (
     CLASS_A,
     CLASS_B,
@@ -27,7 +28,7 @@ from compliance.signoff.levers import (
     judge_levers,
     option_of,
 )
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff
 from runs.files import write_json
 from runs.record.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from compliance.finding import Finding
-from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
+from compliance.signoff.judge import sign_off
 from compliance.signoff.levers import asked_options
 from compliance.signoff.provenance import FOREIGN_DIFFERENCE, leg_proofs, one_machine
 from compliance.signoff.requests import batch_limit, late_issues, replicas, request_checks

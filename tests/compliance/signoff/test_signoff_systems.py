@@ -12,10 +12,10 @@ import pytest
 
 from compliance.evidence.accuracy import verify_accuracy, with_scorer
 from compliance.finding import find_rule
-from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
+from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_legs, one_system
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff import sign_off
+from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official

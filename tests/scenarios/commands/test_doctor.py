@@ -11,8 +11,9 @@ from rich.console import Console
 
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode, InputError
-from scenarios.commands import doctor
-from scenarios.commands.doctor import ToExamine, examine, print_report
+from scenarios import machine_checks
+from scenarios.commands.doctor import print_report
+from scenarios.machine_checks import ToExamine, examine
 from sut.vllm.machine import Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
@@ -34,10 +35,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         }
         specs = replaced.pop("specs", {"vllm": True})
         for name, value in replaced.items():
-            monkeypatch.setattr(doctor, name, lambda value=value: value)
+            monkeypatch.setattr(machine_checks, name, lambda value=value: value)
         # With it transformers, which loads a tokenizer, would be told that nothing is installed.
         monkeypatch.setattr("importlib.util.find_spec", lambda name: specs.get(name))
-        monkeypatch.setattr(doctor, "load_tokenizer", lambda name: None)
+        monkeypatch.setattr(machine_checks, "load_tokenizer", lambda name: None)
 
     return describe
 
@@ -74,7 +75,7 @@ def test_without_a_commit_it_says_what_will_be_asked(
     in_checkout: bool, why: str, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(harness_facts={"version": "0.1.0", "git_commit": None, "git_changed": None})
-    monkeypatch.setattr(doctor, "IN_CHECKOUT", in_checkout)
+    monkeypatch.setattr(machine_checks, "IN_CHECKOUT", in_checkout)
     severity, text = states()["harness"]
     assert severity == "note"
     assert why in text
@@ -158,7 +159,7 @@ def test_a_model_without_weights_or_tokenizer_is_none(
     def refuses(name: str) -> None:
         raise InputError(f"no tokenizer could be loaded from {name}")
 
-    monkeypatch.setattr(doctor, "load_tokenizer", refuses)
+    monkeypatch.setattr(machine_checks, "load_tokenizer", refuses)
     assert "no tokenizer could be loaded" in missing()[0]
     (folder / "tokenizer.json").write_text("{}")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')

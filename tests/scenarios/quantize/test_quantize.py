@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qsl.weights import read_weights
-from scenarios.quantize.run import ENVIRONMENT
+from scenarios.quantize.scheme import ENVIRONMENT
 from tests.conftest import StartMain, run_here
 from tests.support.small_tokenizer import make_tiny_llama
 

@@ -1,0 +1,90 @@
+"""A declaration compared with the registries."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from compliance.finding import OURS, Finding, decides, note, warn
+from compliance.mechanisms.declaration import (
+    BASELINE,
+    NO_VARIANT,
+    OF_TECHNIQUES,
+    SUPPORT_STATUS,
+    SUPPORT_STATUSES,
+    pair_of,
+)
+from compliance.mechanisms.technique_registry import QUALITY_STATUSES, Registries
+
+_DECLARE = "correct the declaration, or run the legs again with the technique that it names"
+
+
+@decides(
+    "gate",
+    ("gate/pair_registered", "warning", OURS, "technique and variant are in the registry", _DECLARE),
+    ("gate/status_known", "warning", OURS, "both statuses are known values", _DECLARE),
+    ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
+     "evaluate the quality of the technique, and name the evaluation"),
+    ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
+    ("gate/review", "note", OURS, "a person should review this", _DECLARE),
+)  # fmt: skip
+def check_declaration(declared: Mapping[str, Any], registries: Registries) -> Iterator[Finding]:
+    """Problems of a declaration alone.
+
+    Args:
+        declared: the fields of a `Declaration`; missing ones count as None.
+        registries: where they could not be read, nothing is registered.
+    """
+    mechanism, variant = pair_of(declared)
+    entry = registries.variants.get((mechanism, variant))
+    unread = f" ({registries.error})" if registries.error else ""
+    if mechanism == BASELINE:
+        for name in OF_TECHNIQUES:
+            if declared.get(name) not in (None, NO_VARIANT):
+                yield warn("gate/pair_registered", f"a baseline has no {name}, here it is {declared[name]!r}")
+    elif entry is None:
+        yield warn("gate/pair_registered", f"{mechanism}/{variant} is not in the registry of mechanisms{unread}")
+    for name in ("compression_method", "compression_scope"):
+        if entry is not None and mechanism != BASELINE and declared.get(name) not in (None, getattr(entry, name)):
+            yield note("gate/review", f"{name} {declared[name]!r} is not that of {mechanism}/{variant}")
+    status, support = declared.get("quality_eval_status"), declared.get(SUPPORT_STATUS)
+    for name, value, known in (
+        ("quality_eval_status", status, QUALITY_STATUSES), (SUPPORT_STATUS, support, SUPPORT_STATUSES)
+    ):  # fmt: skip
+        if value is not None and value not in known:
+            yield warn("gate/status_known", f"{name} {value!r} is none of {', '.join(known)}")
+    quality_id, needed = declared.get("quality_eval_id"), support == "supported" and registries.compresses(mechanism)
+    if needed and status != "completed":
+        sentence = f"supported {mechanism} needs a completed evaluation, it is {status or 'not given'}"
+        yield warn("gate/quality_evaluated", sentence)
+    if needed and quality_id is None:
+        yield warn("gate/quality_evaluated", f"supported {mechanism} needs a registered evaluation, it names none")
+    elif quality_id is not None and quality_id not in registries.quality_evals:
+        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations{unread}"
+        yield note("gate/review", sentence) if mechanism == BASELINE else warn("gate/quality_evaluated", sentence)
+    for name in ("draft_model_id", "speculative_acceptance_rate"):
+        if registries.drafts(mechanism) and declared.get(name) is None:
+            yield warn("gate/draft_model_declared", f"{mechanism} needs {name}")
+
+
+VALIDATION = "mechanism_eval_validation"  # the key of the validation record in a row
+
+
+def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, Any]:
+    """The validation record of a row. Never raises.
+
+    Returns:
+        `mechanism_eval_registered`, `quality_eval_registered` (None without an id), `quality_eval_status_known` (None
+        without a status) and `issues`. The first three are None where the registries could not be read.
+    """
+    if registries.error:
+        flags: tuple[bool | None, ...] = (None, None, None)
+        issues = [registries.error]
+    else:
+        quality_id, status = declared.get("quality_eval_id"), declared.get("quality_eval_status")
+        flags = (
+            pair_of(declared) in registries.variants,
+            None if quality_id is None else quality_id in registries.quality_evals,
+            None if status is None else status in QUALITY_STATUSES,
+        )
+        issues = [finding.sentence for finding in check_declaration(declared, registries)]
+    names = ("mechanism_eval_registered", "quality_eval_registered", "quality_eval_status_known")
+    return {**dict(zip(names, flags, strict=True)), "issues": issues}

@@ -1,0 +1,51 @@
+"""The options that declare the technique of a result."""
+
+import os
+from typing import Any, get_args
+
+import click
+
+from compliance.mechanisms.declaration import (
+    FIELD_NAMES,
+    SUPPORT_STATUS,
+    SUPPORT_STATUSES,
+    Declaration,
+    DeclaredFields,
+    declare,
+    from_environment,
+    read_declaration_file,
+)
+from scenarios.command_line.command import PATH
+from scenarios.command_line.options import together
+
+declaration_options = together(
+    click.option("--declaration", type=PATH, metavar="FILE", help="YAML with the fields below."),
+    click.option(
+        "--support-status",
+        type=click.Choice(SUPPORT_STATUSES),
+        help="Support status of the result. Default: supported for a baseline, else reviewed_preview.",
+    ),
+    *(
+        click.option(
+            f"--{name.replace('_', '-')}",
+            metavar=get_args(field.annotation)[0].__name__.upper(),
+            help=field.description,
+        )
+        for name, field in DeclaredFields.model_fields.items()
+        if name in FIELD_NAMES
+    ),
+)
+
+
+def take_declaration(options: dict[str, Any]) -> Declaration:
+    """Take the declaration's options out of `options`: the command line before the environment before the file.
+
+    What all of them leave open, the record of each run declares.
+
+    Raises:
+        InputError: the file is no declaration.
+    """
+    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS)}
+    path = options.pop("declaration")
+    file = {} if path is None else read_declaration_file(path)
+    return declare(given, from_environment(os.environ), file)

@@ -1,0 +1,8 @@
+"""The schemes of quantization, and the environment that has llm-compressor."""
+
+from typing import Literal
+
+from runs.environment import HARNESS_ROOT
+
+Scheme = Literal["fp8", "int8"]
+ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"

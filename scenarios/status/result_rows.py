@@ -1,0 +1,145 @@
+"""Results of legs as rows, CSV and a table."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from compliance.accuracy.accuracy_verdict import read_scores
+from compliance.accuracy.metrics import METRICS
+from runs.endpoints.folder import EndpointsRun, Series
+from runs.errors import HarnessError
+from runs.record.layout import RunDir
+from runs.wording import milliseconds, moment, printable
+from scenarios.status.snapshot import shortened
+from scenarios.status.state import LegStatus
+
+SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
+_LATENCIES = ("ttft", "tpot", "latency")
+
+Row = dict[str, Any]
+COLUMNS = (
+    *("directory", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
+    *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
+    *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in ("mean", "p50", "p90", "p99")),
+    *("ttft_limit_ms", "tpot_limit_ms", *SCORES),
+)
+
+
+def row_of(leg: LegStatus) -> Row:
+    """A finished leg's numbers under flat names, None for those it lacks; InputError if accuracy.json is damaged."""
+    if leg.endpoints is not None:
+        return _row_of_endpoints(leg, leg.endpoints)
+    manifest, result = leg.manifest, leg.result
+    assert manifest is not None
+    assert result is not None
+    reported, limits = result.reported, result.in_force
+    row: Row = {
+        "directory": str(leg.root),
+        "started": moment(leg.started_ns) if leg.started_ns else None,
+        "benchmark": manifest.plan.loadgen_key,
+        "scenario": result.scenario,
+        "mode": manifest.plan.mode,
+        "outcome": leg.text,
+        "official": manifest.official,
+        "engine": manifest.plan.engine,
+        "model": Path(manifest.model.name).name,
+        "accelerators": len(manifest.observed.accelerators),
+        "accelerator": next((str(one.get("name")) for one in manifest.observed.accelerators), None),
+        "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
+        "samples": result.counts.samples,
+        "samples_per_second": reported.samples_per_second if reported else None,
+        "tokens_per_second": reported.tokens_per_second if reported else None,
+    }
+    for name in _LATENCIES:
+        numbers = getattr(reported, f"{name}_ns") if reported else None
+        for statistic in ("mean", "p50", "p90", "p99"):
+            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
+    row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
+    row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
+    scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
+    return {**row, **{name: scores.get(name) for name in SCORES}}
+
+
+def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
+    """The numbers that the MLPerf Endpoints client reports."""
+    summary, config = run.summary, run.config
+    assert summary is not None
+    row: Row = dict.fromkeys(COLUMNS)
+    pattern = config.settings.load_pattern if config is not None else None
+    row |= {
+        "directory": str(leg.root),
+        "scenario": leg.what,
+        "mode": "performance",
+        "outcome": leg.text,
+        "official": False,
+        "engine": "endpoint",
+        "model": Path(config.model_params.name).name if config is not None else None,
+        "target_qps": pattern.target_qps if pattern is not None else None,
+        "samples": summary.n_samples_completed,
+        "samples_per_second": summary.qps,
+        "tokens_per_second": summary.tps,
+    }
+    for name in _LATENCIES:
+        numbers: Series = getattr(summary, name)
+        found = {"mean": numbers.avg, **{f"p{share}": numbers.percentiles.get(f"{share}.0") for share in (50, 90, 99)}}
+        row |= {f"{name}_{key}_ms": None if value is None else value / 1e6 for key, value in found.items()}
+    return row
+
+
+def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:
+    """The rows of finished legs in order of their start, and a sentence for each leg that has no result."""
+    rows, without = [], []
+    for leg in sorted(legs, key=lambda one: one.started_ns or 0):
+        if leg.state != "finished":
+            without.append(f"{leg.root}: no result: {leg.state}{': ' + leg.text if leg.text else ''}")
+            continue
+        try:
+            rows.append(row_of(leg))
+        except HarnessError as error:
+            without.append(str(error.message))
+    return rows, without
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """CSV (RFC 4180): a header and a line per leg."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def as_table(rows: Sequence[Row]) -> Table:
+    """The columns that fit a line."""
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("scenario", "outcome", "samples/s", "tokens/s", "p99 TTFT", "p99 TPOT", "ROUGE-1", "directory"):
+        right = title not in ("scenario", "outcome", "directory")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "directory", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Text(printable(row["scenario"])),
+            Text(
+                printable(row["outcome"]) + ("" if row["official"] else "*"),
+                style="red" if row["outcome"] in ("INVALID", "FAIL") else "",
+            ),
+            _number(row["samples_per_second"]),
+            _number(row["tokens_per_second"]),
+            _ms(row["ttft_p99_ms"]),
+            _ms(row["tpot_p99_ms"]),
+            _number(row["rouge1"]),
+            Text(printable(shortened(Path(row["directory"])))),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{milliseconds(value)} ms"
