@@ -8,14 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
-from runs.record.manifest import LegPlan, ReplicaPlace
-from sut.engine import Engine
-from sut.loadgen_sut import LoadgenSut
+
+if TYPE_CHECKING:  # the options of a kind are read without what runs
+    from runs.record.manifest import LegPlan, ReplicaPlace
+    from sut.engine import Engine
+    from sut.loadgen_sut import LoadgenSut
+    from sut.planned_replica import PlannedReplica
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -51,14 +54,6 @@ class EnginePlan:
     # why a leg with these options could not be submitted; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
-
-
-@dataclass(frozen=True)
-class PlannedReplica:
-    """A place, with the environment of its process, and the plan of the engine there."""
-
-    place: ReplicaPlace
-    engine: EnginePlan
 
 
 class EngineKind(ABC, Generic[Options]):
@@ -104,20 +99,24 @@ class EngineKind(ABC, Generic[Options]):
         """Options of a leg that decide when, never what, the engine computes: for each, the values worth a try."""
         return {}
 
-    def places(self, asked: Options, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
+    def places(self, asked: Options, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
         """What each of `count` replicas would have to itself on this machine; None = as many as suit it.
 
         Raises:
             InputError, SetupError: there is no place for so many.
         """
+        from runs.record.manifest import ReplicaPlace
+
         return [ReplicaPlace()] * (count or 1)
 
-    def at(self, place: ReplicaPlace, replicas: int) -> "EngineKind[Options]":
+    def at(self, place: "ReplicaPlace", replicas: int) -> "EngineKind[Options]":
         """This kind as it plans for one of so many replicas, which has only this place."""
         return self
 
-    def plan_replicas(self, asked: Options, leg: LegFacts, count: int | None) -> list[PlannedReplica]:
+    def plan_replicas(self, asked: Options, leg: LegFacts, count: int | None) -> "list[PlannedReplica]":
         """As `plan` for each of `count` replicas on this machine; None = as many as suit it."""
+        from sut.planned_replica import PlannedReplica
+
         places = self.places(asked, leg, count)
         plans = [self.at(place, len(places)).plan(asked, leg) for place in places]
         return [
@@ -134,7 +133,7 @@ class EngineKind(ABC, Generic[Options]):
         return
 
     @abstractmethod
-    def make(self, plan: LegPlan) -> Engine:
+    def make(self, plan: "LegPlan") -> "Engine":
         """An engine for a plan, not yet started; called in the process that it will live in.
 
         Args:
@@ -144,6 +143,8 @@ class EngineKind(ABC, Generic[Options]):
             InputError, SetupError: the plan is not one that this kind can run.
         """
 
-    def sut_class(self, plan: LegPlan) -> Callable[..., LoadgenSut]:
+    def sut_class(self, plan: "LegPlan") -> "Callable[..., LoadgenSut]":
         """Makes the system under test around the engine, from the arguments of `LoadgenSut`."""
+        from sut.loadgen_sut import LoadgenSut
+
         return LoadgenSut

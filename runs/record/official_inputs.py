@@ -1,10 +1,12 @@
 """Reasons why a leg's data set or model is not the official one."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runs.benchmark import Benchmark, OfficialModel
-from runs.record.observed import Weights
+
+if TYPE_CHECKING:
+    from runs.record.observed import Weights
 
 # Engine arguments that change the model or its end of an answer.
 MODEL_CHANGING = (
@@ -41,7 +43,7 @@ def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
 def model_reasons(
     official: OfficialModel,
     config: Mapping[str, Any],
-    weights: Weights | None = None,
+    weights: "Weights | None" = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
     """By the model's shape, its number of weights, and the published hashes of weights that are not quantised.

@@ -25,8 +25,9 @@ from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
 from scenarios.leg.config import TRIAL_CONF, RunConfig
 from scenarios.leg.loadgen_conf import read_conf
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, PlannedReplica
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
+from sut.planned_replica import PlannedReplica
 
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4

@@ -11,51 +11,12 @@ import time
 import zlib
 from array import array
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal, get_args
 
 from runs.benchmark import SamplingPolicy
-from runs.errors import ExecutionError, InputError, SetupError
+from runs.errors import ExecutionError, SetupError
+from sut.dummy.fault import Fault
+from sut.dummy.kind import SHORTEST_OUTPUT
 from sut.engine import Engine, EngineLimits, EngineReport, Request
-
-FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
-FAULT_KINDS: dict[FaultKind, str] = {
-    "start": "the engine does not come up",
-    "raise": "submit raises at query N",
-    "fail": "query N ends with an error",
-    "die": "the engine is dead from query N on",
-    "swallow": "query N is never answered",
-    "twice": "query N is answered twice",
-    "empty": "query N is answered with no tokens",
-    "freeze": "the event loop blocks for ever at query N",
-}
-SHORTEST_OUTPUT = 32
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault on purpose, at the N-th timed query (from 0)."""
-
-    kind: FaultKind
-    at: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> "Fault":
-        """Read `KIND` or `KIND@N`.
-
-        Raises:
-            InputError: another kind, or N is not a whole number.
-        """
-        kind, mark, at = text.partition("@")
-        if kind not in get_args(FaultKind):
-            raise InputError(
-                f"--dummy-fault {text}: unknown kind {kind!r}",
-                f"use one of {', '.join(FAULT_KINDS)}, as KIND@N",
-            )
-        if mark and not at.isdecimal():
-            raise InputError(
-                f"--dummy-fault {text}: {at!r} is not a whole number", "write KIND@N, for example swallow@10"
-            )
-        return cls(kind, int(at or 0))  # type: ignore[arg-type]  # membership was checked above
 
 
 @dataclass(eq=False)

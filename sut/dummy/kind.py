@@ -1,17 +1,21 @@
 """The dummy engine as a kind of engine."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.fields import option_field
-from runs.record.manifest import LegPlan
-from sut.dummy.engine import SHORTEST_OUTPUT, DummyEngine, Fault
+from sut.dummy.fault import Fault
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 
+if TYPE_CHECKING:
+    from runs.record.manifest import LegPlan
+    from sut.dummy.engine import DummyEngine
+
 LONGEST = 1e9  # ms, or µs: days
+SHORTEST_OUTPUT = 32
 
 
 class DummyOptions(BaseModel):
@@ -68,7 +72,9 @@ class DummyKind(EngineKind[DummyOptions]):
             "admission_tokens": (1024, 2048, 4096, 8192),
         }
 
-    def make(self, plan: LegPlan) -> DummyEngine:
+    def make(self, plan: "LegPlan") -> "DummyEngine":
+        from sut.dummy.engine import DummyEngine
+
         options = dict(plan.engine_options)
         options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
         return DummyEngine(SamplingPolicy(**plan.sampling), **options)

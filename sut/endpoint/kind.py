@@ -1,27 +1,23 @@
 """A server as a kind of engine: its options, and the plan of a leg from them."""
 
-import asyncio
-import contextlib
 import functools
 import os
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.fields import option_field
-from runs.loadgen.detail_log import NETWORK_SUT
-from runs.record.manifest import LegPlan, ReplicaPlace
-from runs.record.servers import read_declaration
-from sut.endpoint.address import Access, ServerAddress, addresses
 from sut.endpoint.dialects import DIALECTS
-from sut.engine import Engine
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.loadgen_sut import LoadgenSut
+
+if TYPE_CHECKING:
+    from runs.record.manifest import LegPlan, ReplicaPlace
+    from sut.engine import Engine
+    from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: its number and how many there are
@@ -86,7 +82,10 @@ class EndpointKind(EngineKind[EndpointOptions]):
     options = EndpointOptions
     own_processes = True
 
-    def places(self, asked: EndpointOptions, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
+    def places(self, asked: EndpointOptions, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
+        from runs.record.manifest import ReplicaPlace
+        from sut.endpoint.address import addresses
+
         servers = len(addresses(asked.api_server)) if asked.api_server else 1
         clients = count or servers
         if clients % servers:
@@ -100,6 +99,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return "a client process for each server, so that HTTP takes no time of LoadGen's loop"
 
     def plan(self, asked: EndpointOptions, leg: LegFacts) -> EnginePlan:
+        from runs.record.servers import read_declaration
+        from sut.endpoint.address import Access, addresses
         from sut.endpoint.probes import PROBE_TOKENS  # as below: only a leg with a server needs the client
         from sut.endpoint.server import words
 
@@ -146,7 +147,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
             unofficial_reasons=reasons,
         )
 
-    def make(self, plan: LegPlan) -> Engine:
+    def make(self, plan: "LegPlan") -> "Engine":
+        from sut.endpoint.address import addresses
         from sut.endpoint.engine import EndpointEngine
 
         options = plan.engine_options
@@ -175,52 +177,16 @@ class EndpointKind(EngineKind[EndpointOptions]):
             server_log=Path("server.log" if len(servers) == 1 else f"server-{which}.log"),
         )
 
-    def sut_class(self, plan: LegPlan) -> Callable[..., LoadgenSut]:
+    def sut_class(self, plan: "LegPlan") -> "Callable[..., LoadgenSut]":
         options = plan.engine_options
         if not options["network_sut"]:
-            return LoadgenSut
+            return super().sut_class(plan)
+        from sut.endpoint.address import Access, addresses
+        from sut.endpoint.network_sut import NetworkSut
+
         return functools.partial(
             NetworkSut,
             servers=addresses(options["api_server"]),
             access=Access.from_environment(options["api_key_env"], options["api_ca"] and Path(options["api_ca"])),
             model_name=options["api_model_name"],
         )
-
-
-@dataclass(eq=False, kw_only=True)
-class NetworkSut(LoadgenSut):
-    """The system under test of the Network division: LoadGen asks it for its name, and so each server is asked for its
-    own.
-
-    [inference_rules.adoc, Network Division, QDL Constraints: the name holds "Network SUT", is fetched over the network
-    each time, and is made of the names of all nodes, none of which is another's.]
-    """
-
-    servers: list[ServerAddress]  # all of them, which LoadGen sees as one system
-    access: Access  # to each
-    model_name: str | None  # at the servers; None where they serve one
-
-    @contextlib.contextmanager
-    def handle(self) -> Iterator[int]:
-        handle = self.loadgen.ConstructQDL(self.issue_queries, self.flush_queries, self.name)
-        yield handle
-        self.loadgen.DestroyQDL(handle)
-
-    def name(self) -> str:
-        """LoadGen's callback, on its thread."""
-        try:
-            return asyncio.run(self._name())
-        except BaseException as error:
-            self.fail(error)
-            return f"{NETWORK_SUT} without a name"
-
-    async def _name(self) -> str:
-        from sut.endpoint.server import read_card
-
-        cards = await asyncio.gather(*(read_card(server, self.access, self.model_name) for server in self.servers))
-        nodes = [
-            f"{card.id} of {card.owned_by or 'a server'} at {server.authority}"
-            for card, server in zip(cards, self.servers, strict=True)
-        ]
-        # LoadGen writes names into JSON as they are.
-        return re.sub(r"[^ !#-\[\]-~]", "", f"{NETWORK_SUT} ({', '.join(nodes)})")

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError, error_of
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
-from sut.engine_kind import LegFacts, PlannedReplica
+from sut.engine_kind import LegFacts
+from sut.planned_replica import PlannedReplica
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.processes import Processes, place_of
 

@@ -12,8 +12,8 @@ import ray
 from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import HarnessError, error_record
-from sut.engine_kind import PlannedReplica
 from sut.engines import engine_kind
+from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import PlanRequest
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.processes import ReplicaProcess

@@ -22,7 +22,7 @@ import msgspec
 
 from runs.environment import harness_facts, variables
 from runs.errors import HarnessError, SetupError, error_of, error_record
-from sut.engine_kind import PlannedReplica
+from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
 
 # Variables of the user that mean the same on every node, and are set there too; other variables are the node's own.

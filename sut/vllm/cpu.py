@@ -7,8 +7,6 @@ seconds, for which every query in the engine waits.
 import os
 from typing import Any
 
-import psutil
-
 from runs.benchmark import Scenario
 from sut.vllm.parallel import parallel_size
 
@@ -76,6 +74,8 @@ def cpu_environment(options: dict[str, Any], cores: list[int], engines: int = 1)
         if ranks == 1:  # as vLLM binds a worker's threads
             environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
             environment["OMP_PROC_BIND"] = "true"
+    import psutil
+
     quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks / engines) >> 30
     environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
     return environment | KEEP_FREED_MEMORY | HUGE_PAGES

@@ -4,20 +4,22 @@ import importlib
 import math
 import traceback
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.fields import option_field
-from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
-from sut.engine import Engine
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
+
+if TYPE_CHECKING:
+    from runs.record.manifest import LegPlan, ReplicaPlace
+    from sut.engine import Engine
 
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
 
@@ -151,7 +153,7 @@ class VllmKind(EngineKind[VllmOptions]):
     def computes_on_cpu(self) -> bool:
         return self._likely().on_cpu
 
-    def places(self, asked: VllmOptions, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
+    def places(self, asked: VllmOptions, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
         machine = self._machine()
         sizes = [parallel_size(asked.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
         each: int | None = (asked.tensor_parallel_size or 1) * math.prod(sizes)
@@ -166,7 +168,7 @@ class VllmKind(EngineKind[VllmOptions]):
         layout = self.layout(asked, leg)
         return layout.why if layout.copies > 1 else ""
 
-    def at(self, place: ReplicaPlace, replicas: int) -> "VllmKind":
+    def at(self, place: "ReplicaPlace", replicas: int) -> "VllmKind":
         return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
 
     def longest_sequence(self, asked: VllmOptions) -> int | None:
@@ -186,7 +188,7 @@ class VllmKind(EngineKind[VllmOptions]):
         except Exception:  # a broken installation raises anything
             traceback.print_exc()
 
-    def make(self, plan: LegPlan) -> Engine:
+    def make(self, plan: "LegPlan") -> "Engine":
         from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 
         one_at_a_time = (

@@ -13,12 +13,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runs.accelerators import accelerators, described
 from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
-from runs.record.manifest import ReplicaPlace
+
+if TYPE_CHECKING:
+    from runs.record.manifest import ReplicaPlace
 
 ASK_TIMEOUT_S = 300
 CPU = "cpu"
@@ -128,7 +130,7 @@ def one_node(cores: list[int], node_of: dict[int, int]) -> int | None:
     return found.pop() if len(found) == 1 and len(set(node_of.values())) > 1 else None
 
 
-def replica_places(machine: Machine, count: int | None, devices_each: int | None) -> list[ReplicaPlace]:
+def replica_places(machine: Machine, count: int | None, devices_each: int | None) -> "list[ReplicaPlace]":
     """Places on a machine.
 
     Args:
@@ -138,6 +140,8 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
     Raises:
         SetupError: there are not enough devices or cores.
     """
+    from runs.record.manifest import ReplicaPlace
+
     if machine.on_cpu:
         node_of = numa_nodes()
         count = count or len({node_of.get(core) for core in machine.cores})
@@ -155,7 +159,7 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
     return [ReplicaPlace(devices=group, variables={machine.visible_variable: ",".join(group)}) for group in groups]
 
 
-def machine_at(machine: Machine, place: ReplicaPlace, replicas: int) -> Machine:
+def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machine:
     """What is left of a machine for a replica at a place."""
     return dataclasses.replace(
         machine,

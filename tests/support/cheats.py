@@ -21,7 +21,8 @@ from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.record.manifest import LegPlan
 from sut import engines
-from sut.dummy.engine import DummyEngine, Fault
+from sut.dummy.engine import DummyEngine
+from sut.dummy.fault import Fault
 from sut.dummy.kind import DummyKind
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut

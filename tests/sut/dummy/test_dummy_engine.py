@@ -11,7 +11,9 @@ import pytest
 from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
-from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
+from sut.dummy.engine import DummyEngine
+from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
+from sut.dummy.kind import SHORTEST_OUTPUT
 from sut.engine import Request
 from sut.replicas.pool import make_engine
 from tests.support import virtual

@@ -1,0 +1,86 @@
+"""What a command imports before it does anything: start-up time is held by names and counts of modules."""
+
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import scenarios.commands
+from scenarios.command_line.dispatch import COMMANDS
+from tests.conftest import ROOT
+
+LIGHT = 170  # modules: Python's own that click imports, click, and a few of ours
+SCHEMAS = 300  # and pydantic
+# Words of a command line → the most modules that it imports, and libraries that it may import.
+CASES: dict[str, tuple[int, frozenset[str]]] = {
+    "--help": (LIGHT, frozenset()),
+    "docter": (LIGHT, frozenset()),
+    **{
+        f"{name} --help": (LIGHT, frozenset())
+        for name in ("anchor", "campaign", "doctor", "init", "quantize", "report")
+    },
+    **{f"{name} --help": (LIGHT, frozenset()) for name in ("results", "status")},
+    **{
+        f"{name} --help": (SCHEMAS, frozenset({"pydantic"})) for name in ("check", "gate", "signoff", "store", "submit")
+    },
+    "verify --help": (SCHEMAS, frozenset({"pydantic"})),
+    "verify RUN --accuracy-only --performance-only": (SCHEMAS, frozenset({"pydantic"})),
+}
+LIBRARIES = frozenset(
+    {
+        *("cryptography", "datasets", "filelock", "httptools", "httpx", "jinja2", "matplotlib", "mlperf_loadgen"),
+        *("msgspec", "nltk", "numpy", "optuna", "pandas", "psutil", "pydantic", "ray", "requests", "rich"),
+        *("securesystemslib", "tokenizers", "torch", "transformers", "vllm", "yaml"),
+    }
+)
+# One interpreter that has imported nothing of the harness; a fork of it runs each command line.
+PROGRAM = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+for line in sys.stdin.read().splitlines():
+    print(line, flush=True)
+    if not os.fork():
+        out = os.dup(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        import main
+        try:
+            main.main(line.split())
+        finally:
+            os.write(out, json.dumps(sorted(sys.modules)).encode() + b"\\n")
+            os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The modules of each command line."""
+    empty = tmp_path_factory.mktemp("empty")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(ROOT)],
+        cwd=empty,
+        input="\n".join(CASES),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    return {line: set(json.loads(modules)) for line, modules in zip(lines[::2], lines[1::2], strict=True)}
+
+
+def test_the_list_of_commands_is_that_of_their_files() -> None:
+    assert [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)] == list(COMMANDS)
+
+
+def test_every_command_has_a_limit() -> None:
+    assert {line.split()[0] for line in CASES} >= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_a_command_imports_no_more_than_it_needs(line: str, imported: dict[str, set[str]]) -> None:
+    most, allowed = CASES[line]
+    assert {name.partition(".")[0] for name in imported[line]} & LIBRARIES <= allowed
+    assert len(imported[line]) <= most
