@@ -18,8 +18,13 @@ OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 
 
 def strictly(extra: Literal["forbid", "allow"] = "forbid", *, frozen: bool = True) -> ConfigDict:
-    """Strict types and no NaN; unknown fields are refused unless `extra` allows them."""
-    return ConfigDict(extra=extra, frozen=frozen, strict=True, allow_inf_nan=False, protected_namespaces=())
+    """Strict types and no NaN; unknown fields are refused unless `extra` allows them.
+
+    As everywhere here, schemas are built when they are first used: a command uses few of those that it imports.
+    """
+    return ConfigDict(
+        extra=extra, frozen=frozen, strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
 
 class Part(BaseModel):

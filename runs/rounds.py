@@ -31,7 +31,7 @@ def model_of(benchmark: str) -> str:
 
 
 class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class ScoreLimits(_Data):

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import RERUN, Finding, Verdict, applied, decides
-from qsl.embedded.articles import bundled_baseline
 from runs.benchmark import Benchmark, Target
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
@@ -104,7 +103,7 @@ def accuracy_text(verdict: AccuracyVerdict) -> str:
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ScoreCheck(_Record):
@@ -176,6 +175,8 @@ def targets_that_apply(
     if count == benchmark.accuracy_samples:
         return benchmark.targets, f"{benchmark.submission_name} reference"
     nothing = f"no reference scores for {count:,} samples of this data set"
+    from qsl.embedded.articles import bundled_baseline
+
     baseline = bundled_baseline()
     targets = benchmark.targets_for(baseline.scores) if baseline else None
     if baseline is None or targets is None or count != baseline.gen_num or not is_bundled():

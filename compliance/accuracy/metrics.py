@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from runs.benchmark import Benchmark
 
 Scores = dict[str, float]  # of a whole run, by name
@@ -106,6 +104,8 @@ def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scor
     """Means × 100 with four decimals; `gen_len` counts characters after sentence splitting, not tokens. [8b] [70b]"""
     # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
     columns = zip(*(sample.rouge for sample in samples), strict=True)
+    import numpy as np
+
     means = {name: float(np.round(np.mean(values) * 100, 4)) for name, values in zip(ROUGE_NAMES, columns, strict=True)}
     return {**means, "gen_len": sum(sample.length for sample in samples), "gen_num": len(samples)}
 

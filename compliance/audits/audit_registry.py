@@ -17,9 +17,11 @@ from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.reading import MAX_LOG_BYTES, read_as, read_record
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import FinishedLeg, unfinished
+from runs.record.leg import FinishedLeg
+from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 
+# As in summaries.py.
 AUDITS: dict[str, AuditTest] = {
     test.name: test
     for test in (OutputCaching(), OfficialTest04(), OfficialTest06(), OutputConsistency(), OutputLength())
@@ -57,7 +59,7 @@ def legs_in_turn(
 class AuditRecord(BaseModel):
     """The content of `audit_<test>.json`, which is no evidence; `model_extra` has the test's own details."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     schema_version: Literal[1]
     test: str

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from compliance.audits.summaries import SUMMARIES
 from compliance.finding import Finding, Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError
@@ -158,7 +159,7 @@ class LegArtifacts(FinishedLeg):
 class AuditRequest(BaseModel):
     """What is audited. Counts are samples; `sample_index` are places in LoadGen's set of loaded samples."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
     scenario: Scenario
     loadgen_key: str
@@ -239,11 +240,15 @@ class AuditTest(ABC):
     """An audit. A new one is a module with such an object and a line in the registry."""
 
     name: str  # registry id and directory name
-    summary: str  # one line for --help
     official = False  # whether MLCommons has this test
     text_name = "verify_performance.txt"  # the file that official tools look for
     knobs: frozenset[str] = frozenset()  # fields of AuditRequest that a user may set for it
     existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
+
+    @property
+    def summary(self) -> str:
+        """One line for --help."""
+        return SUMMARIES[self.name]
 
     def validate(self, request: AuditRequest) -> None:
         """Refuse what cannot be audited, before any leg starts, and options that the test does not use.

@@ -45,7 +45,6 @@ SECOND_TIME_THRESHOLD = 1.0
 
 class OutputCaching(AuditTest):
     name = "output_caching"
-    summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
     knobs = frozenset({"samples", "audit_samples", "sample_index", "threshold"})
 
     def validate(self, request: AuditRequest) -> None:

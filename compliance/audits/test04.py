@@ -58,7 +58,6 @@ class OfficialOutcome:
 class OfficialTest04(AuditTest):
     name = "TEST04"
     official = True
-    summary = "Official comparison of any two runs. Not required for this benchmark."
     existing = ("performance", "performance")
 
     def validate(self, request: AuditRequest) -> None:

@@ -53,7 +53,6 @@ class OfficialTest06(AuditTest):
     name = "TEST06"
     official = True
     text_name = "verify_accuracy.txt"
-    summary = "100 logged answers of a performance leg: lengths, counts, first tokens, special ids."
 
     def validate(self, request: AuditRequest) -> None:
         super().validate(request)

@@ -115,7 +115,6 @@ class TwoModeAudit(AuditTest):
 
 class OutputConsistency(TwoModeAudit):
     name = "output_consistency"
-    summary = "Answers of a performance leg are those of the accuracy leg, token by token."
     heading, text_name = "Output consistency", "verify_accuracy.txt"
     # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
     # rounding decides a near tie, and everything after it differs. docs/audits.md has what was measured.
@@ -180,7 +179,6 @@ def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
 
 class OutputLength(TwoModeAudit):
     name = "output_length"
-    summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
     heading, text_name = "Output length", "verify_output_len.txt"
     default_threshold = 0.10
 

@@ -12,8 +12,9 @@ from compliance.evidence.whole_record import record_findings
 from compliance.finding import OURS, RERUN, Finding, LegVerdict, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
+from runs.numbers.derive_result import result_of
 from runs.numbers.numbers import Numbers
-from runs.numbers.result import Result, result_of
+from runs.numbers.result import Result
 from runs.record.leg import FinishedLeg
 from runs.rounds import Round
 

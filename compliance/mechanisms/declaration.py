@@ -25,7 +25,7 @@ SUPPORT_STATUS = "support_status"  # not one of the fourteen fields; it has no e
 class DeclaredFields(BaseModel):
     """The fields and their types; `check_declaration` checks whether names are registered."""
 
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True)
 
     mechanism: str | None = Field(None, description="Technique. Default: baseline.")
     mechanism_variant: str | None = Field(None, description="Its variant, as in the registry.")
@@ -169,7 +169,7 @@ class MechanismBlock(RootModel[dict[str, Any]]):
         InputError: the YAML file cannot be read.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

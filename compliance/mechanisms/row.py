@@ -26,7 +26,7 @@ from compliance.verify.result_verdict import Verification, verify_result
 from runs.endpoints.folder import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
-from runs.numbers.result import result_of
+from runs.numbers.derive_result import result_of
 from runs.reading import MIB, json_value, read_whole
 from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, leg_fingerprint, value_text
 from runs.record.layout import ResultDir, RunDir

@@ -27,7 +27,7 @@ DIVISIONS: tuple[Division, ...] = ("closed", "open")
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 _Id = Annotated[str, Field(pattern="^[!-~]+$")]  # visible ASCII characters

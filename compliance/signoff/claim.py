@@ -25,7 +25,7 @@ Phase = Literal["wait", "prefill", "decode"]
 class PatchVerdict(BaseModel):
     """One lever of a bundle and the file of its verdict, relative to the claim's file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     lever: str
     verdict_file: Path
@@ -48,7 +48,7 @@ class Claim(BaseModel):
         patch_verdicts: of a bundle, one for each lever.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     short_name: str | None = None
     levers: list[str] = Field(default_factory=list)

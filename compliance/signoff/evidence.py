@@ -17,7 +17,8 @@ from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
 from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences, leg_fingerprint
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, FinishedLeg, unfinished
+from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 from runs.wording import shortened_list
 

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from os.path import lexists
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
-from runs.endpoints.events import Events
 from runs.errors import InputError, names_its_file
 from runs.fields import strictly
 from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
 from runs.wording import printable
-from runs.yaml_file import read_yaml
+
+if TYPE_CHECKING:  # most of a folder's files are read without them
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from runs.endpoints.events import Events
 
 CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
 SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
@@ -194,6 +195,8 @@ class Config(_Read):
 
 def _config(path: Path) -> Config:
     read_record(path, _FIX).decode(errors="replace")  # a regular file of this folder, of bounded size
+    from runs.yaml_file import read_yaml
+
     content = read_yaml(path, "")
     try:
         return Config.model_validate(content | {"whole": content})
@@ -217,7 +220,15 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not text: {error}", _FIX) from error
 
 
+def _events(path: Path) -> "Events":
+    from runs.endpoints.events import Events
+
+    return Events(path)
+
+
 def _indices(path: Path) -> dict[str, dict[str, int]]:
+    import msgspec
+
     content = read_record(path, _FIX, max_bytes=MAX_LOG_BYTES)
     try:
         phases = msgspec.json.decode(content, type=dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]])
@@ -249,7 +260,7 @@ class EndpointsRun:
     summary = _of_file(SUMMARY, lambda path: read_as(path, Summary, _FIX, within=path.parent, strict=True))
     snapshot = _of_file(SNAPSHOT, _snapshot)
     report = _of_file(REPORT, _text)
-    events = _of_file(EVENTS, Events)
+    events = _of_file(EVENTS, _events)
     indices = _of_file(SAMPLES, _indices)  # the phase's name, then the sample's uuid: its index in the data set
 
     def path(self, name: str) -> Path:
@@ -279,8 +290,10 @@ class EndpointsRun:
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
-    def sample_index(self, phase: str = PERFORMANCE) -> NDArray[np.int64]:
+    def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
         """For each issued sample its index in the data set; NO_INDEX where the map's phase has none."""
+        import numpy as np
+
         rows = {} if self.events is None else self.events.rows
         index = np.full(len(rows), NO_INDEX, np.int64)
         for uuid, place in (self.indices or {}).get(phase, {}).items():

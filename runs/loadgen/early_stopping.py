@@ -8,9 +8,11 @@ n >= h + t passes.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # the percentages are needed where nothing is counted
+    import numpy as np
+    from numpy.typing import NDArray
 
 # The share of queries that a scenario is measured at, and has to prove. [conf] target_latency_percentile
 PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
@@ -61,21 +63,25 @@ def latecomers_allowed(query_count: int, percentile: float) -> int:
     share_late = 1 - percentile
     log_none_late = query_count * math.log1p(-share_late)
     # log P(X = k) for k = 0, 1, … up to the mean of X ~ Binomial(query_count, share_late), where P(X <= k) is about 1/2
+    import numpy as np
+
     k = np.arange(1, math.ceil(query_count * share_late) + 1, dtype=np.float64)
     steps = np.log(query_count - k + 1) - np.log(k) + (math.log(share_late) - math.log1p(-share_late))
     terms = np.concatenate(([0.0], np.cumsum(steps))) + log_none_late
     return int(np.searchsorted(np.cumsum(np.exp(terms)), 1 - CONFIDENCE, side="left")) - 1
 
 
-def judge_latencies(values_ns: NDArray[np.int64], limit_ns: int, percentile: float) -> LatencyVerdict:
+def judge_latencies(values_ns: "NDArray[np.int64]", limit_ns: int, percentile: float) -> LatencyVerdict:
     """LoadGen's Server verdict: are few enough of the values above the limit?"""
     count = len(values_ns)
+    import numpy as np
+
     late = int(np.count_nonzero(values_ns > limit_ns))
     allowed = latecomers_allowed(count, percentile)
     return LatencyVerdict(late <= allowed, count, late, allowed, min_queries(late, percentile))
 
 
-def estimate_percentile(sorted_values_ns: NDArray[np.int64], percentile: float) -> int | None:
+def estimate_percentile(sorted_values_ns: "NDArray[np.int64]", percentile: float) -> int | None:
     """LoadGen's SingleStream estimate: an upper bound of the percentile with 99 % confidence, in ns.
 
     None when the run is too short (fewer than 64 queries for p = 0.9, 662 for p = 0.99).

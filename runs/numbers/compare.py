@@ -8,7 +8,6 @@ Counts and tokens involve no clock and are compared exactly.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -28,6 +27,7 @@ from runs.numbers.numbers import (
     reported_numbers,
 )
 from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
+from runs.numbers.result import Disagreement
 
 # The SingleStream test starts a moment before its first query; only the query is in the trace (measured: 0.2 µs).
 UNKNOWN_START_NS = 10_000
@@ -47,26 +47,6 @@ FEW_SAMPLES = 20
 # Rates over the time to the last answer: LoadGen's time includes ours, so its rates are not higher.
 _FROM_START_TO_END = frozenset({"samples_per_second", "tokens_per_second"})
 SEEDS = "replay of the seeds"  # as a source of the order of issue
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """One number that does not agree. `tolerance` is absolute, in `unit`; 0 means exact.
-
-    `about`: numbers differ from the per-sample records, the order of issue from the seeds, the summary from the detail
-    log (then `reported` is the whole sentence).
-    """
-
-    name: str
-    reported: int | float | str | None
-    derived: int | float | str | None
-    tolerance: float
-    unit: str
-    about: Literal["numbers", "order", "summary"] = "numbers"
-
-    def __str__(self) -> str:
-        near = f" ± {self.tolerance:g}" if self.tolerance else ""
-        return f"{self.name}: reported {self.reported}, re-derived {self.derived}{near} {self.unit}".rstrip()
 
 
 def stopped_at_most(samples: int) -> int:

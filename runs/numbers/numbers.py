@@ -12,7 +12,7 @@ PERCENTILE_NAMES: dict[str, str] = {name: f"{100 * share:.2f}" for name, share i
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class LatencyNumbers(_Frozen):

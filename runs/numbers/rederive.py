@@ -10,7 +10,6 @@ from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import (
     SECOND_PERCENTILE,
-    LatencyVerdict,
     estimate_percentile,
     judge_latencies,
     latecomers_allowed,
@@ -18,23 +17,9 @@ from runs.loadgen.early_stopping import (
 )
 from runs.loadgen.trace_log import Trace
 from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
+from runs.numbers.result import EarlyStopping
 from runs.numbers.timeline import Source, Timeline, timeline
 from runs.record.requests_log import RequestTable
-
-
-@dataclass(frozen=True)
-class EarlyStopping:
-    """LoadGen's early stopping.
-
-    Server: `verdicts` by limit ("tpot" and "ttft", or "latency" without token latencies). SingleStream:
-    `estimates_ns` by name ("ttft_p90", "tpot_p99", ...), None if the run is too short for one.
-    """
-
-    met: bool
-    percentile: float  # a share: 0.99
-    queries_needed: int  # with no late query
-    verdicts: dict[str, LatencyVerdict]
-    estimates_ns: dict[str, int | None]
 
 
 @dataclass(frozen=True)

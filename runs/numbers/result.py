@@ -1,35 +1,60 @@
-"""`result.json`: the outcome of a leg, computed from its files alone."""
+"""`result.json`: the outcome of a leg."""
 
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.benchmark import LOADGEN_SCENARIO, Scenario
-from runs.errors import ExecutionError, InputError, names_its_file
+from runs.errors import names_its_file
 from runs.files import write_json
-from runs.loadgen.detail_log import DetailLog, TruncatedLogError
-from runs.loadgen.replay import expected_order, expected_samples
-from runs.loadgen.summary_log import cross_check
-from runs.loadgen.trace_log import Trace
-from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
-from runs.numbers.invalid import errors_found, invalid_reasons
-from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
-from runs.numbers.rederive import Derived, EarlyStopping, derive
+from runs.loadgen.early_stopping import LatencyVerdict
+from runs.numbers.numbers import Numbers
 from runs.reading import read_as
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
-from runs.record.requests_log import RequestTable
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One number that does not agree. `tolerance` is absolute, in `unit`; 0 means exact.
+
+    `about`: numbers differ from the per-sample records, the order of issue from the seeds, the summary from the detail
+    log (then `reported` is the whole sentence).
+    """
+
+    name: str
+    reported: int | float | str | None
+    derived: int | float | str | None
+    tolerance: float
+    unit: str
+    about: Literal["numbers", "order", "summary"] = "numbers"
+
+    def __str__(self) -> str:
+        near = f" ± {self.tolerance:g}" if self.tolerance else ""
+        return f"{self.name}: reported {self.reported}, re-derived {self.derived}{near} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """LoadGen's early stopping.
+
+    Server: `verdicts` by limit ("tpot" and "ttft", or "latency" without token latencies). SingleStream:
+    `estimates_ns` by name ("ttft_p90", "tpot_p99", ...), None if the run is too short for one.
+    """
+
+    met: bool
+    percentile: float  # a share: 0.99
+    queries_needed: int  # with no late query
+    verdicts: dict[str, LatencyVerdict]
+    estimates_ns: dict[str, int | None]
 
 
 class _Record(BaseModel):
     """A part of the file. Another version may have written it, so unknown fields are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Counts(_Record):
@@ -74,54 +99,6 @@ class Result(_Record):
     output_tokens_mean: float | None = None
 
 
-def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
-    """Read a finished leg.
-
-    Args:
-        scenario: as it was asked for; LoadGen's own where it is not given.
-
-    Raises:
-        ExecutionError: LoadGen's logs are missing or it did not finish.
-        InputError: a file is damaged, or the leg ran in a mode that has no result here.
-    """
-    run, detail = leg.run, _finished_detail(leg)
-    if detail.mode not in (PERFORMANCE, ACCURACY):
-        raise InputError(
-            f"{run.detail}: the mode was {detail.mode}", f"only {PERFORMANCE} and {ACCURACY} legs have a result"
-        )
-    if detail.scenario not in RATE_KEYS:
-        raise InputError(
-            f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
-        )
-    requests, notes = leg.requests, []
-    different = cross_check(leg.summary, detail)
-    found = [Disagreement(run.summary.name, sentence, None, 0, "", "summary") for sentence in different]
-    if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
-        found.append(
-            Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
-        )
-    if requests is None:
-        notes.append(f"{run.requests.name} is missing: no number could be re-derived")
-    else:
-        found += _order(detail, requests, leg.trace)
-    specific = _performance(leg, found) if leg.is_performance else _accuracy(leg, found)
-    return Result.model_validate(
-        {
-            "scenario": scenario or detail.scenario,
-            "mode": detail.mode,
-            "notes": notes,
-            "loadgen_verdict": detail.validity,
-            "in_force": _in_force(detail),
-            "disagreements": found,
-            "counts": Counts(
-                samples=None if requests is None else len(requests), samples_expected=expected_samples(detail)
-            ),
-            "output_tokens_mean": float(requests.output_tokens.mean()) if requests else None,
-            **specific,
-        }
-    )
-
-
 def write_result(run: RunDir, result: Result) -> None:
     """Write `result.json` atomically."""
     write_json(run.result, result.model_dump(mode="json"))
@@ -136,107 +113,3 @@ def read_result(path: Path) -> Result:
     """
     fix = "give the result.json of the leg, or build it again with verify"
     return read_as(path, Result, fix, within=path.parent, strict=True)
-
-
-def _did_not_finish(run: RunDir, why: str, path: Path, *, missing: bool = False) -> ExecutionError:
-    text, fix = f"{path} {why}: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
-    return ExecutionError(text, fix, path=path, missing=missing)
-
-
-def _finished_detail(leg: FinishedLeg) -> DetailLog:
-    run = leg.run
-    for path in (run.detail, run.summary):
-        if not path.is_file():
-            raise _did_not_finish(run, "is missing", path, missing=True)
-        if path.stat().st_size == 0:
-            raise _did_not_finish(run, "is empty", path)
-    try:
-        detail = leg.detail
-    except TruncatedLogError as error:
-        raise _did_not_finish(run, "breaks off", run.detail) from error
-    # num_errors is the last record of a performance run; an accuracy run ends with power_end.
-    if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
-        raise _did_not_finish(run, "breaks off", run.detail)
-    return detail
-
-
-def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
-    """Were the recorded samples the ones that LoadGen issued?"""
-    found = []
-    if not np.array_equal(requests.seq, np.arange(len(requests))):
-        missing = int(np.argmax(requests.seq != np.arange(len(requests))))
-        found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "no record of it", 0, ""))
-    if trace is not None:
-        found += compare_order(requests.sample_index, trace.sample_index, "trace")
-    expected = expected_order(detail, len(requests))
-    if expected is not None:
-        found += compare_order(requests.sample_index, expected, SEEDS)
-    return found
-
-
-def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
-    """The fields of a performance run; adds what disagrees to `found`."""
-    detail = leg.detail
-    derived: Derived | None = None
-    reported: Numbers | None = None
-    if detail.has_results:
-        reported = reported_numbers(detail)
-        if leg.requests is not None:
-            try:
-                derived = derive(detail, leg.requests, leg.trace)
-                found += compare(derived, detail)
-            except InputError as error:
-                found.append(Disagreement("records of the run", None, error.message, 0, ""))
-    try:
-        asked = None if leg.manifest is None else leg.manifest.asked
-    except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
-        asked = None
-    reasons = invalid_reasons(detail, reported, derived, asked)
-    fields: dict[str, Any] = {
-        "verdict": "INVALID" if reasons else "VALID",
-        "reasons": reasons,
-        "reported": reported,
-    }
-    if derived is not None:
-        fields |= {
-            "duration_ns": derived.duration_ns,
-            "derived": derived.numbers,
-            "derived_from": derived.source,
-            "early_stopping": derived.early_stopping,
-        }
-    return fields
-
-
-def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
-    """The fields of an accuracy run; adds what disagrees to `found`."""
-    detail, path = leg.detail, leg.run.accuracy_log
-    if not path.is_file():
-        raise _did_not_finish(leg.run, "is missing", path, missing=True)
-    entries = leg.entries
-    expected = expected_samples(detail)
-    distinct = len({entry.qsl_idx for entry in entries})
-    reasons = []
-    if detail.error_count:
-        reasons.append(f"{errors_found(detail)}; the official checker refuses an accuracy log with errors")
-    if not len(entries) == distinct == expected:
-        reasons.append(
-            f"{path.name} holds {len(entries)} answers to {distinct} samples where each of {expected} samples is "
-            "to be answered once: run the accuracy leg again"
-        )
-    if leg.requests is not None and len(leg.requests) != len(entries):
-        name = f"answers in {path.name} and {leg.run.requests.name}"
-        found.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
-    return {"verdict": "INVALID" if reasons else "DONE", "reasons": reasons}
-
-
-def _in_force(detail: DetailLog) -> InForce:
-    limited = detail.scenario == "Server" and detail.uses_token_latencies
-    return InForce(
-        target_qps=detail.number("effective_target_qps"),
-        min_duration_ms=detail.integer("effective_min_duration_ms"),
-        min_query_count=detail.integer("effective_min_query_count"),
-        performance_sample_count=detail.integer("effective_performance_sample_count"),
-        ttft_limit_ns=detail.integer("requested_server_ttft_latency") if limited else None,
-        tpot_limit_ns=detail.integer("requested_server_tpot_latency") if limited else None,
-        **asdict(detail.seeds),
-    )

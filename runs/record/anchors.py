@@ -44,7 +44,7 @@ TIMEOUT_S = 60.0  # of a request to an authority, and of the ledger's lock
 class Entry(BaseModel):
     """A line of a ledger."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     digest: Sha256  # of the statement
     time: AwareDatetime  # in whole seconds

@@ -41,7 +41,7 @@ _FIX = "take the unchanged run directory, or run the leg again"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True)
 
 
 class _Digest(_Part):

@@ -6,17 +6,11 @@ here. Facts that never count (a leg's role, paths, timeouts) are in no fingerpri
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runs.accelerators import accelerators
-from runs.benchmark import LOADGEN_SCENARIO
-from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
-from runs.errors import HarnessError, InputError
-from runs.loadgen.user_conf import lookup, parse_conf
-from runs.reading import read_record
-from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
-from runs.record.manifest import LegPlan, Manifest, read_manifest
+if TYPE_CHECKING:  # facts are compared without what reads them
+    from runs.record.leg import FinishedLeg
+    from runs.record.manifest import LegPlan, Manifest
 
 Facts = dict[str, Any]
 Differences = dict[str, tuple[Any, Any]]
@@ -42,12 +36,12 @@ _SETTINGS = (
 _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "requested_use_token_latencies")
 
 
-def fingerprint(manifest: Manifest) -> Facts:
+def fingerprint(manifest: "Manifest") -> Facts:
     """From the record of a leg."""
     plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
     harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
-    machine = _machine(harness, seen.software, loadgen, host, seen.accelerators)
-    facts = _planned(plan, manifest.model.sha256) | machine
+    machine = machine_facts(harness, seen.software, loadgen, host, seen.accelerators)
+    facts = planned_facts(plan, manifest.model.sha256) | machine
     facts |= {
         "model.revision": manifest.model.revision,
         "technique": [manifest.mechanism.get(name) for name in ("mechanism", "mechanism_variant")],
@@ -60,7 +54,7 @@ def fingerprint(manifest: Manifest) -> Facts:
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 
 
-def leg_fingerprint(leg: FinishedLeg) -> Facts:
+def leg_fingerprint(leg: "FinishedLeg") -> Facts:
     """From all files of a leg, with the settings in LoadGen's and the engine's logs."""
     detail = leg.detail
     facts: Facts = {"scenario": leg.scenario, "benchmark": leg.benchmark.loadgen_key}
@@ -79,31 +73,7 @@ def leg_fingerprint(leg: FinishedLeg) -> Facts:
     }
 
 
-def run_fingerprint(run: RunDir) -> Facts:
-    """From the record and the user.conf of a leg; InputError if one is missing or damaged."""
-    manifest = read_manifest(run.manifest)
-    conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
-    return fingerprint(manifest) | _given(manifest.plan, conf, run)
-
-
-def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
-    """Of a leg that would start now.
-
-    Args:
-        sha256: of the model's files.
-        machine: `machine_now()`.
-    """
-    if plan.nodes:  # their accelerators compute
-        machine = machine | _accelerators([row for node in plan.nodes for row in node.accelerator])
-    return _planned(plan, sha256) | machine | _given(plan, user_conf, run)
-
-
-def machine_now() -> Facts:
-    """Facts of this machine for a leg that starts now."""
-    return _machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
-
-
-def _machine(
+def machine_facts(
     harness: Mapping[str, Any],
     software: Mapping[str, str],
     loadgen: Mapping[str, Any],
@@ -112,15 +82,15 @@ def _machine(
 ) -> Facts:
     facts = {f"harness.{name}": harness.get(name) for name in _HARNESS}
     facts |= {f"loadgen.{name}": loadgen.get(name) for name in _LOADGEN}
-    return facts | _flat("host", dict(host)) | _flat("software", dict(software)) | _accelerators(gpus)
+    return facts | _flat("host", dict(host)) | _flat("software", dict(software)) | accelerator_facts(gpus)
 
 
-def _accelerators(gpus: Iterable[Mapping[str, Any]]) -> Facts:
+def accelerator_facts(gpus: Iterable[Mapping[str, Any]]) -> Facts:
     rows = list(gpus)
     return {f"accelerators.{name}": [row.get(name) for row in rows] for name in _ACCELERATOR}
 
 
-def _planned(plan: LegPlan, sha256: Mapping[str, str]) -> Facts:
+def planned_facts(plan: "LegPlan", sha256: Mapping[str, str]) -> Facts:
     """Every field of a plan, and the model's files."""
     content = plan.model_dump(mode="json")
     for place in (content["replicas"] or {}).get("places", ()):
@@ -132,17 +102,6 @@ def _planned(plan: LegPlan, sha256: Mapping[str, str]) -> Facts:
     }
     files = {name: digest for name, digest in sha256.items() if not name.startswith(".")}
     return facts | (_flat("model.sha256", files) if files else {"model.path": plan.model_path})
-
-
-def _given(plan: LegPlan, user_conf: str, run: RunDir) -> Facts:
-    """The settings of user.conf that LoadGen reads for the scenario."""
-    try:
-        settings = parse_conf(user_conf, run.user_conf)
-    except HarnessError as error:
-        raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
-    keys = sorted({setting.key for setting in settings})
-    found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
-    return {f"user.conf {key}": value for key, value in found.items() if value is not None}
 
 
 def _flat(place: str, value: Any) -> Facts:

@@ -61,7 +61,7 @@ Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 class ReplicaPlace(BaseModel):
     """The resources of one replica."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     devices: list[str] = []  # as the platform names them
     cores: list[int] = []  # empty: all
@@ -74,7 +74,7 @@ class ReplicaPlace(BaseModel):
 class ClusterNode(BaseModel):
     """One node of a Ray cluster."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     id: str  # Ray's
     address: str
@@ -101,7 +101,7 @@ class ClusterNode(BaseModel):
 class ClusterPlan(BaseModel):
     """The nodes of a leg's replicas."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     address: str  # of Ray's head
     listen_on: str  # address of the leg's machine for the nodes
@@ -111,7 +111,7 @@ class ClusterPlan(BaseModel):
 class ReplicasPlan(BaseModel):
     """Several engines behind one LoadGen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None: all on the leg's machine
@@ -127,7 +127,7 @@ class ReplicasPlan(BaseModel):
 class AdmissionPlan(BaseModel):
     """The admission of queries (sut/admission.py)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     policy: Literal["fcfs", "shortest", "deadline", "priority"]
     prefill_tokens: int | None = Field(gt=0)  # None: the engine's budget per step
@@ -137,7 +137,7 @@ class AdmissionPlan(BaseModel):
 class LegPlan(BaseModel):
     """Everything that a leg's process needs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
     scenario: Scenario
     loadgen_scenario: str

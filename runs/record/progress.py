@@ -13,6 +13,8 @@ from runs.files import write_json
 from runs.reading import read_object
 
 HEARTBEAT_INTERVAL_S = 1.0
+SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
+SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 
 PHASES = {
     "importing": "importing the engine's code",  # before the leg's process has written anything
@@ -30,7 +32,7 @@ PHASES = {
 class Progress:
     """The state of a running leg. Latencies are from the issue of a query."""
 
-    __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     phase: str  # one of PHASES
     time_ns: Nanoseconds

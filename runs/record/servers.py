@@ -20,7 +20,7 @@ class ServerDeclaration(BaseModel):
     The names are those of vLLM's configuration in a record, so the mechanisms' rules read both.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     dtype: str = Field(description="data type of the computation")
     weights: str = Field(description="source of the weights: hub id and revision, or SHA-256 of the files")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.summaries import SUMMARIES
 from runs.errors import InputError
 from runs.fields import option_field
 from runs.yaml_file import place_of
@@ -21,9 +21,9 @@ _field = partial(option_field, group="audit")
 class AuditOptions(BaseModel):
     """One audit as asked for. Unknown keys are refused; a test refuses the options that it does not look at."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    test: str = _field(..., f"Which audit: {', '.join(AUDITS)}.", metavar="NAME")
+    test: str = _field(..., f"Which audit: {', '.join(SUMMARIES)}.", metavar="NAME")
     samples: int | None = _field(
         None,
         "Unique samples of the reference leg, or answers of the performance leg. Default: depends on the test.",

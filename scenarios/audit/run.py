@@ -18,7 +18,7 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import unfinished
+from runs.record.liveness import unfinished
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say

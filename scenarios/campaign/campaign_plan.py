@@ -8,7 +8,8 @@ from compliance.audits.base import AuditRequest, AuditTest
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
-from runs.record.fingerprint import Facts, machine_now, planned_fingerprint
+from runs.record.fingerprint import Facts
+from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, Campaign, CampaignLeg
 from scenarios.leg.config import make_config

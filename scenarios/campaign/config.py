@@ -45,7 +45,7 @@ PERFORMANCE, ACCURACY = "performance", "accuracy"
 class CampaignOptions(BaseModel):
     """The campaign's own keys. Everything else in the file belongs to its legs."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     benchmark: str  # directory name in a submission tree
     division: Division = "closed"

@@ -12,9 +12,9 @@ from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
 from runs.errors import ExecutionError, HarnessError
-from runs.record.fingerprint import run_fingerprint
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
+from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedLeg
 from scenarios.resumed import changes

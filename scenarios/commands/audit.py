@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.summaries import SUMMARIES
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
@@ -13,7 +13,7 @@ from scenarios.leg.config import RunConfig
 
 HELP = (
     "Run an audit's legs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
-    + "\n".join(f"{test.name:<20}{test.summary}" for test in AUDITS.values())
+    + "\n".join(f"{name:<20}{summary}" for name, summary in SUMMARIES.items())
     + "\n\nThe legs and the outcome go to DIR/audit/NAME/. Every leg has its own process and engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start, 4 failed while running (no verdict), 130 interrupted."

@@ -27,6 +27,8 @@ LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would k
 class LegOptions(BaseModel):
     """The options that all engines share."""
 
+    model_config = ConfigDict(defer_build=True)
+
     # What to run
     scenario: Scenario = option_field(
         ..., "Offline, Server, SingleStream, or Interactive (LoadGen's Server with tighter limits).", "what"
@@ -216,7 +218,7 @@ class LegOptions(BaseModel):
 class RunConfig(EngineOptions, LegOptions):
     """All options of one LoadGen leg. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
 
 def load_yaml(path: Path, option: str = "--config") -> dict[str, Any]:

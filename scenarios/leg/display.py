@@ -4,14 +4,17 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.text import Text
 
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds, printable
 from scenarios.console import say
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 PLAIN_INTERVAL_S = 10.0
 EARLY_SHARE = 0.1
@@ -92,7 +95,11 @@ class Display:
         self._console, self._name, self._started_s, self._now_s = console, name, started_s, now_s
         self._tail = LogTail(followed) if followed else None
         terminal = console.is_terminal and not console.is_dumb_terminal
-        self._live = Live(console=console, auto_refresh=False, transient=True) if terminal else None
+        self._live: Live | None = None
+        if terminal:
+            from rich import live
+
+            self._live = live.Live(console=console, auto_refresh=False, transient=True)
         self._stage = ""
         self._stage_since = self._last_plain = now_s()
 

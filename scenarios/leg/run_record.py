@@ -21,7 +21,8 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.result import Result, result_of, write_result
+from runs.numbers.derive_result import result_of
+from runs.numbers.result import Result, write_result
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg

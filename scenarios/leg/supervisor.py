@@ -20,15 +20,13 @@ from typing import IO
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
 from runs.record.layout import RunDir
-from runs.record.progress import Progress, read_progress
+from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from sut.watchdog import Watchdog
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NO_ENGINE = "none"  # for a leg whose engines have processes of their own
 POLL_S = 0.2
 REPORT_INTERVAL_NS = 10**9
-SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
-SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
 GROUP_GONE_TIMEOUT_S = 5.0
 FULL_DISK_BYTES = 64 << 10

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
 from runs.endpoints.folder import VERDICT, EndpointsRun, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
-from scenarios.tune.journal import TuneDir
+from scenarios.tune.tune_dir import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 
@@ -75,6 +73,8 @@ def _folders(root: Path) -> Iterable[Path]:
 
 def find_running() -> list[FoundDir]:
     """Legs that run on this machine, and their campaigns, tunes and audits."""
+    import psutil
+
     found: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if LEG_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:

@@ -12,7 +12,8 @@ from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import FoundDir, find_in
 from scenarios.status.state import LegStatus, leg_status
-from scenarios.tune.journal import TuneDir, read_tune
+from scenarios.tune.journal import read_tune
+from scenarios.tune.tune_dir import TuneDir
 
 PAGE_NAME = "report.html"
 

@@ -4,22 +4,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from runs.endpoints.folder import EndpointsRun, is_run_folder, read_folder
 from runs.errors import ExitCode, HarnessError
-from runs.numbers.result import Result, read_result
 from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir, RunDir
-from runs.record.leg import living_process, on_this_machine
-from runs.record.manifest import Manifest, read_manifest
-from runs.record.progress import Progress, read_progress
+from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from runs.wording import counted
-from scenarios.leg.supervisor import SILENCE_RUNNING_S, SILENCE_STARTING_S
 from scenarios.status.find import FoundDir, Kind, holder_of
-from scenarios.tune.journal import Journal, TuneDir, read_tune
+from scenarios.tune.tune_dir import TuneDir
+
+if TYPE_CHECKING:  # the records of legs are read where there are any
+    from runs.numbers.result import Result
+    from runs.record.manifest import Manifest
 
 # "silent": its process runs, or is on another machine, and has written no heartbeat for too long.
 State = Literal["running", "silent", "finished", "interrupted", "failed", "killed", "damaged"]
@@ -51,8 +51,8 @@ class LegStatus(_Status):
     seen_ns: int | None = None  # its end, or its last heartbeat
     host: str = ""
     progress: Progress | None = field(default=None, repr=False)
-    manifest: Manifest | None = field(default=None, repr=False)
-    result: Result | None = field(default=None, repr=False)
+    manifest: "Manifest | None" = field(default=None, repr=False)
+    result: "Result | None" = field(default=None, repr=False)
     endpoints: EndpointsRun | None = field(default=None, repr=False)  # of the MLPerf Endpoints client
 
     @property
@@ -79,6 +79,8 @@ class GroupStatus(_Status):
 
 def leg_status(root: Path) -> LegStatus:
     """Read a leg's directory; a damaged one is a state, not an error."""
+    from runs.record.manifest import read_manifest
+
     run = RunDir(root)
     try:
         if not run.manifest.is_file() and is_run_folder(root):
@@ -120,6 +122,8 @@ def _of_endpoints(root: Path) -> LegStatus:
 
 
 def _finished(run: RunDir, leg: LegStatus, code: ExitCode) -> LegStatus:
+    from runs.numbers.result import read_result
+
     try:
         result = read_result(run.result)
     except HarnessError as error:
@@ -128,8 +132,10 @@ def _finished(run: RunDir, leg: LegStatus, code: ExitCode) -> LegStatus:
     return replace(leg, state="finished", text=verdict, exit_code=code, result=result)
 
 
-def _not_closed(leg: LegStatus, manifest: Manifest) -> LegStatus:
+def _not_closed(leg: LegStatus, manifest: "Manifest") -> LegStatus:
     """A record that was not closed: the leg runs, or its processes were killed."""
+    from runs.record.liveness import living_process, on_this_machine
+
     progress, here = leg.progress, on_this_machine(manifest)
     if progress is None:
         doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
@@ -204,6 +210,8 @@ def _passed(record: Path) -> bool:
 
 
 def _tune(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
+    from scenarios.tune.journal import Journal, read_tune
+
     place = TuneDir(root)
     pid = holder_of(place.lock)
     steps = Journal(place.journal).measured()

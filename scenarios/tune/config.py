@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,9 +14,11 @@ from runs.errors import InputError
 from runs.fields import option_field
 from runs.loadgen.user_conf import HIGHEST_QPS
 from scenarios.leg.config import EMBEDDED_CONF, LOWEST_QPS, RunConfig, make_config, merged, split_config
-from scenarios.tune.journal import TuneDir
-from scenarios.tune.option_space import Space, make_space
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
+from scenarios.tune.tune_dir import TuneDir
+
+if TYPE_CHECKING:
+    from scenarios.tune.option_space import Space
 
 # A tune sets these itself, leg by leg.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
@@ -32,7 +34,7 @@ _field = partial(option_field, group="tune")
 class TuneOptions(BaseModel):
     """The tune's own keys; in a YAML file they stand below `tune`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     offline_qps: float | None = _field(
         None,
@@ -94,7 +96,7 @@ class Tune:
     values: dict[str, Any]  # fields of RunConfig that all legs share
     config: RunConfig
     place: TuneDir
-    space: Space | None  # what a search may change; None without one
+    space: "Space | None"  # what a search may change; None without one
 
     @property
     def search_identity(self) -> dict[str, str]:
@@ -145,7 +147,7 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
     return Tune(options, values, config, place, space)
 
 
-def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> Space | None:
+def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> "Space | None":
     if not options.search:
         for name in sorted(options.model_fields_set):
             if name.startswith("search_"):
@@ -157,4 +159,6 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, repl
             "scheduling options",
             "leave --search out",
         )
+    from scenarios.tune.option_space import make_space
+
     return make_space(values, config, options.search_values, replicas=replicas)

@@ -1,4 +1,4 @@
-"""The files of a tune. Its journal has one JSON line per finished step, from which an interrupted tune continues.
+"""The journal of a tune: it has one JSON line per finished step, from which an interrupted tune continues.
 
 A step is written when it is over, so a tune that was killed repeats the step that it was in. The file is replaced as a
 whole: a reader never sees half a line.
@@ -16,8 +16,6 @@ from runs.errors import InputError
 from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_as, read_whole
 from runs.record.fingerprint import Facts
-from runs.record.layout import Folder, PathIn
-from scenarios.resumed import changes
 from scenarios.tune.rates import Tried
 
 Options = dict[str, Any]  # scheduling option → value; the others are as the user gave them, or at their default
@@ -25,34 +23,8 @@ Step = Literal["search", "probe", "confirm"]
 Phase = Literal["defaults", "trial", "worth"]  # of a search over scheduling options
 
 
-class TuneDir(Folder):
-    """Paths inside one tune's directory. Its legs are run directories."""
-
-    lock = PathIn("tune.lock")  # held while a tune runs here
-    journal = PathIn("journal.jsonl")  # one JSON line a finished step; what the search goes on from
-    record = PathIn("tune.json")  # the outcome
-    user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
-    best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
-    search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short legs of a search
-    study = PathIn("search.study.jsonl")  # optuna's, of the search
-    plot = PathIn("rates.svg")
-    estimate_conf = PathIn("estimate.user.conf")  # what the Offline estimate's LoadGen is given
-    estimate = PathIn("estimate")
-    discarded = PathIn("discarded")  # legs that were interrupted, and tunes of another configuration
-
-    def leg(self, step: str, number: int) -> Path:
-        """The run directory of the n-th probe (of a search, of the rate) or confirmation, from 1."""
-        return self.root / f"{step}-{number}"
-
-    def contents(self) -> list[Path]:
-        """Everything of a tune that is there, but for the lock and what was discarded."""
-        files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
-        legs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
-        return [path for path in (*files, self.search_conf, self.study, *sorted(legs)) if path.exists()]
-
-
 class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Configuration(_Line):
@@ -160,6 +132,8 @@ class Journal:
 
     def changed(self, now: Configuration) -> Sequence[str]:
         """What the finished steps were made with and is not so now."""
+        from scenarios.resumed import changes
+
         then = self.configuration
         return [] if then is None else changes(then.identity, now.identity)
 
@@ -185,7 +159,7 @@ def tried_of(legs: Sequence[LegRecord]) -> list[Tried]:
 class _Record(BaseModel):
     """The fields of a tune.json that others read."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     scenario: str
     target_qps: FiniteFloat | None

@@ -21,8 +21,8 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
-from runs.record.fingerprint import machine_now, planned_fingerprint
 from runs.record.layout import RunDir
+from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
@@ -20,6 +20,8 @@ SHORTEST_OUTPUT = 32
 
 class DummyOptions(BaseModel):
     """What a user may ask of the dummy engine."""
+
+    model_config = ConfigDict(defer_build=True)
 
     dummy_ttft_ms: float = option_field(2.0, "Time to first token.", "dummy", "MS", ge=0, le=LONGEST)
     dummy_tpot_ms: float = option_field(0.05, "Time per output token.", "dummy", "MS", ge=0, le=LONGEST)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
@@ -25,6 +25,8 @@ CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: its number and how man
 
 class EndpointOptions(BaseModel):
     """Options of `--engine endpoint`."""
+
+    model_config = ConfigDict(defer_build=True)
 
     api_server: str | None = option_field(
         None,

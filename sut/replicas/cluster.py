@@ -13,7 +13,7 @@ import threading
 from typing import IO, Any
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError, error_of
@@ -32,6 +32,8 @@ _LOG_ALL_LINES = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFE
 class PlanRequest(BaseModel):
     """What replicas are to be planned for; `asked` are the options of the engine's kind."""
 
+    model_config = ConfigDict(defer_build=True)
+
     engine: str
     asked: dict[str, Any]
     leg: LegFacts
@@ -40,6 +42,8 @@ class PlanRequest(BaseModel):
 
 class SurveyRequest(BaseModel):
     """To a process that examines a cluster."""
+
+    model_config = ConfigDict(defer_build=True)
 
     address: str  # of Ray's head, or auto
     wanted: PlanRequest | None = None
@@ -58,6 +62,8 @@ class NodeFacts(ClusterNode):
 class Survey(BaseModel):
     """The answer: the living nodes, and replicas with their node's number where they were wanted."""
 
+    model_config = ConfigDict(defer_build=True)
+
     address: str = ""
     listen_on: str = ""
     nodes: list[NodeFacts] = []
@@ -68,6 +74,8 @@ class Survey(BaseModel):
 class LaunchOrder(BaseModel):
     """To a process that starts a leg's replicas: each as a `ReplicaSpec` in plain data, and the id of its node."""
 
+    model_config = ConfigDict(defer_build=True)
+
     address: str
     specs: list[dict[str, Any]]
     nodes: list[str]
@@ -76,6 +84,8 @@ class LaunchOrder(BaseModel):
 
 class LaunchEvent(BaseModel):
     """From there: a replica was started on these devices, it ended and how, or none can be started."""
+
+    model_config = ConfigDict(defer_build=True)
 
     replica: int = -1
     devices: list[str] | None = None

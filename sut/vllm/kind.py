@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
@@ -44,6 +44,8 @@ COPIES = (2, 4, 8)  # as far as there are places for them
 
 class VllmOptions(BaseModel):
     """What a user may ask of vLLM."""
+
+    model_config = ConfigDict(defer_build=True)
 
     dtype: str | None = option_field(
         None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"

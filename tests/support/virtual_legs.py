@@ -12,8 +12,7 @@ from runs.errors import Interrupted
 from runs.files import write_atomic
 from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
 from runs.numbers.numbers import LatencyNumbers, Numbers
-from runs.numbers.rederive import EarlyStopping
-from runs.numbers.result import Counts, InForce, Result, write_result
+from runs.numbers.result import Counts, EarlyStopping, InForce, Result, write_result
 from runs.record.progress import Progress
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import expected_count, setting

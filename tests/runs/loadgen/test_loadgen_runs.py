@@ -11,8 +11,8 @@ from runs.loadgen.replay import LARGEST_LIBRARY, REPLAYABLE, expected_order
 from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
+from runs.numbers.derive_result import result_of
 from runs.numbers.rederive import derive
-from runs.numbers.result import result_of
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests

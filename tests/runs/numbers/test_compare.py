@@ -9,9 +9,10 @@ import pytest
 
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.compare import Allowance, Disagreement, compare
+from runs.numbers.compare import Allowance, compare
+from runs.numbers.derive_result import result_of
 from runs.numbers.rederive import Derived, derive, evaluate
-from runs.numbers.result import result_of
+from runs.numbers.result import Disagreement
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
+from runs.numbers.derive_result import result_of
 from runs.numbers.invalid import Settings, invalid_reasons
 from runs.numbers.numbers import reported_numbers
-from runs.numbers.result import read_result, result_of, write_result
+from runs.numbers.result import read_result, write_result
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from tests.support.damage import damaged

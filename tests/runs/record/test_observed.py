@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runs.record.leg import unfinished
+from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest
 from runs.record.observed import EngineSeen, LatenessSummary, Observed, QueryTimes, ServerClient, late_client
 from tests.support.records import observed, record

@@ -17,7 +17,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.resumed import held
 from scenarios.status.snapshot import take_snapshot
-from scenarios.tune.journal import TuneDir
+from scenarios.tune.tune_dir import TuneDir
 from tests.conftest import Finished, RunMain, run_here
 from tests.support.virtual_legs import VirtualLegs
 

@@ -1,0 +1,48 @@
+"""Fingerprints that a campaign or tune compares: of a leg that would start now, and of a leg with its user.conf."""
+
+from collections.abc import Mapping
+
+from runs.accelerators import accelerators
+from runs.benchmark import LOADGEN_SCENARIO
+from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
+from runs.errors import HarnessError, InputError
+from runs.loadgen.user_conf import lookup, parse_conf
+from runs.reading import read_record
+from runs.record.fingerprint import Facts, accelerator_facts, fingerprint, machine_facts, planned_facts
+from runs.record.layout import RunDir
+from runs.record.manifest import LegPlan, read_manifest
+
+
+def run_fingerprint(run: RunDir) -> Facts:
+    """From the record and the user.conf of a leg; InputError if one is missing or damaged."""
+    manifest = read_manifest(run.manifest)
+    conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
+    return fingerprint(manifest) | _given(manifest.plan, conf, run)
+
+
+def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
+    """Of a leg that would start now.
+
+    Args:
+        sha256: of the model's files.
+        machine: `machine_now()`.
+    """
+    if plan.nodes:  # their accelerators compute
+        machine = machine | accelerator_facts([row for node in plan.nodes for row in node.accelerator])
+    return planned_facts(plan, sha256) | machine | _given(plan, user_conf, run)
+
+
+def machine_now() -> Facts:
+    """Facts of this machine for a leg that starts now."""
+    return machine_facts(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
+
+
+def _given(plan: LegPlan, user_conf: str, run: RunDir) -> Facts:
+    """The settings of user.conf that LoadGen reads for the scenario."""
+    try:
+        settings = parse_conf(user_conf, run.user_conf)
+    except HarnessError as error:
+        raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
+    keys = sorted({setting.key for setting in settings})
+    found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
+    return {f"user.conf {key}": value for key, value in found.items() if value is not None}
