@@ -82,10 +82,11 @@ def main(arguments: list[str]) -> int:
         sys.path.insert(0, here)
     try:
         from scenarios.command_line.dispatch import main as command_line
+
+        _imported.append("command line")
+        return command_line(arguments)
     except ImportError as error:  # what is installed is broken
         return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
-    _imported.append("command line")
-    return command_line(arguments)
 
 
 def _lacking() -> str:

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Iterable
@@ -41,7 +42,10 @@ def _version(distribution: str) -> str | None:
     import importlib.metadata
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(distribution)
+        found = importlib.metadata.distribution(distribution)
+        # `found.version` parses the whole file, of thousands of lines.
+        version = re.search(r"^Version: *(.+)$", found.read_text("METADATA") or "", re.MULTILINE)
+        return version[1].strip() if version else found.version
     return None
 
 

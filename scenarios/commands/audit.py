@@ -44,12 +44,11 @@ _CHANGED = {
 )
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
+    own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})
+    options, legs = load_audit(config, own, given_values(RunConfig, parsed))
     from rich.console import Console
 
     from scenarios.audit.run import run_audit
-
-    own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})
-    options, legs = load_audit(config, own, given_values(RunConfig, parsed))
 
     def put(outcome: Path) -> None:
         answer.put(directory=outcome.parent)

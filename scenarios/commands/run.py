@@ -63,14 +63,14 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
     130 interrupted.
     """
+    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
     from rich.console import Console
 
-    from scenarios.leg.parent import run_leg
-
     console = Console()
-    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
     if dry_run:
         return show_plan(asked, console)
+    from scenarios.leg.parent import run_leg
+
     run_dirs: list[RunDir] = []
     try:
         return run_leg(asked, console, prepared=lambda leg: run_dirs.append(leg.run_dir)).exit_code

@@ -9,7 +9,7 @@ from runs.errors import ExitCode
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
-from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions
+from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions, load_tune
 
 EXAMPLES = (
     "the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
@@ -60,14 +60,13 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
     failed while running, 130 interrupted.
     """
+    own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
+    asked = load_tune(config, own, given_values(RunConfig, parsed))
     from rich.console import Console
 
     from scenarios.status.shown_legs import say_page
-    from scenarios.tune.config import load_tune
     from scenarios.tune.run import run_tune
 
-    own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
-    asked = load_tune(config, own, given_values(RunConfig, parsed))
     console = Console()
     code = run_tune(asked, console, restart_changed=restart_changed, dry_run=dry_run)
     answer.put(directory=asked.place.root)

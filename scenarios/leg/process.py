@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 
@@ -37,13 +37,15 @@ from scenarios.leg.loadgen_settings import build_log_settings, build_settings, e
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
 from sut.engine import Engine, EngineObserved, EngineReport
-from sut.engines import engine_kind
+from sut.engines import engine_kind, make_engine
 from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
-from sut.replicas.pool import ReplicaPool, make_engine
 from sut.watchdog import EngineWatch, WarmUpWatch
+
+if TYPE_CHECKING:
+    from sut.replicas.pool import ReplicaPool
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
@@ -217,11 +219,19 @@ class LegProcess:
         observed.cached_prompt_tokens = sut.cached_tokens
         observed.start_stages = self._stages.seconds
         self._record_observed(self._on_loop(engine.observed()))
-        if isinstance(engine, ReplicaPool):
-            observed.rejected_connections = engine.rejected_connections
-            self.manifest.replicas = [ReplicaRecord.model_validate(one) for one in engine.record()]
+        if (pool := self._pool()) is not None:
+            observed.rejected_connections = pool.rejected_connections
+            self.manifest.replicas = [ReplicaRecord.model_validate(one) for one in pool.record()]
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
+
+    def _pool(self) -> "ReplicaPool | None":
+        """The engine, where it is several."""
+        if self.plan.replicas is None:
+            return None
+        from sut.replicas.pool import ReplicaPool
+
+        return self._engine if isinstance(self._engine, ReplicaPool) else None
 
     def _start_engine(self, engine: Engine) -> tuple[EngineReport, Dataset]:
         """Start the engine, and read the data set in a thread meanwhile."""
@@ -300,7 +310,8 @@ class LegProcess:
 
         freeze_garbage_collection()
         self._beat("running")
-        replicas = self._engine.pids_here() if isinstance(self._engine, ReplicaPool) else []
+        pool = self._pool()
+        replicas = pool.pids_here() if pool is not None else []
         cpu_before = read_cpu(self.manifest.parent_pid, replicas)
         self._lag = lag = LagMeter(self.loop)
         lag.start()

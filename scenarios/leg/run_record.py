@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
@@ -164,6 +163,8 @@ def _limits_ns(detail: DetailLog) -> dict[str, int]:
 
 def score_leg(leg: PreparedLeg, console: Console) -> "AccuracyVerdict":
     """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     from compliance.accuracy.accuracy_verdict import judge as judge_scores
     from compliance.accuracy.accuracy_verdict import write_reports
     from compliance.accuracy.metrics import metric_of

@@ -23,7 +23,9 @@ def main() -> NoReturn:
     from scenarios.leg.supervisor import NO_ENGINE
     from sut.engines import engine_kind
 
-    if sys.argv[1] != NO_ENGINE:
+    if sys.argv[1] == NO_ENGINE:
+        import sut.replicas.pool  # noqa: F401
+    else:
         engine_kind(sys.argv[1]).warm_import()
     gc.freeze()
     gc.enable()

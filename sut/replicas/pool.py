@@ -14,7 +14,6 @@ from runs.errors import ExecutionError, SetupError, error_of
 from runs.record.fingerprint import Facts, describe, differences
 from runs.record.manifest import LegPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
-from sut.engines import engine_kind
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.recorder import Lateness
@@ -378,12 +377,3 @@ def _identity(ready: Ready) -> Facts:
         "configuration": {key: value for key, value in report.configuration.items() if key not in _MAY_DIFFER},
     }
     return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
-
-
-def make_engine(plan: LegPlan) -> Engine:
-    """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
-
-    Raises:
-        InputError, SetupError: see the message.
-    """
-    return engine_kind(plan.engine).make(plan) if plan.replicas is None else ReplicaPool(plan)

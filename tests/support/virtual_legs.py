@@ -19,8 +19,8 @@ from scenarios.leg.forecast import expected_count, setting
 from scenarios.leg.plan import PreparedLeg, prepare
 from sut.admission import Admission
 from sut.engine import EngineLimits
+from sut.engines import make_engine
 from sut.feed import AdmissionControl, Feed
-from sut.replicas.pool import make_engine
 from tests.support.virtual import SEEDS, Answered, issue_all, issued, schedule_ns
 
 

@@ -16,7 +16,7 @@ from runs.record.manifest import LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request
-from sut.replicas.pool import make_engine
+from sut.engines import make_engine
 from sut.vllm.engine import VllmEngine
 from tests.support.engine_turn import engine_turn
 from tests.support.fakes import FakeSink

@@ -8,25 +8,28 @@ import sys
 import pytest
 
 import scenarios.commands
-from scenarios.command_line.dispatch import COMMANDS
+from scenarios.command_line.dispatch import COMMANDS, COMPLETION
 from tests.conftest import ROOT
 
-LIGHT = 170  # modules: Python's own that click imports, click, and a few of ours
-SCHEMAS = 300  # and pydantic
-# Words of a command line → the most modules that it imports, and libraries that it may import.
+# Libraries that a command line may import.
+NONE: frozenset[str] = frozenset()
+SCHEMAS = frozenset({"pydantic"})
+OPTIONS = SCHEMAS | {"msgspec", "yaml"}
+SHOWN = SCHEMAS | {"psutil", "rich"}
+LIGHT = ("anchor", "campaign", "doctor", "init", "quantize", "report", "results", "status")
+# Words of a command line → the most modules that it imports, Python's own included, and the libraries.
 CASES: dict[str, tuple[int, frozenset[str]]] = {
-    "--help": (LIGHT, frozenset()),
-    "docter": (LIGHT, frozenset()),
-    **{
-        f"{name} --help": (LIGHT, frozenset())
-        for name in ("anchor", "campaign", "doctor", "init", "quantize", "report")
-    },
-    **{f"{name} --help": (LIGHT, frozenset()) for name in ("results", "status")},
-    **{
-        f"{name} --help": (SCHEMAS, frozenset({"pydantic"})) for name in ("check", "gate", "signoff", "store", "submit")
-    },
-    "verify --help": (SCHEMAS, frozenset({"pydantic"})),
-    "verify RUN --accuracy-only --performance-only": (SCHEMAS, frozenset({"pydantic"})),
+    "--help": (170, NONE),
+    "docter": (170, NONE),
+    f"{COMPLETION} sta": (170, NONE),
+    **{f"{name} --help": (175, NONE) for name in LIGHT},
+    **{f"{name} --help": (300, SCHEMAS) for name in ("check", "signoff", "submit", "verify")},
+    **{f"{name} --help": (320, SCHEMAS | {"yaml"}) for name in ("gate", "store")},
+    **{f"{name} --help": (360, OPTIONS) for name in ("audit", "run", "tune")},
+    "verify RUN --accuracy-only --performance-only": (300, SCHEMAS),
+    "run --scenario Offline --engine none": (360, OPTIONS),
+    "status": (370, SHOWN),
+    "results": (370, SHOWN),
 }
 LIBRARIES = frozenset(
     {
@@ -45,9 +48,12 @@ for line in sys.stdin.read().splitlines():
         out = os.dup(1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
+        words = line.split()
+        if words[0].isupper():
+            os.environ |= {words[0]: "bash_complete", "COMP_WORDS": "main.py " + words[1], "COMP_CWORD": "1"}
         import main
         try:
-            main.main(line.split())
+            main.main(words)
         finally:
             os.write(out, json.dumps(sorted(sys.modules)).encode() + b"\\n")
             os._exit(0)

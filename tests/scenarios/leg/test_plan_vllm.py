@@ -8,7 +8,7 @@ import pytest
 from runs.errors import InputError
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
-from sut.replicas.pool import make_engine
+from sut.engines import make_engine
 from sut.vllm.cpu import computes_in_core, core_binding
 from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from sut.vllm.kind import VllmKind

@@ -15,7 +15,7 @@ from sut.dummy.engine import DummyEngine
 from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
 from sut.dummy.kind import SHORTEST_OUTPUT
 from sut.engine import Request
-from sut.replicas.pool import make_engine
+from sut.engines import make_engine
 from tests.support import virtual
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
