@@ -17,24 +17,20 @@ from typing import Any
 
 import orjson
 
+from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.endpoints.folder import (
-    AUDIT,
-    AUDIT_FILES,
     CONFIG,
-    EVENTS,
     SUMMARY,
     EndpointsRun,
-    is_run_folder,
 )
 from runs.errors import ExecutionError, InputError
 from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"
 TIMEOUT_S = 600
-MOST_FOLDERS = 64  # twice as many as a curve has points
 MOST_MESSAGES = 500
 # A point's files in a submission: where the client's folder has them, or who makes them.
 POINT_FILES = {
@@ -89,37 +85,6 @@ class FoldersChecked(Verdict):
         for one in self.official["messages"]:
             if one["severity"] != "info":
                 yield printable(f"  {one['severity']} {one['rule']}: {one['text']}")
-
-
-def is_for_endpoints(root: Path) -> bool:
-    """Whether a directory is a run folder of the client, holds some, or is a submission of them."""
-    return bool(run_folders(root)) or any(True for _ in _points(root))
-
-
-def run_folders(root: Path) -> list[Path]:
-    """The run folder, or those below, without the two of each audit.
-
-    Raises:
-        InputError: there are too many.
-    """
-    if is_run_folder(root):
-        return [root]
-    if not root.is_dir():
-        return []
-    there = (
-        path.parents[name.count("/")]
-        for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
-        for name in (EVENTS, *AUDIT_FILES)
-        for path in root.glob(f"{depth}/{name}")
-    )
-    found = {folder for folder in there if folder.parent.name != AUDIT}
-    if len(found) > MOST_FOLDERS:
-        raise InputError(f"{root} has more than {MOST_FOLDERS} run folders", "check those of one curve at a time")
-    return sorted(found)
-
-
-def _points(root: Path) -> Iterator[Path]:
-    return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))
 
 
 def check_folders(
@@ -207,7 +172,7 @@ def find_checker(named: Path | None, root: Path) -> str | None:
         InputError: the named one is no program.
     """
     if named is None:
-        return shutil.which(PROGRAM) if any(True for _ in _points(root)) else None
+        return shutil.which(PROGRAM) if any(True for _ in points(root)) else None
     found = shutil.which(str(named.resolve()))
     if found is None:
         raise InputError(f"--official {named} is no program", f"name {PROGRAM} of the environment that has it")

@@ -78,7 +78,7 @@ def check(
     """
     from rich.console import Console
 
-    from compliance.endpoints.submission import is_for_endpoints
+    from compliance.endpoints.find_folders import is_for_endpoints
 
     if is_for_endpoints(tree):
         if report is not None:

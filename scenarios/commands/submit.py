@@ -79,7 +79,7 @@ def submit(
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
     missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.
     """
-    from compliance.endpoints.submission import is_for_endpoints
+    from compliance.endpoints.find_folders import is_for_endpoints
 
     if any(map(is_for_endpoints, results)):
         return _submit_folders(results, dataset_path, model_path, json, **asked)

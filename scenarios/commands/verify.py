@@ -91,8 +91,6 @@ def verify(
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
     from rich.console import Console
 
-    from compliance.endpoints.verdict import as_text as folder_text
-    from compliance.endpoints.verdict import folder_hashes, judge_folder
     from compliance.evidence.accuracy import with_scorer
     from compliance.verify.find_results import find_results
     from compliance.verify.result_verdict import as_text, logs_judged, verify_result
@@ -121,6 +119,9 @@ def verify(
             verdicts.append(verdict)
             _tell(verdict, as_text(verdict), logs_judged(verdict), next(folders))
     for path in run_folders:
+        from compliance.endpoints.verdict import as_text as folder_text
+        from compliance.endpoints.verdict import folder_hashes, judge_folder
+
         with console.status("verifying"):
             found = judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
         judged.append(found)

@@ -25,7 +25,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
         InputError: a directory is missing, or has no finished leg.
         SetupError: the page cannot be written.
     """
-    from compliance.endpoints.submission import run_folders
+    from compliance.endpoints.find_folders import run_folders
     from compliance.report.report_page import make_page, render  # imports matplotlib, which takes a moment
 
     places = find_in(folders)

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from compliance.accuracy.scores import score_texts
+from compliance.endpoints.find_folders import is_for_endpoints, run_folders
 from compliance.endpoints.folder_rules import Case
 from compliance.endpoints.rules import ACCURACY, rescored, round_rules
-from compliance.endpoints.submission import check_folders, is_for_endpoints, regions, run_checker, run_folders
+from compliance.endpoints.submission import check_folders, regions, run_checker
 from compliance.endpoints.verdict import judge_folder
 from main import main as run_command
 from runs.endpoints.folder import SUMMARY, EndpointsRun

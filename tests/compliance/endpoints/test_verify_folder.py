@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from compliance.endpoints.find_folders import run_folders
 from compliance.endpoints.folder_rules import Case
 from compliance.endpoints.load import dataset_size, replayed_order
-from compliance.endpoints.submission import run_folders
 from compliance.endpoints.verdict import FolderVerdict, as_text, judge_folder
 from compliance.finding import Finding
 from main import main as run_command
