@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from runs.errors import InputError
 from runs.reading import read_whole
 
@@ -13,39 +11,6 @@ class YamlKey(str):
     """A key of a YAML file; `place` is FILE:LINE."""
 
     place: str
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader, but a key given twice is an error."""
-
-    path: Path
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        written = [key for key, _ in node.value]  # before PyYAML merges `<<`
-        self._refuse_twins(written)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        lines = {key.value: key.start_mark.line + 1 for key in written if isinstance(key, yaml.ScalarNode)}
-        return {self._placed(key, lines): value for key, value in mapping.items()}
-
-    def _placed(self, key: Any, lines: dict[str, int]) -> Any:
-        if not isinstance(key, str):
-            return key
-        placed = YamlKey(key)
-        placed.place = f"{self.path}:{lines.get(key, 1)}"
-        return placed
-
-    def _refuse_twins(self, keys: list[yaml.Node]) -> None:
-        seen: dict[str, int] = {}
-        for key in keys:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-                continue
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise InputError(
-                    f"{self.path}:{line}: {key.value} is given twice, first in line {seen[key.value]}",
-                    "keep one of them; YAML would take the last",
-                )
-            seen[key.value] = line
 
 
 def read_yaml(path: Path, option: str) -> dict[str, Any]:
@@ -57,10 +22,14 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
     Raises:
         InputError: unreadable, not YAML, not a mapping, or a key twice in one mapping.
     """
+    import yaml
+
+    from runs.yaml_loader import Loader
+
     content = read_whole(path, "name a readable YAML file", option=option)
     loader = None
     try:
-        loader = _Loader(content.decode())
+        loader = Loader(content.decode())
         loader.path = path
         value = loader.get_single_data()
     except yaml.MarkedYAMLError as error:

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 # Libraries that a command line may import.
 NONE: frozenset[str] = frozenset()
 SCHEMAS = frozenset({"pydantic"})
-OPTIONS = SCHEMAS | {"msgspec", "yaml"}
+OPTIONS = SCHEMAS | {"msgspec"}
 SHOWN = SCHEMAS | {"psutil", "rich"}
 LIGHT = ("anchor", "campaign", "doctor", "init", "quantize", "report", "results", "status")
 # Words of a command line → the most modules that it imports, Python's own included, and the libraries.
@@ -23,8 +23,7 @@ CASES: dict[str, tuple[int, frozenset[str]]] = {
     "docter": (170, NONE),
     f"{COMPLETION} sta": (170, NONE),
     **{f"{name} --help": (175, NONE) for name in LIGHT},
-    **{f"{name} --help": (300, SCHEMAS) for name in ("check", "signoff", "submit", "verify")},
-    **{f"{name} --help": (320, SCHEMAS | {"yaml"}) for name in ("gate", "store")},
+    **{f"{name} --help": (300, SCHEMAS) for name in ("check", "gate", "signoff", "store", "submit", "verify")},
     **{f"{name} --help": (360, OPTIONS) for name in ("audit", "run", "tune")},
     "verify RUN --accuracy-only --performance-only": (300, SCHEMAS),
     "run --scenario Offline --engine none": (360, OPTIONS),
