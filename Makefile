@@ -10,10 +10,14 @@ TESTED := (not vllm or main_path) and not long and not quick
 ENGINES := vllm and not main_path and not long and not quick
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo published test test-fast side-by-side test-engines test-long redteam record-legs bench lint clean
+.PHONY: setup lock setup-quantize demo published test test-fast side-by-side test-engines test-long redteam record-legs bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
+
+# requirements/*.lock from pyproject.toml; LOCK is for options of `uv pip compile`, such as --upgrade.
+lock: setup
+	@sh scripts/lock.sh $(LOCK)
 
 # For `main.py quantize`.
 setup-quantize: setup
@@ -71,4 +75,4 @@ bench: setup
 
 # What was measured (output/) stays.
 clean:
-	rm -rf .venv .venv-quantize .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-before .venv-quantize .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,169 @@
+"""Run uv with the package sources that pip is configured to use: `python scripts/run_uv.py pip install …`.
+
+uv reads none of pip's settings. `scripts/setup.sh` and `scripts/lock.sh` call uv through this file, with any Python 3.11 or
+newer that has pip. Exit code 127: no uv, or one that is older than pyproject.toml requires.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_FOUND = 127  # as a shell for a command that it does not find
+
+# A variable of uv, with its older name, and the keys of uv.toml that say the same: the user's own choice of it holds.
+_SAME: dict[str, tuple[str, set[str]]] = {
+    "UV_DEFAULT_INDEX": ("UV_INDEX_URL", {"index", "index-url"}),
+    "UV_INDEX": ("UV_EXTRA_INDEX_URL", {"index", "extra-index-url"}),
+    "UV_INDEX_STRATEGY": ("", {"index-strategy"}),
+    "UV_FIND_LINKS": ("", {"find-links"}),
+    "UV_INSECURE_HOST": ("", {"allow-insecure-host"}),
+}
+
+
+def pip_settings(listing: str) -> dict[str, str]:
+    """Return what `pip config list` printed as far as it counts for `pip install`, by key."""
+    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listing.splitlines():
+        if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.+)", line):
+            section, key, value = match.groups()
+            found[section][key] = str(ast.literal_eval(value)).strip()
+    merged = found["global"] | found["install"] | found[":env:"]
+    return {key: value for key, value in merged.items() if value}
+
+
+def uv_settings(pip: Mapping[str, str]) -> dict[str, str]:
+    """Return pip's settings as variables of uv.
+
+    pip's constraints are left out: a lock names the versions, and a constraint could only forbid them.
+    """
+    indexes = list(_existing(pip.get("extra-index-url", "").split()))
+    proxy = pip.get("proxy", "")
+    if proxy and "://" not in proxy:
+        proxy = f"http://{proxy}"
+    timeout = pip.get("timeout") or pip.get("default-timeout") or ""
+    cert = pip.get("cert", "")
+    settings = {
+        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
+        "UV_INDEX": " ".join(indexes),
+        # pip takes the best version of all indexes; uv by default one of the first index that has the package.
+        "UV_INDEX_STRATEGY": "unsafe-best-match" if indexes else "",
+        "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in _existing(pip.get("find-links", "").split())),
+        "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
+        "UV_HTTP_TIMEOUT": timeout.partition(".")[0],
+        "SSL_CERT_DIR" if Path(cert).is_dir() else "SSL_CERT_FILE": cert,
+        "SSL_CLIENT_CERT": pip.get("client-cert", ""),
+        "HTTP_PROXY": proxy,
+        "HTTPS_PROXY": proxy,
+    }
+    return {name: value for name, value in settings.items() if value}
+
+
+def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for uv: the user's own, and pip's settings where that and uv.toml say nothing."""
+    keys = _configured_keys(own)
+    translated = {
+        name: value
+        for name, value in uv_settings(pip_settings(listing)).items()
+        if not _chosen(name, own) and not keys & _SAME.get(name, ("", set()))[1]
+    }
+    return {**own, **translated}
+
+
+def without_index(listing: str, own: Mapping[str, str]) -> bool:
+    """Whether pip is told to ask no index, and uv of none in particular. uv has an option for it and no variable."""
+    told = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
+    return told and not any(_chosen(name, own) for name in ("UV_DEFAULT_INDEX", "UV_INDEX"))
+
+
+def find_uv() -> str | None:
+    """Return the path of the uv on PATH or beside this Python, if it is as new as pyproject.toml requires."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = _numbers(project["tool"]["uv"]["required-version"])
+    for path in (shutil.which("uv"), shutil.which("uv", path=str(Path(sys.executable).parent))):
+        if path:
+            told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            if told.returncode == 0 and _numbers(told.stdout) >= oldest:
+                return path
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    uv = find_uv()
+    if uv is None:
+        return NOT_FOUND
+    own = dict(os.environ)
+    asked = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        capture_output=True, text=True, check=False, env={**own, "PIP_QUIET": "0", "PIP_VERBOSE": "0"},
+    )  # fmt: skip
+    settings = environment(asked.stdout, own)
+    if not _chosen("UV_LINK_MODE", own) and not _can_link(uv):
+        settings["UV_LINK_MODE"] = "copy"  # as uv does then, with a warning
+    if arguments[:1] == ["pip"] and without_index(asked.stdout, own):
+        arguments = [*arguments[:2], "--no-index", *arguments[2:]]
+    sys.stdout.flush()
+    os.execve(uv, [uv, *arguments], settings)
+
+
+def _chosen(name: str, own: Mapping[str, str]) -> bool:
+    """Whether the user's environment says this; an empty value says "none" to uv and to pip's proxy variables alike."""
+    return any(other in own for other in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if other)
+
+
+def _existing(places: Iterable[str]) -> Iterator[str]:
+    """URLs, and those folders that exist: pip ignores others with a warning, uv ends."""
+    for place in places:
+        url = urlsplit(place)
+        path = Path(unquote(url.path) if url.scheme == "file" else place).expanduser()
+        if url.scheme not in ("", "file"):
+            yield place
+        elif path.exists():
+            yield path.absolute().as_uri()
+        else:
+            print(f"setup: {path}: does not exist; pip's settings name it as a source of packages", file=sys.stderr)
+
+
+def _configured_keys(own: Mapping[str, str]) -> set[str]:
+    """The keys that uv's own configuration files set."""
+    home = Path(own.get("XDG_CONFIG_HOME") or Path(own.get("HOME", "/")) / ".config")
+    files = [own["UV_CONFIG_FILE"]] if own.get("UV_CONFIG_FILE") else ["/etc/uv/uv.toml", home / "uv" / "uv.toml"]
+    keys: set[str] = set()
+    for path in map(Path, files if not own.get("UV_NO_CONFIG") else []):
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue  # uv itself says what is wrong with it
+        keys |= content.keys() | content.get("pip", {}).keys()
+    return keys
+
+
+def _can_link(uv: str) -> bool:
+    """Whether files of uv's cache can be hard-linked into this Python's environment."""
+    told = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=False)
+    cache = Path(told.stdout.strip())
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache) as here, tempfile.TemporaryDirectory(dir=sys.prefix) as there:
+            os.link(here.name, Path(there) / "link")
+    except OSError:
+        return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The first version in a text, as numbers."""
+    match = re.search(r"\d+(\.\d+)*", text)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
