@@ -1,7 +1,7 @@
 """Run uv with the package sources that pip is configured to use: `python scripts/run_uv.py pip install …`.
 
-uv reads none of pip's settings. `scripts/setup.sh` and `scripts/lock.sh` call uv through this file, with any Python 3.11 or
-newer that has pip. Exit code 127: no uv, or one that is older than pyproject.toml requires.
+uv reads none of pip's settings. `scripts/setup.sh` and `scripts/lock.sh` call uv through this file, with a Python 3.11
+or newer that has pip. Exit code 127: no uv, or one that is older than pyproject.toml requires.
 """
 
 import ast
@@ -14,6 +14,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,7 +82,8 @@ def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
 def without_index(listing: str, own: Mapping[str, str]) -> bool:
     """Whether pip is told to ask no index, and uv of none in particular. uv has an option for it and no variable."""
     told = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
-    return told and not any(_chosen(name, own) for name in ("UV_DEFAULT_INDEX", "UV_INDEX"))
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
+    return told and not any(own.get(name) for name in names)
 
 
 def find_uv() -> str | None:
@@ -96,10 +98,11 @@ def find_uv() -> str | None:
     return None
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str]) -> NoReturn:
+    """Become uv."""
     uv = find_uv()
     if uv is None:
-        return NOT_FOUND
+        sys.exit(NOT_FOUND)
     own = dict(os.environ)
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
@@ -110,7 +113,6 @@ def main(arguments: list[str]) -> int:
         settings["UV_LINK_MODE"] = "copy"  # as uv does then, with a warning
     if arguments[:1] == ["pip"] and without_index(asked.stdout, own):
         arguments = [*arguments[:2], "--no-index", *arguments[2:]]
-    sys.stdout.flush()
     os.execve(uv, [uv, *arguments], settings)
 
 
@@ -135,9 +137,11 @@ def _existing(places: Iterable[str]) -> Iterator[str]:
 def _configured_keys(own: Mapping[str, str]) -> set[str]:
     """The keys that uv's own configuration files set."""
     home = Path(own.get("XDG_CONFIG_HOME") or Path(own.get("HOME", "/")) / ".config")
-    files = [own["UV_CONFIG_FILE"]] if own.get("UV_CONFIG_FILE") else ["/etc/uv/uv.toml", home / "uv" / "uv.toml"]
+    files = [Path("/etc/uv/uv.toml"), home / "uv" / "uv.toml"]
+    if own.get("UV_CONFIG_FILE"):
+        files = [Path(own["UV_CONFIG_FILE"])]
     keys: set[str] = set()
-    for path in map(Path, files if not own.get("UV_NO_CONFIG") else []):
+    for path in files if not own.get("UV_NO_CONFIG") else []:
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -166,4 +170,4 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -92,7 +92,8 @@ print(*sorted({f"{d.name}=={d.version}" for d in of.distributions() if d.name}),
     pip install -q --compile -c .venv/installed.txt -r .venv/harness.txt
 else
     # A lock names everything (--no-deps) with the hashes of its files (--require-hashes).
-    if uv --version > /dev/null || pip install -q --require-hashes -r requirements/uv.lock > .venv/uv.log 2>&1; then
+    if uv --version > /dev/null || { pip install -q --require-hashes -r requirements/uv.lock && uv --version; } \
+        > .venv/uv.log 2>&1; then
         quiet=$([ -t 2 ] || echo -q) # on a terminal, uv shows how far it is
         index=--default-index
         install() { uv pip install $quiet --python .venv/bin/python --no-deps "$@"; }

