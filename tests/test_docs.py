@@ -14,7 +14,7 @@ from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
 # Programs of others, and the shell's own.
-OTHERS = ("cd", "eval", "export", "git", "hf", "mkdir", "podman", "ray", "tail", "vllm")
+OTHERS = ("cd", "eval", "export", "git", "hf", "mkdir", "pip", "podman", "ray", "tail", "vllm")
 
 
 MAIN = ("main.py", "mlperf-llama-vllm")

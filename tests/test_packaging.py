@@ -78,6 +78,8 @@ def test_a_version_is_said_once() -> None:
     (ray,) = EXTRAS["ray"]
     for path in ("sut/replicas/cluster_process.py", "docs/parallel.md"):
         assert re.findall(r"ray==[\d.]*\d", (ROOT / path).read_text()) == [ray]
+    (torch,) = (line for line in EXTRAS["cpu"] if line.startswith("torch"))
+    assert re.findall(r"torch==[\d.]*\d", (ROOT / "docs" / "running.md").read_text()) == [torch]
     assert "torch==" not in (ROOT / "scripts" / "setup.sh").read_text().replace("'^torch=='", "")
 
 
