@@ -17,6 +17,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError, SetupError
 from scripts.get_model import main as get_model
 from tests.qsl.test_tokenizers import assert_alike
+from tests.support.patience import finish
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "get_model.py"
@@ -192,7 +193,7 @@ def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) 
         subprocess.Popen([sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    results = [process.communicate(timeout=600) for process in processes]
+    results = [finish(process) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
     folder = cache / "SmolLM2-135M-Instruct"
     assert [out.splitlines()[-1] for out, _ in results] == [str(folder)] * 2

@@ -160,15 +160,18 @@ def start(spec: Spec) -> RunDir:
     """Run `spec` in a process of its own and give back its directory."""
     import subprocess
 
+    from tests.support.patience import finish
+
     outdir = Path(spec.outdir)
     outdir.parent.mkdir(parents=True, exist_ok=True)
     spec_path = outdir.parent / f"{outdir.name}.spec.json"
     spec_path.write_text(json.dumps(asdict(spec)))
-    done = subprocess.run(
-        [sys.executable, __file__, str(spec_path)], capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"null SUT ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}")
+    with subprocess.Popen(
+        [sys.executable, __file__, str(spec_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        stdout, stderr = finish(process, "a system that sleeps")
+    if process.returncode != 0:
+        raise RuntimeError(f"null SUT ended with {process.returncode}: {stdout[-500:]}{stderr[-500:]}")
     return RunDir(outdir)
 
 

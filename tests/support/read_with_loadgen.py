@@ -16,10 +16,14 @@ AS_AUDIT = 2  # reads only the given file, so that one process can read many
 
 def read_all(cases: list[tuple[str, str, str]]) -> list[tuple[int, dict[str, Any]]]:
     """What LoadGen makes of each (text, model, scenario)."""
-    done = subprocess.run(
-        [sys.executable, __file__], input=json.dumps(cases), capture_output=True, text=True, check=True, timeout=300
-    )
-    return [(code, changed) for code, changed in json.loads(done.stdout)]
+    from tests.support.patience import finish
+
+    with tempfile.TemporaryFile("w+") as stream:
+        json.dump(cases, stream)
+        stream.seek(0)
+        with subprocess.Popen([sys.executable, __file__], stdin=stream, stdout=subprocess.PIPE, text=True) as process:
+            stdout, _ = finish(process)
+    return [(code, changed) for code, changed in json.loads(stdout)]
 
 
 def _values(settings: Any) -> dict[str, Any]:

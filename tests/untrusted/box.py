@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.support.patience import IDLE_S, LOOK_S, Patience
+
 GIB = 1 << 30
 LIMIT_S = 60
-PATIENCE_S = 600.0  # for what waits and computes nothing; a busy machine lets it compute a tenth of the time
 
 
 def in_box(
@@ -41,15 +42,19 @@ def in_box(
 
 def _answer(ours: Connection) -> str | None:
     try:
-        return str(ours.recv()) if ours.poll(PATIENCE_S) else None
-    except EOFError:
+        if not ours.poll(LOOK_S):
+            patience = Patience()
+            while not ours.poll(LOOK_S):
+                patience.check("what was said of a piece of work")
+        return str(ours.recv())
+    except (AssertionError, EOFError):
         return None
 
 
 def _ending(process: multiprocessing.process.BaseProcess) -> str:
     process.join(1)
     if process.exitcode is None:
-        return f"no answer within {PATIENCE_S:g} s"
+        return f"no progress for {IDLE_S:g} s"
     return "more CPU time than it may take" if process.exitcode == -signal.SIGXCPU else f"died with {process.exitcode}"
 
 

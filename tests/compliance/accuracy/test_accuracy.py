@@ -21,6 +21,7 @@ from compliance.accuracy.scores import DecodedAnswer, begin_scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from tests.support.nltk_data import nltk_sentences
+from tests.support.patience import finish
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXTS = [
@@ -237,15 +238,11 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED_WHILE_SCORING)
     # The workers hold the other end of this pipe: it is read to its end only once the last of them is gone.
-    killed = subprocess.run(
-        [sys.executable, script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, script], env=environment, stdout=subprocess.PIPE) as killed:
+        stdout, _ = finish(killed)
     assert killed.returncode == -9
-    assert len(killed.stdout.split()) == 2
+    assert len(stdout.split()) == 2
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
