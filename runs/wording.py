@@ -52,3 +52,14 @@ def shortened_list(texts: Sequence[str], most: int) -> str:
     """The first few, and how many more there are: `a; b; and 3 more`."""
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return "; ".join([*texts[:most], *more])
+
+
+def two_digits(value: float) -> str:
+    """A number with two significant digits, or as a whole one: 0.034, 5.3, 123."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
+def per_second(rate: float) -> str:
+    """A rate: 0.016/s, 0.24/s, 12.3/s, 1,234/s."""
+    digits = 0 if rate >= 1000 else 1 if rate >= 10 else 2
+    return f"{rate:.2g}/s" if rate < 0.1 else f"{rate:,.{digits}f}/s"

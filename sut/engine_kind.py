@@ -36,6 +36,7 @@ class LegFacts:
     model_folder: Path | None  # None for an engine that runs without model files
     parameters: int  # numbers in the model's weights, 0 where it is not known
     vocab_size: int | None = None  # ids of the model lie below it; None where there is no model
+    light: bool = False  # the embedded model with few queries at a time
 
     @property
     def streamed(self) -> bool:
@@ -79,7 +80,7 @@ class EngineKind(ABC, Generic[Options]):
             SetupError: an engine that cannot run on this machine.
         """
 
-    def early_environment(self, asked: Options) -> dict[str, str]:
+    def early_environment(self, asked: Options, *, light: bool = False) -> dict[str, str]:
         """The part of the plan's environment that follows from the options alone, at once.
 
         A leg's process is started with it while the leg is still being checked, and started again if the plan's

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import patience, warm
 
+os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")  # a run's page takes a second to draw; its tests ask for it
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # How long an example takes says something about the machine only.

@@ -11,17 +11,20 @@ from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report.ceiling import ceiling_rows
-from compliance.report.pictures import Picture, distribution, over_time, time_series
+from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.numbers import LatencyNumbers
+from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
 from runs.record.leg import finished_leg
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
+from runs.wording import counted, milliseconds
+
+_MARKED = ("p99", "p90", "p50")  # in a distribution, the highest that the run supports
 
 
 @dataclass
@@ -63,7 +66,8 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     requests = read_requests(run.requests)
     if not len(requests):
         raise InputError(f"{run.requests} is empty", "name the directory of a finished leg")
-    reasons = list(result.reasons)
+    reasons = [result.load.warning] if result.load and result.load.warning else []
+    reasons += result.reasons
     notes = [*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes]
     scores: list[dict[str, Any]] = []
     findings: list[Finding] = []
@@ -108,6 +112,37 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     )
 
 
+def overview_of(root: Path) -> Picture:
+    """One picture of a finished run.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
+    run = RunDir(root)
+    manifest, result = read_manifest(run.manifest), read_result(run.result)
+    requests = read_requests(run.requests)
+    if not len(requests):
+        raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
+    plan, observed = manifest.plan, manifest.observed
+    version = manifest.engine.versions.get(plan.engine, "")
+    title = f"{result.scenario} {plan.mode}, {manifest.model.name}, {plan.engine} {version}".rstrip()
+    title += f": {result.verdict}"
+    if not manifest.official:
+        title += " (not official)"
+    lines = [str(result.load)] if result.load else []
+    numbers = result.reported
+    if numbers is not None:
+        found = [f"{numbers.tokens_per_second:,.1f} tokens/s"] if numbers.tokens_per_second else []
+        for label, values in (("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
+            if values is not None and shows("p50", len(requests)):
+                found.append(f"median {label} {milliseconds(values.p50 / 1e6)} ms")
+        lines.append(", ".join(found))
+    names = {str(one.get("name")) for one in observed.accelerators}
+    where = ", ".join(sorted(names)) or f"{observed.host.cores_usable} cores of {observed.host.cpu}"
+    lines.append(f"{counted(len(requests), 'sample')}; LoadGen {observed.loadgen.version}; {where}")
+    return overview(title, lines, requests, time_series(requests))
+
+
 def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
     """The scores of an accuracy leg, each with its margin over its lower limit in percent; and a sentence for each that
     is below it."""
@@ -138,7 +173,8 @@ def _pictures(requests: RequestTable, derived: Derived | None, tokens_per_second
         numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
         if numbers is not None:
             verdict = derived.early_stopping.verdicts.get(label.lower())
-            pictures.append(distribution(label, values_ns, numbers.p99, limit_ns, verdict))
+            marked = next((name for name in _MARKED if shows(name, len(values_ns))), "p50")
+            pictures.append(distribution(label, values_ns, marked, getattr(numbers, marked), limit_ns, verdict))
         if limit_ns is not None:
             late |= values_ns > limit_ns
     if derived.scenario != "Server":

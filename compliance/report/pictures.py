@@ -15,11 +15,13 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
 from runs.loadgen.early_stopping import LatencyVerdict
+from runs.numbers.numbers import PERCENTILE_SHARES
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.wording import milliseconds
 
 CDF_POINTS = 400
 BINS = 240
+OVERVIEW_QUERIES = 1_500
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -109,6 +111,7 @@ def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> F
 
 MUTED, ONE, TWO, GOOD, BAD = ["#59636e", "#0969da", "#bc4c00", "#1a7f37", "#cf222e"]
 
+OUT_OF_SIGHT = 1000  # times the largest value: a limit, such as a trial's hour, that is not drawn
 WIDE_SPAN = 30  # a factor between values that needs a logarithmic axis
 mpl.rcParams.update(mpl.rc_params_from_file(Path(__file__).with_name("pictures.mplstyle"), use_default_template=False))
 
@@ -148,19 +151,26 @@ def _plain_number(value: float, _place: object = None) -> str:
 
 
 def distribution(
-    label: str, values_ns: Ints, p99_ns: float, limit_ns: float | None, verdict: LatencyVerdict | None
+    label: str, values_ns: Ints, marked: str, marked_ns: float, limit_ns: float | None, verdict: LatencyVerdict | None
 ) -> Picture:
-    """The share of queries at or below a latency, with its limit and what early stopping allows beyond the limit."""
+    """The share of queries at or below a latency, with its limit and what early stopping allows beyond the limit.
+
+    Args:
+        marked: the percentile with a mark, such as p99, and `marked_ns` its value.
+    """
     axes, limit_ms = _axes(), limit_ns / 1e6 if limit_ns else None
-    words = f"{label}: p99 {milliseconds(p99_ns / 1e6)} ms"
+    words = f"{label}: {marked} {milliseconds(marked_ns / 1e6)} ms"
     values_ms, shares = cdf(values_ns)
+    if limit_ms is not None and limit_ms > OUT_OF_SIGHT * values_ms[-1]:
+        limit_ms = None
     if limit_ms is not None and verdict is not None:
         words += f" of {milliseconds(limit_ms)} ms; {verdict.late} late"
         words += f" of {verdict.allowed} allowed" if verdict.allowed >= 0 else ", too few queries to allow any"
         axes.axvline(limit_ms, color=BAD if verdict.late > verdict.allowed else GOOD, linestyle="--", linewidth=1.4)
     axes.step(values_ms, shares * 100, where="post", color=ONE)
-    axes.axhline(99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-    axes.plot([p99_ns / 1e6], [99], "o", color=ONE, markersize=5)
+    percent = 100 * PERCENTILE_SHARES[marked]
+    axes.axhline(percent, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
+    axes.plot([marked_ns / 1e6], [percent], "o", color=ONE, markersize=5)
     shown = [max(value, 1e-3) for value in (values_ms[0], values_ms[-1], limit_ms or values_ms[-1])]
     if max(shown) / min(shown) > WIDE_SPAN:
         axes.set_xscale("log")
@@ -181,7 +191,13 @@ def over_time(series: TimeSeries, mean_tokens_per_second: float | None) -> list[
 
 
 def _queries_open(series: TimeSeries) -> Picture:
-    axes, top = _axes(), series.computing
+    axes = _axes()
+    return _time_picture(axes, series, "queries", _draw_open(axes, series))
+
+
+def _draw_open(axes: Any, series: TimeSeries) -> str:
+    """Draw the open queries; returns what they are, in words."""
+    top = series.computing
     if series.waiting is None:
         words, label = "Open queries", "open"
     else:
@@ -191,8 +207,38 @@ def _queries_open(series: TimeSeries) -> Picture:
     axes.fill_between(series.edges_s, 0, series.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
     if series.waiting is not None:
         axes.legend(loc="upper right", ncols=2)
-    axes.set_ylim(bottom=0, top=max(1.2 * float(top.max()), 1.0))  # room for the legend
-    return _time_picture(axes, series, "queries", words)
+    axes.set_ylim(bottom=0, top=max(1.3 * float(top.max()), 1.0))  # room for the legend
+    return words
+
+
+def overview(title: str, lines: Sequence[str], requests: RequestTable, series: TimeSeries) -> Picture:
+    """One run in one picture: open queries over time, and below the latency of each query by its time of issue.
+
+    Args:
+        title: the run and its verdict.
+        lines: below the title.
+    """
+    figure = Figure(figsize=(8.6, 5.4))
+    figure.suptitle("\n".join([title, *lines]), x=0.02, ha="left", fontsize=11)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    words = _draw_open(above, series)
+    issued = (requests.issue_ns - requests.issue_ns.min()) / 1e9
+    step = max(1, len(issued) // OVERVIEW_QUERIES)  # a picture stays small, however long the run
+    known = series.waiting is not None
+    for name, times_ns, colour in (
+        ("whole response", requests.complete_ns, ONE),
+        *((("first token (TTFT)", requests.first_token_ns, TWO),) if known else ()),
+    ):
+        latencies_s = (times_ns - requests.issue_ns) / 1e9
+        below.plot(issued[::step], latencies_s[::step], "o", color=colour, markersize=4, linewidth=0, label=name)
+    top_s = float(((requests.complete_ns - requests.issue_ns) / 1e9).max())
+    below.set_ylim(bottom=0, top=1.3 * top_s)
+    below.legend(loc="upper right", ncols=2)
+    above.set(xlim=(0, series.edges_s[-1]), ylabel="open queries")
+    below.set(xlabel="s from the first query", ylabel="s until")
+    for axes in (above, below):
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+    return _picture(figure, ". ".join([title, *lines, f"{words} over time, and the latency of each query"]))
 
 
 def _tokens_made(series: TimeSeries, mean: float | None) -> Picture:

@@ -16,10 +16,10 @@ from compliance.report.pictures import CurvePoint, Picture, curve, tune_rates
 from runs.endpoints.folder import read_folder
 from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
-from runs.numbers.numbers import LatencyNumbers
+from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
-from runs.wording import duration, milliseconds, moment, printable
+from runs.wording import duration, milliseconds, moment, per_second, printable, two_digits
 
 MOST_SECTIONS = 24  # legs with a section; others are only named
 
@@ -82,7 +82,9 @@ def render(page: Any, template: str = "page.html", **more: Any) -> str:
     )
     environment.filters |= {
         "number": _number, "milliseconds": milliseconds, "moment": moment, "duration": duration, "setting": _setting,
+        "rate": per_second, "two_digits": two_digits,
     }  # fmt: skip
+    environment.tests["shown_for"] = shows
     return environment.get_template(template).render(page=page, version=HARNESS_VERSION, **more)
 
 

@@ -14,6 +14,7 @@ from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
 from runs.numbers.compare import SEEDS, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons
+from runs.numbers.load import load_of
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, derive
 from runs.numbers.result import Counts, Disagreement, InForce, Result
@@ -135,6 +136,9 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
             "derived": derived.numbers,
             "derived_from": derived.source,
             "early_stopping": derived.early_stopping,
+            "load": load_of(derived.times.scheduled_ns, derived.times.latency_ns)
+            if detail.scenario == "Server"
+            else None,
         }
     return fields
 

@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from pydantic import BaseModel, ConfigDict
 
 from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.early_stopping import is_supported
 
 PERCENTILE_SHARES: dict[str, float] = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99_9": 0.999}
 # LoadGen's spelling in its keys.
 PERCENTILE_NAMES: dict[str, str] = {name: f"{100 * share:.2f}" for name, share in PERCENTILE_SHARES.items()}
+
+
+def shows(statistic: str, samples: int | None) -> bool:
+    """Whether a run of this many samples supports a statistic; `mean`, `min` and `max` need one."""
+    share = PERCENTILE_SHARES.get(statistic)
+    return bool(samples) and (share is None or is_supported(samples or 0, share))
 
 
 class _Frozen(BaseModel):

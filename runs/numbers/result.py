@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.errors import names_its_file
 from runs.files import write_json
 from runs.loadgen.early_stopping import LatencyVerdict
+from runs.numbers.load import Load
 from runs.numbers.numbers import Numbers
 from runs.reading import read_as
 from runs.record.layout import RunDir
@@ -94,6 +95,7 @@ class Result(_Record):
     derived: Numbers | None = None
     derived_from: Literal["trace", "requests"] | None = None
     early_stopping: EarlyStopping | None = None
+    load: Load | None = None  # Server
     disagreements: list[Disagreement] = Field(default_factory=list)
     counts: Counts
     output_tokens_mean: float | None = None

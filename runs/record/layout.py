@@ -56,6 +56,7 @@ class RunDir(Folder):
     result = PathIn("result.json")
     accuracy_text = PathIn("accuracy.txt")
     accuracy_json = PathIn("accuracy.json")
+    page = PathIn("report.html")  # written after the seal: no evidence
     seal = PathIn("seal.json")  # the signed statement of all other files; written last
     time_stamp = PathIn("seal.tsr")  # of seal.json, by a time-stamping authority (`main.py anchor`)
 
@@ -94,7 +95,7 @@ class RunDir(Folder):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             self.refuse_taken()
             if self.never_began:
-                for name in (*self.own_names, self.seal.name, self.time_stamp.name):
+                for name in (*self.own_names, self.seal.name, self.time_stamp.name, self.page.name):
                     (self.root / name).unlink(missing_ok=True)
             yield
         finally:

@@ -55,6 +55,9 @@ _OF_A_FINISHED_LEG = (
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
 
+# Fields that records of earlier harnesses lack. No rule may depend on one of them.
+_LATER = frozenset({"trial", "plan.trial"})
+
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
@@ -158,6 +161,7 @@ class LegPlan(BaseModel):
     replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
     warmup_prompts: int = Field(ge=0)  # at least, of the data set's lengths
     compiles: bool = False  # the engine compiles kernels or graphs for new shapes
+    trial: bool = False  # the run's process measures the engine and writes user.conf
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 
@@ -189,6 +193,16 @@ class WarmUp(Part):
     prompt_tokens_at_once: Count
     queries_at_once: Count
     seconds: Amount
+
+
+class Trial(Part):
+    """What a trial measured during warm-up, and the settings of user.conf that follow from it."""
+
+    queries_at_a_time: AtLeastOne
+    seconds: Amount  # from the first submission to the last response
+    output_tokens: Count
+    queries_per_second: Amount
+    settings: dict[Text, int | FiniteFloat]  # by LoadGen's key
 
 
 class EngineState(Part):
@@ -235,6 +249,7 @@ class Manifest(BaseModel):
     plan: LegPlan
     engine: EngineState = Field(default_factory=EngineState)
     observed: Observed
+    trial: Trial | None = None
     replicas: list[ReplicaRecord] = Field(default_factory=list)
     parent_pid: Pid
     pid: Pid | None = None
@@ -333,7 +348,7 @@ def _absent_fields(part: BaseModel, place: str = "") -> Iterator[str]:
     """Fields with a default that the file lacks, at any depth: omitting one must not disable a rule that reads it."""
     for name in type(part).model_fields:
         value = getattr(part, name)
-        if name not in part.model_fields_set:
+        if name not in part.model_fields_set and place + name not in _LATER:
             yield f"{place}{name}"
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, BaseModel):

@@ -22,7 +22,7 @@ from runs.record.liveness import unfinished
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say
-from scenarios.leg.config import RunConfig, make_config
+from scenarios.leg.config import RunConfig, make_config, without_trial
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.parent import Previous, run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -59,7 +59,7 @@ def run_audit(
         existing = options.ref is not None and options.run is not None
         if existing and dry_run:
             raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
-        config = None if existing else make_config(legs)
+        config = None if existing else make_config(without_trial(legs))
         what = "existing" if config is None else config.scenario
         root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
         folder = Path(root) / "audit" / test.name

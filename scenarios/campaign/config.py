@@ -21,7 +21,7 @@ from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import AuditOptions
-from scenarios.leg.config import explained, load_yaml, make_config, merged
+from scenarios.leg.config import explained, load_yaml, make_config, merged, without_trial
 
 # A campaign sets these itself, leg by leg.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
@@ -155,7 +155,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
         _refuse(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
-        values = {**merged(shared, values), "scenario": scenario}
+        values = without_trial({**merged(shared, values), "scenario": scenario})
         values["lg_model_name"] = submitted_benchmark(options.benchmark, scenario).loadgen_key
         result = place.result(options.benchmark, scenario)
         performance = {**values, "output_log_dir": result.performance.root}

@@ -13,16 +13,22 @@ EXAMPLES = (
     "one leg: report RUN_DIR",
     "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
     "MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
+    "one picture of a run: report RUN_DIR --output run.svg",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--output", type=PATH, metavar="FILE", help="File of the page. Default: report.html in the first DIR.")
+@click.option(
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="File of the page, or of one picture of a single run (.svg). Default: report.html in the first DIR.",
+)
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
     """Write one HTML page about the legs, campaigns, tunes and MLPerf Endpoints runs in DIR.
 
-    The page is a single file without network access or scripts. A campaign and a tune write their own page.
+    The page is a single file without network access or scripts. Each run, campaign and tune writes its own page.
 
     Exit codes: 0 done, 2 bad input or nothing to show, 3 the page cannot be written.
     """

@@ -17,9 +17,8 @@ from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
-# With the embedded data set and no --user-conf: where a rate is named or none is needed, and where it is not named.
+# For the embedded data set without --user-conf, unless the run is a trial (scenarios/leg/trial.py).
 EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
-TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 MOST_REPLICAS = 1024  # each is a process of this machine
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
@@ -52,8 +51,8 @@ class LegOptions(BaseModel):
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf; with the embedded data set configs/embedded.conf, or "
-        "configs/trial.conf for Server and Interactive without --target-qps.",
+        "LoadGen user.conf. Default: user.conf; with the bundled articles configs/embedded.conf, or in a performance "
+        "run without --target-qps configs/trial.conf and what the warm-up measures.",
         "loadgen",
         "FILE",
     )
@@ -144,6 +143,17 @@ class LegOptions(BaseModel):
     # Reference flags without a meaning under continuous batching
     batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
     num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether the engine's speed during warm-up decides the load: nobody named data, settings or a rate."""
+        named = (self.dataset_path, self.user_conf, self.target_qps, self.audit_conf)
+        return not self.accuracy and all(value is None for value in named)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the embedded model has few queries at a time."""
+        return self.model_path is None and (self.is_trial or self.scenario == "SingleStream")
 
     @property
     def has_replicas(self) -> bool:
@@ -280,6 +290,13 @@ def make_config(values: dict[str, Any]) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         raise explained(error, values, RunConfig, "see `python main.py run --help-all`") from error
+
+
+def without_trial(values: dict[str, Any]) -> dict[str, Any]:
+    """Values for runs that are compared with others: with the bundled articles, their user.conf is a fixed one."""
+    if values.get("dataset_path") is None and values.get("user_conf") is None:
+        return {**values, "user_conf": EMBEDDED_CONF}
+    return values
 
 
 def explained(

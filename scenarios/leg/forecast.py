@@ -21,8 +21,8 @@ class Forecast:
 
 
 def forecast(leg: PreparedLeg) -> Forecast | None:
-    """What is known of a leg; None where an audit decides."""
-    if leg.plan.audit:
+    """What is known of a leg; None where an audit or the warm-up of a trial decides."""
+    if leg.plan.audit or leg.plan.trial:
         return None
     count = expected_count(leg, leg.plan.mode)
     if leg.plan.mode == "accuracy":

@@ -9,7 +9,8 @@ from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
-from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, RunConfig
+from scenarios.leg.config import EMBEDDED_CONF, RunConfig
+from scenarios.leg.trial import TRIAL_CONF
 
 # Settings of the benchmark that only the open division may override. [LoadGen's mlperf.conf, comments]
 _OPEN_ONLY_KEYS = (
@@ -37,7 +38,7 @@ class LoadgenConf:
     """The texts that LoadGen is given."""
 
     path: Path  # of the given user.conf
-    user_conf: str  # with --target-qps
+    user_conf: str  # with --target-qps; of a trial without the rate
     audit_config: str | None
     unofficial_reasons: list[str]
 
@@ -95,8 +96,7 @@ def settings_reasons(settings: tuple[Setting, ...], benchmark: Benchmark, scenar
 def _default_conf(config: RunConfig) -> Path:
     if config.dataset_path is not None:
         return HARNESS_ROOT / "user.conf"
-    rate_is_needed = LOADGEN_SCENARIO[config.scenario] == "Server" and config.target_qps is None
-    return TRIAL_CONF if rate_is_needed else EMBEDDED_CONF
+    return TRIAL_CONF if config.is_trial else EMBEDDED_CONF
 
 
 def _check_audit_lines(path: Path, settings: tuple[Setting, ...], accuracy: bool) -> None:

@@ -18,6 +18,7 @@ from runs.record.progress import Progress
 from scenarios.console import is_verbose, say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
+from scenarios.leg.run_page import write_run_page
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
 from sut.engines import engine_kind
 
@@ -32,7 +33,7 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
     kind = engine_kind(config.engine)
     if config.has_replicas or kind.own_processes:
         return EarlyLeg(NO_ENGINE, {})
-    return EarlyLeg(kind.name, kind.early_environment(config))
+    return EarlyLeg(kind.name, kind.early_environment(config, light=config.is_light))
 
 
 @contextlib.contextmanager
@@ -105,5 +106,6 @@ def run_leg(
                 harness_commit=manifest.observed.harness.git_commit,
                 previous=previous(),
             )
-        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)
+        page = write_run_page(leg.run_dir)
+        closing_summary(console, leg, manifest, outcome.result, outcome.accuracy, seal_sha256, page)
     return outcome

@@ -23,7 +23,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, LegPlan, ReplicaPlace, ReplicasPlan
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
-from scenarios.leg.config import TRIAL_CONF, RunConfig
+from scenarios.leg.config import RunConfig
 from scenarios.leg.loadgen_conf import read_conf
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
@@ -32,7 +32,7 @@ from sut.planned_replica import PlannedReplica
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
-TRIAL_REASON = "a trial: nobody named a rate, and the latency limits are not the official ones"
+TRIAL_REASON = "a trial: the load follows from the engine's speed, and the limits are not the official ones"
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
 Say = Callable[[str], None]
@@ -47,7 +47,7 @@ class PreparedLeg:
     benchmark: Benchmark
     run_dir: RunDir
     conf_path: Path  # of the given user.conf
-    user_conf: str
+    user_conf: str  # of a trial without the settings that are measured
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
@@ -59,8 +59,8 @@ class PreparedLeg:
 
     @property
     def is_trial(self) -> bool:
-        """Whether limits of an hour replace the official ones (configs/trial.conf)."""
-        return self.conf_path == TRIAL_CONF
+        """Whether the load follows from the engine's speed during warm-up (scenarios/leg/trial.py)."""
+        return self.plan.trial
 
 
 def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
@@ -104,6 +104,7 @@ def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = 
             model_folder=model.folder if model else None,
             parameters=weights.parameters if weights else 0,
             vocab_size=model.vocab_size if model else None,
+            light=config.is_light,
         ),
     )
     plan = LegPlan(
@@ -126,10 +127,11 @@ def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = 
         replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
+        trial=config.is_trial,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
-    reasons = [TRIAL_REASON] if conf.path == TRIAL_CONF else []
+    reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
     if sampling != benchmark.sampling[mode]:
         reasons.append(f"sampling differs from the benchmark's: {sampling}")

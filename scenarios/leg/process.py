@@ -34,12 +34,14 @@ from runs.record.observed import EngineSeen, LatenessSummary, LoopLag
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, expected_samples
+from scenarios.leg.trial import write_trial_conf
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
 from sut.engine import Engine, EngineObserved, EngineReport
 from sut.engines import engine_kind, make_engine
 from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
+from sut.fork import unforked
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 from sut.watchdog import EngineWatch, WarmUpWatch
@@ -143,8 +145,9 @@ class LegProcess:
                 raise self.failure
             if finished():
                 return
-            look()
-            self._beat()
+            with unforked:
+                look()
+                self._beat()
             self._wake.wait(TICK_S)
             self._wake.clear()
 
@@ -189,9 +192,11 @@ class LegProcess:
         report, dataset = self._start_engine(engine)
         library = SampleLibrary(dataset, self._fail_in_loadgen)
         self._beat("warm-up")
-        warm_up_facts = self._before_loadgen(
+        warm_up_facts, measured = self._before_loadgen(
             engine, warm_up(engine, self.plan, report, dataset.prompts), "the warm-up was not over"
         )
+        if measured is not None:
+            self.manifest.trial = write_trial_conf(self.run_dir, self.plan, measured)
 
         import mlperf_loadgen as lg  # only now, so that LoadGen is not half open when the engine fails
 
@@ -239,7 +244,8 @@ class LegProcess:
 
         def read() -> None:
             try:
-                reading.set_result(_read_dataset(self.plan))
+                with unforked:
+                    reading.set_result(_read_dataset(self.plan))
             except BaseException as error:
                 self.fail(error)
 

@@ -87,7 +87,8 @@ def open_record(leg: PreparedLeg) -> None:
         start_time_ns=time.time_ns(),
     )
     with run_dir.taken():
-        write_atomic(run_dir.user_conf, leg.user_conf)
+        if not leg.plan.trial:  # else the run's process writes it
+            write_atomic(run_dir.user_conf, leg.user_conf)
         if leg.audit_config is not None:
             write_atomic(run_dir.audit_config, leg.audit_config)
         write_manifest(run_dir.manifest, manifest)

@@ -1,4 +1,4 @@
-"""What a leg prints: up to three lines before it starts, and a closing summary of about ten lines."""
+"""What a run prints: up to three lines before it starts, and a closing summary of about ten lines."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,25 +7,34 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.loadgen.early_stopping import PERCENTILE
+from runs.numbers.numbers import shows
 from runs.numbers.result import Result
+from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds
 from scenarios.console import is_verbose, say
-from scenarios.leg.forecast import forecast, setting
+from scenarios.leg.forecast import forecast
+from scenarios.leg.next_step import next_steps
 from scenarios.leg.plan import PreparedLeg
+from scenarios.leg.trial import LONGEST_S, sentence
 
 if TYPE_CHECKING:
     from compliance.accuracy.accuracy_verdict import AccuracyVerdict
 
 _COLUMNS = ("mean", "p50", "p90", "p99")
+_FEW = ("mean", "p50", "p90", "max")  # of a run that is too short for p99
 
 
 def announce(leg: PreparedLeg, console: Console) -> None:
     """Print what is about to run, where it goes, and whether it is official. --verbose prints the whole plan."""
     plan, expected = leg.plan, forecast(leg)
     model = leg.model.folder.name if leg.model else plan.model_path
-    time_s = f", about {duration(expected.count.expected_s)} after the engine's start" if expected else ""
-    what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {counted(plan.sample_count, 'sample')}{time_s}"
+    size = counted(plan.sample_count, "sample")
+    if expected:
+        size += f", about {duration(expected.count.expected_s)} after the engine's start"
+    elif plan.trial:
+        size = f"a trial of about {LONGEST_S:.0f} s after the warm-up"
+    what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {size}"
     say(console, f"{what}; run directory {leg.run_dir.root}")
     for hint in leg.notes if is_verbose() else leg.hints:
         say(console, f"  note: {hint}")
@@ -37,36 +46,41 @@ def announce(leg: PreparedLeg, console: Console) -> None:
         for reason in leg.unofficial_reasons:
             say(console, f"  not official: {reason}")
     elif leg.is_trial:
-        say(console, f"  not official: trial ({trial_settings(leg)})")
+        say(console, f"  not official: trial ({_limits_of_trial(leg)})")
     elif leg.unofficial_reasons:
         more = len(leg.unofficial_reasons) - 1
         rest = f" (and {counted(more, 'more reason')}: --verbose)" if more else ""
         say(console, f"  not official: {leg.unofficial_reasons[0]}{rest}")
 
 
-def trial_settings(leg: PreparedLeg) -> str:
-    """The rate and limits of a trial beside the official limits."""
+def _limits_of_trial(leg: PreparedLeg) -> str:
+    """What decides the load of a trial, and its limits beside the official ones."""
     limits = leg.benchmark.limits
-    official = f"TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99" if limits else "none"
-    chosen = (
-        f"{setting(leg, 'target_qps')} queries/s, limits of one hour at p{setting(leg, 'target_latency_percentile')}"
+    if leg.plan.loadgen_scenario != "Server" or limits is None:
+        return "the number of queries follows from the engine's speed during warm-up"
+    return (
+        "the rate follows from the engine's speed during warm-up, limits of one hour at p50; official limits, not "
+        f"applied: TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99"
     )
-    return f"{chosen}; official limits, not applied: {official}"
 
 
 def closing_summary(
     console: Console,
     leg: PreparedLeg,
+    manifest: Manifest,
     result: Result,
     accuracy: "AccuracyVerdict | None",
     seal_sha256: str,
+    page: str,
 ) -> None:
-    """Print the outcome of a leg that ran to its end."""
+    """Print the outcome of a run that came to its end; its page, or why there is none, is the last line."""
 
     line = partial(say, console)
     plan = leg.plan
     line("")
     if accuracy is None:
+        if result.load and result.load.warning:
+            line(result.load.warning)
         differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
         line(f"{plan.scenario} performance: {result.verdict}{differs}")
         for text in numbers(result, leg.benchmark.limits):
@@ -85,13 +99,16 @@ def closing_summary(
     line(f"  official: {'no: ' + leg.unofficial_reasons[0] if leg.unofficial_reasons else 'nothing found against it'}")
     if len(leg.unofficial_reasons) > 1:
         line(f"            and {len(leg.unofficial_reasons) - 1} more reasons in manifest.json")
-    if leg.is_trial and result.verdict == "VALID":
-        line("  next: the same command with --target-qps 0.3 (official limits); docs/start-gpu.md: your model and data")
+    if leg.is_trial:
+        line(f"  trial: {sentence(manifest)}")
+        for text in next_steps(manifest, leg.benchmark, result) if result.verdict == "VALID" else ():
+            line(f"  {text}")
     files = [leg.run_dir.summary.name, leg.run_dir.detail.name, leg.run_dir.result.name, leg.run_dir.requests.name]
     if accuracy is not None:
         files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]
     line(f"  {leg.run_dir.seal.name} {seal_sha256}")
     line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
+    line(f"  {page}")
 
 
 def numbers(result: Result, official: TokenLimits | None) -> list[str]:
@@ -104,14 +121,16 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
         for value, unit in ((reported.samples_per_second, "samples/s"), (reported.tokens_per_second, "tokens/s"))
         if value is not None
     ]
-    lines = ["  ".join(rates)] if rates else []
+    lines = [str(result.load)] if result.load else []
+    lines += ["  ".join(rates)] if rates else []
+    columns = list(_columns(result))
     rows = [
-        [label, *(milliseconds(getattr(values, name) / 1e6) for name in _COLUMNS)]
+        [label, *(milliseconds(getattr(values, name) / 1e6) for name in columns)]
         for label, values in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns), ("latency", reported.latency_ns))
         if values is not None
     ]
     if rows:
-        table = [["ms", *_COLUMNS], *rows]
+        table = [["ms", *columns], *rows]
         for header, cells in _limits(result, official):
             width = max(11, len(header) + 3)
             table[0].append(f"{header:>{width}}")
@@ -119,6 +138,12 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
                 row.append(f"{cells.get(row[0], ''):>{width}}")
         lines += [f"{row[0]:<8}" + "".join(f"{cell:>11}" for cell in row[1:]) for row in table]
     return [line.rstrip() for line in lines]
+
+
+def _columns(result: Result) -> Iterator[str]:
+    """The statistics that the number of samples supports."""
+    count = result.counts.samples or result.counts.samples_expected or 0
+    yield from (name for name in (_COLUMNS if shows("p99", count) else _FEW) if shows(name, count))
 
 
 def _limits(result: Result, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:

@@ -4,6 +4,8 @@ An engine that makes kernels or graphs for new shapes makes them here, before th
 data set's lengths, together more than its steps take, and then as many short queries at a time as it computes, twice
 as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
 only: with 256 queries at a time the rest would take longer than many a leg. LoadGen sees nothing of a warm-up.
+
+In a trial the last prompts, a few of the data set's lengths at a time, are measured.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from collections import defaultdict
 from typing import Any
 
 from runs.record.manifest import LegPlan
+from scenarios.leg.trial import Measured, at_a_time
 from sut.engine import Engine, EngineLimits, EngineReport, OneAnswer, Request
 
 WARMUP_SEED = 20_240_101
@@ -43,16 +46,21 @@ class RequestGroup:
         return sum(len(answer.ids) for answer in self.answers)
 
 
-def random_prompts(prompts: list[list[int]], count: int, vocab_size: int | None) -> list[list[int]]:
-    """Random prompts with lengths spread over those of the data set; none of them is in the data set."""
+def random_prompts(
+    prompts: list[list[int]], count: int, vocab_size: int | None, seed: int = WARMUP_SEED
+) -> list[list[int]]:
+    """Random prompts with lengths spread over those of the data set (one: the median); none is in the data set."""
     lengths = sorted(len(prompt) for prompt in prompts)
-    picked = [lengths[round(i * (len(lengths) - 1) / max(1, count - 1))] for i in range(count)]
-    return _unknown_prompts(prompts, picked, vocab_size)
+    last = len(lengths) - 1
+    picked = [lengths[round(i * last / (count - 1)) if count > 1 else last // 2] for i in range(count)]
+    return _unknown_prompts(prompts, picked, vocab_size, seed)
 
 
-def _unknown_prompts(prompts: list[list[int]], lengths: list[int], vocab_size: int | None) -> list[list[int]]:
+def _unknown_prompts(
+    prompts: list[list[int]], lengths: list[int], vocab_size: int | None, seed: int = WARMUP_SEED
+) -> list[list[int]]:
     """Random prompts of these lengths, without those that the data set has."""
-    chooser = random.Random(WARMUP_SEED)
+    chooser = random.Random(seed)
     vocab_size = vocab_size or 1 + max(max(prompt) for prompt in prompts)
     ids = range(min(LOWEST_ID, vocab_size - 1), vocab_size)
     by_length: dict[int, list[list[int]]] = defaultdict(list)
@@ -75,15 +83,15 @@ async def warm_up(
     prompts: list[list[int]],
     *,
     longest_batch_s: float = LONGEST_BATCH_S,
-) -> dict[str, Any]:
-    """Run the warm-up: one prompt alone, then many at once, then the largest batch.
+) -> tuple[dict[str, Any], Measured | None]:
+    """Run the warm-up: one prompt alone, then many at once, then the largest batch, then what a trial measures.
 
     Args:
         longest_batch_s: a batch whose answers would take longer grows no further.
 
     Returns:
         Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
-        engine at a time.
+        engine at a time. And the measurement of a trial.
     """
     clock = asyncio.get_running_loop().time
     started = clock()
@@ -92,6 +100,9 @@ async def warm_up(
         count = max(count, 1 + prompts_for_full_steps(prompts, report.limits))
     made = random_prompts(prompts, count, report.vocab_size)
     groups = [made[:1], made[1:]]
+    if plan.trial and not plan.compiles:
+        # What is measured warms as well. A stream's first query pays for the first use of everything.
+        groups = [made[:1]] if plan.scenario == "SingleStream" else []
     output_tokens = 0
     for group in groups:
         alike = RequestGroup(engine)
@@ -102,13 +113,28 @@ async def warm_up(
         batch = RequestGroup(engine)
         groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling["max_tokens"]))
         output_tokens += await batch.end()
-    return {
+    measured = None
+    if plan.trial:
+        groups.append(random_prompts(prompts, at_a_time(plan.scenario), report.vocab_size, seed=WARMUP_SEED + 1))
+        measured = await _measure(engine, groups[-1])
+        output_tokens += measured.output_tokens
+    facts = {
         "prompts": sum(map(len, groups)),
         "output_tokens": output_tokens,
         "prompt_tokens_at_once": max(sum(map(len, group)) for group in groups),
         "queries_at_once": max(map(len, groups)),
         "seconds": round(clock() - started, 3),
     }
+    return facts, measured
+
+
+async def _measure(engine: Engine, prompts: list[list[int]]) -> Measured:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    group = RequestGroup(engine)
+    group.submit(prompts)
+    output_tokens = await group.end()
+    return Measured(len(prompts), clock() - began, output_tokens)
 
 
 async def _grow(

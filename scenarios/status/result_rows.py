@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
 from runs.errors import HarnessError
+from runs.numbers.load import Load
+from runs.numbers.numbers import shows
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
 from scenarios.status.snapshot import shortened
@@ -21,12 +24,14 @@ from scenarios.status.state import LegStatus
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
 _LATENCIES = ("ttft", "tpot", "latency")
 
+_LOAD = tuple(field.name for field in fields(Load))
+
 Row = dict[str, Any]
 COLUMNS = (
     *("directory", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
     *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
     *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in ("mean", "p50", "p90", "p99")),
-    *("ttft_limit_ms", "tpot_limit_ms", *SCORES),
+    *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD),
 )
 
 
@@ -58,11 +63,13 @@ def row_of(leg: LegStatus) -> Row:
     for name in _LATENCIES:
         numbers = getattr(reported, f"{name}_ns") if reported else None
         for statistic in ("mean", "p50", "p90", "p99"):
-            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
+            shown = numbers is not None and shows(statistic, result.counts.samples)
+            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if shown else None
     row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
     row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
     scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
-    return {**row, **{name: scores.get(name) for name in SCORES}}
+    row |= {name: scores.get(name) for name in SCORES}
+    return row | (asdict(result.load) if result.load else dict.fromkeys(_LOAD))
 
 
 def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:

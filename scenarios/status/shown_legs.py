@@ -8,6 +8,7 @@ from rich.console import Console
 
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files import write_atomic
+from runs.record.layout import RunDir
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import FoundDir, find_in
@@ -15,17 +16,19 @@ from scenarios.status.state import LegStatus, leg_status
 from scenarios.tune.journal import read_tune
 from scenarios.tune.tune_dir import TuneDir
 
-PAGE_NAME = "report.html"
+PAGE_NAME = RunDir(Path()).page.name
 
 
 def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
-    """Write a page about directories to `output`, or to report.html in the first directory; returns that path.
+    """Write a page about directories to `output`, or to report.html in the first directory; returns that path. If
+    `output` ends in .svg, it is one picture of the one finished run there.
 
     Raises:
-        InputError: a directory is missing, or has no finished leg.
+        InputError: a directory is missing, or has no finished leg; or several for a picture.
         SetupError: the page cannot be written.
     """
     from compliance.endpoints.find_folders import run_folders
+    from compliance.report.leg_section import overview_of
     from compliance.report.report_page import make_page, render  # imports matplotlib, which takes a moment
 
     places = find_in(folders)
@@ -41,6 +44,10 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     if not legs and not tunes and not damaged and not runs:
         raise InputError(f"{', '.join(map(str, folders))}: no finished leg found", "name a directory with runs")
     first = folders[0].resolve()
+    if output is not None and output.suffix == ".svg":
+        if len(legs) != 1:
+            raise InputError(f"--output {output}: {len(legs)} finished runs found", "name the directory of one run")
+        return _written(output, overview_of(legs[0].root).svg)
     named = [(_name(leg, first), leg.root) for leg in legs]
     page = make_page(
         f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else ""),
@@ -55,10 +62,13 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     page.left_out += damaged
     if not page.legs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], "verify the leg to see what is wrong with its files")
-    path = output or first / PAGE_NAME
+    return _written(output or first / PAGE_NAME, render(page))
+
+
+def _written(path: Path, content: str | bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, render(page))
+        write_atomic(path, content)
     except OSError as error:
         raise SetupError(f"the report {path} cannot be written: {error.strerror}", "give --output FILE") from error
     return path

@@ -13,7 +13,7 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.fields import option_field
 from runs.loadgen.user_conf import HIGHEST_QPS
-from scenarios.leg.config import EMBEDDED_CONF, LOWEST_QPS, RunConfig, make_config, merged, split_config
+from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config, without_trial
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
 from scenarios.tune.tune_dir import TuneDir
 
@@ -142,8 +142,7 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
             f"--user-conf {config.user_conf} is what the tune will write",
             "give --output-log-dir another directory, or tune from a copy of the file",
         )
-    if config.user_conf is None and config.dataset_path is None:
-        values["user_conf"] = EMBEDDED_CONF  # a rate is searched within the official limits, never those of a trial
+    values = without_trial(values)  # a rate is searched within the official limits, never those of a trial
     return Tune(options, values, config, place, space)
 
 

@@ -4,13 +4,17 @@ vLLM's own limits for a CPU do not depend on the model: 2,048 tokens a step take
 seconds, for which every query in the engine waits.
 """
 
+import functools
+import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 from runs.benchmark import Scenario
 from sut.vllm.parallel import parallel_size
 
-KV_CACHE_GIB_ON_CPU = 4
+KV_CACHE_GIB_ON_CPU = 4  # filled with zeros at the start, which takes a second or more a GiB
+LIGHT_KV_CACHE_GIB = 1  # for few queries of the embedded model at a time: 35 of the longest
 BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
 CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" for no other process than the one that schedules
 # glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
@@ -24,6 +28,10 @@ KEEP_FREED_MEMORY = {
 # 4 KiB the engine is slower by up to a tenth. Huge pages, where the kernel gives them on request (madvise).
 # [the GNU C Library's manual, "Memory Allocation Tunables"]
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+PRELOAD = "LD_PRELOAD"
+OPENMP = "libgomp"
 
 # Of a step, where nothing else is asked for.
 QUERIES = 512  # in the engine at a time (vLLM's servers on a CPU: 128); with 256 a small model's wait for a place
@@ -55,13 +63,36 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
-def cpu_environment(options: dict[str, Any], cores: list[int], engines: int = 1) -> dict[str, str]:
+def forks(options: dict[str, Any], environment: dict[str, str]) -> bool:
+    """Whether the core's process of an engine may be a fork of the run's process: a lone process that computes, with
+    the OpenMP library that vLLM would load into a new one; unless the user has named vLLM's way."""
+    alone = options.get("distributed_executor_backend") == "uni" and parallel_size(options, "data_parallel_size") == 1
+    loaded = OPENMP in os.environ.get(PRELOAD, "") and OPENMP in environment.get(PRELOAD, "")
+    return alone and loaded and START_METHOD not in os.environ
+
+
+@functools.cache
+def openmp_library() -> str:
+    """PyTorch's own OpenMP library, which vLLM loads ahead into an engine's process: else its threads share one core.
+    Empty if there is none. [vllm/platforms/cpu.py]"""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
+        return ""
+    folder = Path(torch.origin).parent
+    found = [path for place in (folder.parent / "torch.libs", folder / "lib") for path in place.glob(f"{OPENMP}*.so*")]
+    return str(found[0]) if found else ""
+
+
+def cpu_environment(
+    options: dict[str, Any], cores: list[int], engines: int = 1, *, light: bool = False
+) -> dict[str, str]:
     """The variables of an engine on the CPU.
 
     Args:
         options: engine options; only the parallel sizes and the executor matter.
         cores: ids of those that may be used.
         engines: that share the machine's memory.
+        light: the embedded model has few queries at a time.
 
     Raises:
         InputError: a parallel size that is no whole number from 1.
@@ -77,7 +108,10 @@ def cpu_environment(options: dict[str, Any], cores: list[int], engines: int = 1)
     import psutil
 
     quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks / engines) >> 30
-    environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
+    most_gib = LIGHT_KV_CACHE_GIB if light else KV_CACHE_GIB_ON_CPU
+    environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(most_gib, quarter_gib)))
+    if library := openmp_library():
+        environment[PRELOAD] = library
     return environment | KEEP_FREED_MEMORY | HUGE_PAGES
 
 

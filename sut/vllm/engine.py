@@ -42,16 +42,24 @@ class VllmEngine(Engine):
         sampling: how tokens are chosen.
         stream_first_token: report the first token when it is there; without it only finished outputs are reported,
             which is all that Offline needs.
+        fork: the core's process is a fork of this one (sut/fork.py).
     """
 
     one_process: ClassVar[bool] = False  # computes on the event loop, in no other process
 
     def __init__(
-        self, model_path: str, options: dict[str, Any], sampling: SamplingPolicy, *, stream_first_token: bool
+        self,
+        model_path: str,
+        options: dict[str, Any],
+        sampling: SamplingPolicy,
+        *,
+        stream_first_token: bool,
+        fork: bool = False,
     ) -> None:
         self._asked = {"model": model_path, **options}
         self._sampling = sampling
         self._stream_first_token = stream_first_token
+        self._fork = fork
         self._tasks: set[asyncio.Task[None]] = set()
         self._llm: Any = None
         self._core_outputs = 0
@@ -66,7 +74,7 @@ class VllmEngine(Engine):
         context = vllm.usage_context(stream=stream)
         try:
             arguments = vllm.engine_arguments(self._asked, self._sampling, stream=stream)
-            self._llm = vllm.engine_class.from_engine_args(arguments, usage_context=context)
+            self._llm = vllm.start(arguments, context, fork=self._fork)
         except Exception as error:
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:

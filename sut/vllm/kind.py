@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 from runs.fields import option_field
 from runs.record.official_inputs import option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
+from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment, forks
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
@@ -111,7 +111,7 @@ class VllmKind(EngineKind[VllmOptions]):
         options |= asked.engine_arg
         return EnginePlan(
             options,
-            _environment(options, machine),
+            _environment(options, machine, light=leg.light),
             # An accelerator's kernels are made and tuned for the shapes they meet, with graphs or without.
             compiles=not (machine.on_cpu and options.get("enforce_eager")),
             unofficial_reasons=_unofficial(options, leg.official_model),
@@ -148,9 +148,9 @@ class VllmKind(EngineKind[VllmOptions]):
             parts=named.parts if asked.tensor_parallel_size or "tensor_parallel_size" in arguments else None,
         )
 
-    def early_environment(self, asked: VllmOptions) -> dict[str, str]:
+    def early_environment(self, asked: VllmOptions, *, light: bool = False) -> dict[str, str]:
         machine = self._likely()
-        return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine)
+        return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine, light=light)
 
     def computes_on_cpu(self) -> bool:
         return self._likely().on_cpu
@@ -203,6 +203,8 @@ class VllmKind(EngineKind[VllmOptions]):
             dict(plan.engine_options),
             SamplingPolicy(**plan.sampling),
             stream_first_token=plan.loadgen_scenario != "Offline",
+            # A replica's process has threads of its own kind.
+            fork=not in_core and plan.replicas is None and forks(plan.engine_options, plan.environment),
         )
 
 
@@ -262,7 +264,7 @@ def _value_bytes(dtype: str) -> int:
     return 4 if dtype in ("float32", "float") else 1 if dtype.startswith("fp8") else 2
 
 
-def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:
+def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> dict[str, str]:
     """The variables vLLM, OpenMP and the C library read when they are loaded."""
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
@@ -270,7 +272,9 @@ def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
-    return environment | (cpu_environment(options, machine.cores, machine.engines) if machine.on_cpu else {})
+    if machine.on_cpu:
+        environment |= cpu_environment(options, machine.cores, machine.engines, light=light)
+    return environment
 
 
 def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:

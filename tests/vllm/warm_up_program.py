@@ -58,7 +58,7 @@ async def run(work: Path) -> dict[str, Any]:
     engine = WatchedEngine(plan.model_path, dict(plan.engine_options), SAMPLING, stream_first_token=True)
     report = await engine.start()
     started = compiled()
-    facts = await warm_up(engine, plan, report, prompts)
+    facts, _ = await warm_up(engine, plan, report, prompts)
     warm, largest = compiled(), engine.largest_batch
     for size in WORK_SIZES:
         group = RequestGroup(engine)

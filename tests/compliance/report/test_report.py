@@ -63,10 +63,10 @@ def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_hold
 def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int, count: int, said: str) -> None:
     values_ns = np.full(count, 10 * MS)
     values_ns[:late] = 2001 * MS
-    drawn = distribution("TTFT", values_ns, 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
+    drawn = distribution("TTFT", values_ns, "p99", 10 * MS, 2000 * MS, judge_latencies(values_ns, 2000 * MS, 0.99))
     assert drawn.words == f"TTFT: p99 10 ms of 2,000 ms; {said}"
     assert {"ms", "% of queries"} <= texts(drawn)
-    assert distribution("latency", values_ns, 10 * MS, None, None).words == "latency: p99 10 ms"
+    assert distribution("latency", values_ns, "p99", 10 * MS, None, None).words == "latency: p99 10 ms"
 
 
 def test_runs_are_drawn_as_points_on_curves() -> None:

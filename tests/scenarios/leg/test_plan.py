@@ -43,7 +43,8 @@ def test_the_embedded_data_set_has_settings_of_its_own() -> None:
     assert leg.plan.replicas is None
     assert prepared(replicas="auto").plan.replicas is None  # one engine stays in the leg's process
     assert leg.plan.dataset_sha256 == leg.dataset.sha256
-    assert any("configs/embedded.conf" in note for note in leg.notes)
+    assert any("configs/trial.conf" in note for note in leg.notes)
+    assert any("configs/embedded.conf" in note for note in prepared(target_qps=2.0).notes)
     assert not leg.plan.audit
     assert leg.audit_config is None
 

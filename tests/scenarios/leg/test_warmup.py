@@ -8,6 +8,7 @@ from runs.errors import ExecutionError
 from scenarios.leg import warmup
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
+from scenarios.leg.trial import Measured
 from scenarios.leg.warmup import random_prompts, warm_up
 from sut.dummy.engine import DummyEngine
 from sut.engine import EngineLimits, EngineReport, Request
@@ -69,12 +70,37 @@ LIMITS = EngineLimits(queries=100, step_tokens=1_000)
 FOR_LONG_MS = 60.0  # a token; answers of 32 tokens and more, so that a batch is together for two seconds
 
 
-async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -> dict[str, int]:
-    made = prepare(make_config({"scenario": "Server", "engine": "dummy"})).plan
-    plan = made.model_copy(update={"warmup_prompts": 5, "compiles": compiles})
+async def _warm_or_measure(
+    engine: DummyEngine, scenario: str, *, compiles: bool, trial: bool, **more: float
+) -> tuple[dict[str, int], Measured | None]:
+    made = prepare(make_config({"scenario": scenario, "engine": "dummy"})).plan
+    plan = made.model_copy(update={"warmup_prompts": 5, "compiles": compiles, "trial": trial})
     await engine.start()
     report = EngineReport("dummy", vocab_size=256, limits=LIMITS)
     return await warm_up(engine, plan, report, PROMPTS, **more)
+
+
+async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -> dict[str, int]:
+    facts, measured = await _warm_or_measure(engine, "Server", compiles=compiles, trial=False, **more)
+    assert measured is None
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("scenario", "compiles", "warmed", "measured"),
+    [("Server", False, 0, 4), ("Offline", False, 0, 4), ("SingleStream", False, 1, 1), ("Interactive", True, 105, 4)],
+)
+def test_a_trial_measures_queries_of_full_length(scenario: str, compiles: bool, warmed: int, measured: int) -> None:
+    engine = Watching(FOR_LONG_MS)
+    facts, found = virtual.run(_warm_or_measure(engine, scenario, compiles=compiles, trial=True))
+    assert found is not None
+    last = engine.requests[-measured:]
+    assert found.queries == measured
+    assert found.output_tokens == sum(len(engine.answer(request.prompt_ids)) for request in last)
+    assert found.seconds >= found.output_tokens / measured * FOR_LONG_MS / 1e3 * 0.9
+    assert all(request.prompt_ids not in PROMPTS for request in last)
+    assert facts["prompts"] == len(engine.requests) >= warmed + measured
+    assert compiles or len(engine.requests) == warmed + measured
 
 
 def test_warm_up_reports_what_it_did() -> None:
