@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError
+from runs.loadgen.conf_in_log import mismatches
+from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.counts import defaults
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.user_conf import mismatches, read_conf
 from runs.record.fingerprint import value_text
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
@@ -260,8 +261,8 @@ def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: LoadGen ran with the settings of user.conf, except those of audit.config."""
     run, plan = evidence.run, manifest.plan
     try:
-        settings = read_conf(run.user_conf)
-        audited = {line.key for line in read_conf(run.audit_config)} if plan.audit else set()
+        settings = read_stored(run.user_conf)
+        audited = {line.key for line in read_stored(run.audit_config)} if plan.audit else set()
     except InputError as error:
         yield fail("P-1/damaged_raw", error.message, run.user_conf)
         return

@@ -71,7 +71,7 @@ def settings_of(
     benchmark: Benchmark,
     in_round: Round,
     sample_count: int,
-    value: Callable[[str], str | None],
+    value: Callable[[str], float | None],
 ) -> CountSettings:
     """The settings of one leg.
 
@@ -88,7 +88,7 @@ def settings_of(
 
     def number(key: str) -> float:
         found = value(key)
-        return known[key] if found is None else float(found)
+        return known[key] if found is None else found
 
     return CountSettings(
         scenario=scenario,

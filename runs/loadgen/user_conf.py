@@ -1,269 +1,400 @@
-"""Strict reading of user.conf, and comparing it with LoadGen's log.
+"""Judging a user.conf or audit.config before a run: what LoadGen would drop or misread is refused, with the fix.
 
-LoadGen silently ignores unknown keys, wrong model or scenario names and `a=b` without spaces, and reads `1e3` as 1.
-Here such a line is an error with its number. Accepted lines are `model.scenario.key = value`.
+What LoadGen accepts is accepted with LoadGen's meaning (conf_lines.py). Lines without effect that do no harm, such as
+those for other MLPerf benchmarks, are passed over with a note.
 """
 
+import difflib
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
+from runs.loadgen.conf_lines import (
+    KEYS,
+    SCENARIOS_OF,
+    Fate,
+    Kind,
+    Setting,
+    c_integer,
+    c_real,
+    decode_conf,
+    in_force,
+    is_number,
+    is_read,
+    kind_of,
+    lines_of,
+    lookup,
+    number_of,
+    overflows,
+    setting_of,
+)
+from runs.loadgen.counts import defaults
 from runs.reading import read_whole
+from runs.rounds import CURRENT_ROUND, ROUNDS
+from runs.wording import printable
 
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
-
-# Keys LoadGen 6.0.17 honours from user.conf, by value kind (test_settings_internal / TestSettings::FromConfig).
-INTEGER_KEYS = {
-    "mode", "use_token_latencies", "ttft_latency", "tpot_latency", "infer_token_latencies",
-    "token_latency_scaling_factor", "samples_per_query", "target_latency", "performance_issue_unique",
-    "performance_issue_same", "performance_issue_same_index", "sample_concatenate_permutation", "coalesce_queries",
-    "max_async_queries", "min_duration", "max_duration", "min_query_count", "max_query_count",
-    "performance_sample_count_override", "accuracy_sample_count_override", "print_timestamps",
-    "accuracy_log_rng_seed", "accuracy_log_sampling_target",
-}  # fmt: skip
-REAL_KEYS = {"target_qps", "target_latency_percentile"}
-
 HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand
-
-# Keys that LoadGen reads only from its compiled-in settings.
-EMBEDDED_ONLY_KEYS = {
-    "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed", "accuracy_log_probability",
-    "test05", "test05_qsl_rng_seed", "test05_sample_index_rng_seed", "test05_schedule_rng_seed",
-}  # fmt: skip
-
-# Keys that LoadGen reads for one scenario only.
-SCENARIO_KEYS = {
-    "coalesce_queries": {"Server"},
-    "max_async_queries": {"Server"},
-    "samples_per_query": {"MultiStream"},
-    "target_qps": {"Server", "Offline"},
-    "target_latency": {"Server", "SingleStream", "MultiStream"},
-    "target_latency_percentile": {"Server", "SingleStream", "MultiStream"},
-}
-
-# With a zero LoadGen crashes or never ends.
-POSITIVE_KEYS = {"target_qps", "min_query_count", "target_latency_percentile"}
 LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
-LARGEST_SEED = 2**64 - 1
+LARGEST_INT = 2**31 - 1
+MAX_PROBLEMS = 20  # that a message lists
 
-_BLANKS = " \t\r\v\f"  # LoadGen's white space; Python's includes that of Unicode
-_INTEGER = re.compile(r"(0|[1-9][0-9]{0,30})")
-_REAL = re.compile(r"(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?")
+# Keys that LoadGen reads only from its compiled-in settings, and their values there.
+_COMPILED_IN: dict[str, int] = {**asdict(CURRENT_ROUND.seeds), "accuracy_log_probability": 0, "test05": 0}
+# Keys of MLCommons' compliance scripts, and seeds of a test that LoadGen no longer has.
+_OF_SCRIPTS = re.compile(r"test[0-9]{2}_\w+")
+# Keys that LoadGen does not read, though its mlperf.conf or published files have them, and the key that is meant.
+_NOT_READ = {"performance_sample_count": "performance_sample_count_override", "target_duration": "min_duration"}
+# Models of earlier rounds than those of configs/rounds. [mlperf.conf]
+_RETIRED = ("ssd-mobilenet", "ssd-resnet34", "mobilenet", "dlrm", "rnnt", "gptj", "gpt-j")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One accepted line."""
+class Problem:
+    """A reason to refuse a file. `line` is None where a line is missing; `setting` is what a faulty line would set."""
 
-    line: int
-    model: str
-    scenario: str
-    key: str
-    value: str
+    line: int | None
+    text: str
+    fix: str
+    setting: Setting | None = None
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A line without effect on the run."""
+
+    setting: Setting
+    why: str
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A line that LoadGen ignores; its harm depends on the other lines."""
+
+    setting: Setting
+
+
+@dataclass
+class JudgedConf:
+    """A configuration file, as LoadGen reads it for one model and scenario."""
+
+    path: Path
+    settings: list[Setting] = field(default_factory=list)  # for this model, of all scenarios
+    passed_over: list[PassedOver] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     @property
-    def name(self) -> str:
-        return f"{self.model}.{self.scenario}.{self.key}"
+    def note(self) -> str:
+        """Lines without effect, in one sentence; empty if there are none."""
+        groups: dict[str, list[int]] = {}
+        for one in self.passed_over:
+            groups.setdefault(one.why, []).append(one.setting.line)
+        if not groups:
+            return ""
+        listed = [f"{_lines(lines)} ({why})" for why, lines in list(groups.items())[:MAX_PROBLEMS]]
+        if len(groups) > MAX_PROBLEMS:
+            listed.append("and more")
+        return f"{self.path}: without effect on this run: {'; '.join(listed)}"
+
+    def refuse(self) -> None:
+        """Raise an InputError with all problems, if there are any."""
+        if not self.problems:
+            return
+        shown = sorted(self.problems, key=lambda one: one.line or math.inf)[:MAX_PROBLEMS]
+        texts = [
+            f"{self.path}{'' if one.line is None else f':{one.line}'}: {one.text}\n  fix: {one.fix}" for one in shown
+        ]
+        if len(self.problems) > len(shown):
+            texts.append(f"{self.path}: {len(self.problems) - len(shown)} more problems\n  fix: {shown[-1].fix}")
+        message, _, fix = "\n".join(texts).rpartition("\n  fix: ")
+        raise InputError(message, fix)
 
 
-def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
-    """Read and parse a LoadGen configuration file."""
-    return parse_conf(read_conf_text(path, flag), path)
+def _lines(numbers: Sequence[int]) -> str:
+    """Return `line 3` or `lines 3, 5 to 9`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(a) if a == b else f"{a} to {b}" for a, b in runs[:MAX_PROBLEMS]]
+    more = ", …" if len(runs) > MAX_PROBLEMS else ""
+    return f"{'line' if len(numbers) == 1 else 'lines'} {', '.join(shown)}{more}"
+
+
+# Reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_conf_text(path: Path, flag: str) -> str:
-    """The text of a configuration file.
+    """Return the text of a configuration file; `encode_conf` gives the same bytes back.
 
     Raises:
-        InputError: it cannot be read or is no text.
+        InputError: If the file is unreadable, or is not a text of ASCII's family.
     """
-    try:
-        # not as text: a lone \r is no line end for LoadGen
-        return read_whole(path, "name a readable file", option=flag).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
+    content = read_whole(path, "name a readable file", option=flag)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")) or 4 * content.count(0) > len(content):
+        encoding = "UTF-32" if 2 * content.count(0) > len(content) else "UTF-16"
+        raise InputError(f"{flag} {path}:1: {encoding} text; LoadGen finds no key in it", "save it as UTF-8")
+    return decode_conf(content)
 
 
-def parse_conf(text: str, path: Path) -> tuple[Setting, ...]:
-    """Parse a LoadGen configuration; `path` is its name in messages.
-
-    Raises:
-        InputError: LoadGen would ignore or misread a line, or crash.
-    """
-    settings: list[Setting] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        setting = _parse_line(f"{path}:{number}", number, line)
-        if setting is None:
-            continue
-        for earlier in settings:
-            if earlier.name == setting.name:
-                raise InputError(
-                    f"{path}:{number}: {setting.name} is already set in line {earlier.line}", "keep one line"
-                )
-        settings.append(setting)
-    return tuple(settings)
-
-
-def _parse_line(place: str, number: int, line: str) -> Setting | None:
-    words = re.findall(f"[^{_BLANKS}]+", line)
-    if not words or words[0] == "#":
-        return None
-    for problem, fix in _problems(line, words):
-        raise InputError(f"{place}: {problem}", fix)
-    model, scenario, key = words[0].split(".")
-    return Setting(number, model, scenario, key, words[2])
-
-
-def _problems(line: str, words: list[str]) -> Iterator[tuple[str, str]]:
-    """Problems of a line, and their fixes. Only the first is valid: each check assumes that the ones before passed."""
-    for sign in line:
-        if not sign.isascii() or (sign < " " and sign not in _BLANKS):
-            yield f"LoadGen does not understand the character U+{ord(sign):04X}", "retype the line without it"
-    if words[0].startswith("#"):
-        yield f"LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign"
-    if len(words) != 3 or words[1] != "=":
-        fix = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
-        if "=" in line and "=" not in words:
-            fix = "put spaces around the = sign; without them LoadGen ignores the line"
-        elif len(words) > 3 and words[1] == "=" and words[3].startswith("#"):
-            fix = "put the comment on a line of its own; after a value LoadGen rejects the whole file"
-        yield f"LoadGen cannot read {line.strip()!r}", fix
-    name, _, value = words
-    if name.count(".") != 2:
-        yield f"{name!r} is not `model.scenario.key`", "for example `*.Server.target_qps = 10`"
-    model, scenario, key = name.split(".")
-    if model not in ("*", *BENCHMARKS):
-        yield f"LoadGen would ignore the model {model!r}", f"use * or one of {', '.join(BENCHMARKS)}"
-    if scenario not in ("*", *SCENARIOS):
-        fix = f"use * or one of {', '.join(SCENARIOS)}, spelled so"
-        if scenario == "Interactive":
-            fix = "use Server with the model of Interactive, llama3_1-8b-interactive say"
-        yield f"LoadGen would ignore the scenario {scenario!r}", fix
-    if key in EMBEDDED_ONLY_KEYS:
-        come = "it comes from the settings of the round compiled into LoadGen"
-        yield f"LoadGen ignores {key} here; {come}", "remove the line"
-    if key not in INTEGER_KEYS | REAL_KEYS:
-        yield f"LoadGen has no key {key!r} and would ignore it", "correct or remove the line"
-    read_for = SCENARIO_KEYS.get(key, {scenario}) | {"*"}
-    if scenario not in read_for:
-        named = " and ".join(sorted(read_for - {"*"}))
-        yield f"LoadGen reads {key} only for {named}, not for {scenario}", "correct or remove the line"
-    given, real = f"{key} = {value}", key in REAL_KEYS
-    if not (_REAL if real else _INTEGER).fullmatch(value):
-        kind = "a decimal number like 12.5" if real else "a whole number like 600000"
-        yield f"{given}: LoadGen would misread this value", f"write {kind}"
-    if float(value) == 0 and (key in POSITIVE_KEYS or (key == "target_latency" and scenario != "Server")):
-        yield f"{given}: LoadGen would crash or never end", "write a number above 0"
-    if key == "target_qps" and float(value) > HIGHEST_QPS:
-        yield f"{given}: LoadGen would draw its schedule for hours", f"write at most {HIGHEST_QPS:,.0f}"
-    if key == "target_latency_percentile" and float(value) >= 100:
-        yield f"{given}: LoadGen would crash", "write a number below 100"
-    largest = LARGEST_SEED if key.endswith("seed") else LARGEST_INTEGER
-    if not real and int(value) > largest:
-        yield f"{given} is too large for LoadGen", f"write at most {largest}"
-
-
-def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:
-    """The value that LoadGen would use for a key."""
-    found = in_force(settings, (model,), scenario, key)
-    return None if found is None else found.value
-
-
-def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
-    """The line that LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order; of equal lines
-    the last. `models` are names of one model."""
-    for of_model, of_scenario in ((models, scenario), (("*",), scenario), (models, "*"), (("*",), "*")):
-        for setting in reversed(settings):
-            if setting.model in of_model and setting.scenario == of_scenario and setting.key == key:
-                return setting
-    return None
-
-
-def lines_taken(text: str) -> Iterator[Setting]:
-    """The lines of an untrusted file that LoadGen may use; others are skipped."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        parts = words[0].split(".") if len(words) == 3 and words[1] == "=" else []
-        if len(parts) >= 3:
-            yield Setting(number, ".".join(parts[:-2]), parts[-2], parts[-1], words[2])
-
-
-def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:
-    """The text with one value replaced: lines with the same setting are removed, and one is added at the end."""
-    kept = [
-        line
-        for line in text.rstrip("\n").split("\n")
-        if line.split()[:1] not in ([f"{model}.{scenario}.{key}"], [f"*.{scenario}.{key}"])
-    ]
-    return "\n".join([*kept, f"{model}.{scenario}.{key} = {value}", ""])
-
-
-# Compared with the log --------------------------------------------------------------------------------------------
-
-_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
-_NS, _SHARE = 1e6, 0.01  # of a millisecond, of one per cent
-# Record of a key in the log, and the factor to its unit. [loadgen] TestSettings::FromConfig
-_ANY = {key: (f"requested_{key}", 1.0) for key in (*sorted(INTEGER_KEYS), *_SEEDS)} | {
-    key: (f"requested_{key}_ms", 1.0) for key in ("min_duration", "max_duration")
-}
-_OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
-    "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},
-    "Server": {
-        **{key: (f"requested_server_{key}", 1) for key in ("target_qps", "coalesce_queries", "max_async_queries")},
-        **{key: (f"requested_server_{key}", _NS) for key in ("ttft_latency", "tpot_latency")},
-        "target_latency": ("requested_server_target_latency_ns", _NS),
-        "target_latency_percentile": ("requested_server_target_latency_percentile", _SHARE),
-    },
-    "SingleStream": {
-        "target_latency": ("requested_single_stream_expected_latency_ns", _NS),
-        "target_latency_percentile": ("requested_single_stream_target_latency_percentile", _SHARE),
-    },
-}
-# The setting that every run has to choose, and LoadGen's default.
-_TARGETS = {"Offline": ("target_qps", 1.0), "Server": ("target_qps", 1.0), "SingleStream": ("target_latency", 0.0)}
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A setting that differs in the log. `line` is None if no line sets it; `logged` is in the key's unit."""
-
-    key: str
-    line: Setting | None
-    record: str
-    logged: float
-
-
-def mismatches(
-    lines: Sequence[Setting],
-    models: Sequence[str],
-    detail: DetailLog,
-    left_out: Collection[str] = (),
-    otherwise: Mapping[str, float] = MappingProxyType({}),
-) -> Iterator[Mismatch]:
-    """Settings of a configuration that differ in LoadGen's log.
+def judge_conf(text: str, path: Path, benchmark: Benchmark, scenario: Scenario, *, audit: bool = False) -> JudgedConf:
+    """Judge the lines of a configuration for one run.
 
     Args:
-        lines: of user.conf, with numbers as values.
-        models: names of one model.
-        left_out: keys that something else decided.
-        otherwise: known values of keys without a line (`counts.defaults`).
+        text: From `read_conf_text`.
+        path: Its name in messages.
+        audit: Whether LoadGen reads it as audit.config, with lines for the model * only.
     """
-    scenario = detail.scenario
-    target, default = _TARGETS.get(scenario, ("", 0.0))
-    otherwise = {target: default, **otherwise}
-    for key, (record, factor) in {**_ANY, **_OF_SCENARIO.get(scenario, {})}.items():
-        logged = detail.get(record)
-        if key in left_out or not isinstance(logged, int | float):
-            continue
-        line = in_force(lines, models, scenario, key)
-        if line is None:
-            wrong = float(logged) != otherwise.get(key, float(logged))
+    return _Judge(JudgedConf(path), benchmark, LOADGEN_SCENARIO[scenario], audit).judge(text)
+
+
+class _Judge:
+    def __init__(self, conf: JudgedConf, benchmark: Benchmark, scenario: str, audit: bool) -> None:
+        self.conf, self.benchmark, self.scenario, self.audit = conf, benchmark, scenario, audit
+        self.key = benchmark.loadgen_key
+        self.models = ("*",) if audit else ("*", self.key)
+
+    def judge(self, text: str) -> JudgedConf:
+        stored: dict[str, Setting] = {}
+        unread: list[Setting] = []
+        for number, words, fate in lines_of(text):
+            match self._line(number, words, fate):
+                case Setting() as setting:
+                    if earlier := stored.pop(setting.name, None):
+                        self.conf.passed_over.append(PassedOver(earlier, f"{earlier.name} is set again"))
+                    stored[setting.name] = setting
+                case Problem() as problem:
+                    self.conf.problems.append(problem)
+                case PassedOver() as passed_over:
+                    self.conf.passed_over.append(passed_over)
+                case _Unread() as one:
+                    unread.append(one.setting)
+        self.conf.settings = list(stored.values())
+        for setting in unread:
+            self._compare_with_effective(setting)
+        for key in KEYS:
+            found = in_force(self.conf.settings, self.models, self.scenario, key)
+            if found is not None and is_read(key, self.scenario) and (wrong := _out_of_range(found, self.scenario)):
+                self.conf.problems.append(Problem(found.line, *wrong, found))
+        return self.conf
+
+    def _line(self, number: int, words: list[str], fate: Fate) -> Setting | Problem | PassedOver | _Unread | None:
+        """Return what a line does; None if LoadGen and its author take it for a comment."""
+        if fate is Fate.COMMENT:
+            return None
+        first = words[0]
+        if first.startswith("\ufeff"):
+            rest = first.removeprefix("\ufeff")
+            if fate is Fate.DROPPED and (not rest or rest.startswith("#")):
+                return None
+            text = "LoadGen does not understand the byte order mark at the beginning of this line"
+            return Problem(number, text, "save the file without it")
+        if first.startswith("#"):
+            if fate in (Fate.REJECTED, Fate.NO_NUMBER):
+                text = f"LoadGen takes {printable(first, 40)!r} as a key and rejects the file"
+                return Problem(number, text, "put a space after the # sign")
+            return None  # stored under a name that nothing reads
+        if fate in (Fate.REJECTED, Fate.DROPPED):
+            return Problem(number, *_shape(words, fate))
+        setting = setting_of(number, words)
+        if odd := _odd_sign(first):
+            text = f"LoadGen does not understand {odd} in the key and ignores the line"
+            return Problem(number, text, "retype the line without it", setting)
+        found = self._name(setting)
+        if fate is Fate.NO_NUMBER and not isinstance(found, Problem):
+            return Problem(number, *_no_number(setting, words), setting)
+        if isinstance(found, Setting) and (wrong := _misread(setting, words[2:], self.scenario)):
+            return Problem(number, *wrong, setting)
+        return found
+
+    def _name(self, setting: Setting) -> Setting | Problem | PassedOver | _Unread:
+        """Return what a line of this name does."""
+        scenario, key = setting.scenario, setting.key
+        if not setting.model:
+            shown = printable(".".join(filter(None, (scenario, key))), 60)
+            fix = f"write `*.{scenario if scenario in SCENARIOS else self.scenario}.{printable(key, 60)}`"
+            text = f"{shown!r} is not `model.scenario.key`; LoadGen ignores the line"
+            return Problem(setting.line, text, fix, setting)
+        if setting.model not in self.models:
+            return self._other_model(setting)
+        if scenario not in ("*", *SCENARIOS):
+            fix = f"write * or one of {', '.join(SCENARIOS)}"
+            if scenario == "Interactive":
+                model = next(
+                    one.loadgen_key
+                    for one in BENCHMARKS.values()
+                    if "Interactive" in one.scenarios and one.model is self.benchmark.model
+                )
+                fix = f"write `{_line(setting, model, 'Server')}`: Interactive is Server with a model of its own"
+            text = f"{_shown(setting)}: LoadGen has no scenario {printable(scenario, 40)!r} and ignores the line"
+            return Problem(setting.line, text, fix, setting)
+        if _OF_SCRIPTS.fullmatch(key):
+            return PassedOver(setting, f"{key} is for MLCommons' scripts")
+        if key in _COMPILED_IN or key in _NOT_READ:
+            return _Unread(setting)
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            fix = f"write {near[0]}, or remove the line" if near else "remove the line"
+            text = f"{_shown(setting)}: LoadGen has no key {printable(key, 60)!r} and ignores the line"
+            return Problem(setting.line, text, fix, setting)
+        if not is_read(key, scenario):
+            return PassedOver(setting, f"LoadGen reads {key} for {' and '.join(SCENARIOS_OF[key])} only")
+        return setting
+
+    def _other_model(self, setting: Setting) -> Problem | PassedOver:
+        model, shown = setting.model, _shown(setting)
+        if self.audit and model in (self.key, *_directories(self.key)):
+            text = f"{shown}: LoadGen reads only lines for the model * from an audit configuration"
+            return Problem(setting.line, text, f"write `{_line(setting, '*')}`", setting)
+        if model in _directories(self.key):
+            text = f"{shown}: LoadGen's name for this benchmark is {self.key}; it ignores the line"
+            return Problem(setting.line, text, f"write `{_line(setting, self.key)}`", setting)
+        if model in _known_models():
+            return PassedOver(setting, f"for another benchmark, {model}")
+        fix = "write the model *" if self.audit else f"write the model * or {self.key}"
+        text = f"{shown}: LoadGen has no model {printable(model, 40)!r} and ignores the line"
+        return Problem(setting.line, text, fix, setting)
+
+    def _compare_with_effective(self, setting: Setting) -> None:
+        """Refuse a line that LoadGen ignores, unless it asks for what is in force anyway."""
+        key, applies = setting.key, setting.scenario in ("*", self.scenario)
+        meant = _NOT_READ.get(key)
+        effective = _COMPILED_IN[key] if meant is None else self._effective(meant)
+        real, number = c_real(setting.value)[0], c_integer(setting.value)[0]
+        if not applies or (real, number) == (float(effective), int(effective)) or (key, real) == ("target_duration", 0):
+            self.conf.passed_over.append(PassedOver(setting, f"LoadGen does not read {key} here"))
+            return
+        if meant is None:
+            text, fix = f"LoadGen ignores this key here and uses {effective}, compiled into it", "remove the line"
         else:
-            wrong = abs(float(line.value) * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
-        if wrong:
-            yield Mismatch(key, line, record, float(logged) / factor)
+            text = f"LoadGen has no key {key!r} and uses {meant} = {effective:.15g}"
+            fix = f"write {meant}, or remove the line"
+        self.conf.problems.append(Problem(setting.line, f"{_shown(setting)}: {text}", fix, setting))
+
+    def _effective(self, key: str) -> float:
+        found = lookup(self.conf.settings, self.key, self.scenario, key)
+        if found is None and key == "performance_sample_count_override":
+            return self.benchmark.performance_samples
+        return defaults(self.benchmark, self.scenario)[key] if found is None else found
+
+
+# Texts of problems ------------------------------------------------------------------------------------------------
+
+
+def _shown(setting: Setting) -> str:
+    return printable(f"{setting.name} = {setting.value}", 100)
+
+
+def _line(setting: Setting, model: str, scenario: str = "") -> str:
+    """Return the line for another model or scenario."""
+    return printable(f"{model}.{scenario or setting.scenario}.{setting.key} = {setting.value}", 100)
+
+
+_EXAMPLE = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
+
+
+def _shape(words: Sequence[str], fate: Fate) -> tuple[str, str]:
+    """Return the problem and the fix of a line that is not `key = value`."""
+    shown, does = printable(" ".join(words), 60), "rejects the file" if fate is Fate.REJECTED else "ignores the line"
+    if odd := _odd_sign(" ".join(words)):
+        return f"LoadGen does not understand {odd} and {does}", "retype the line without it"
+    end = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
+    key, sign, value = "".join(words[:end]).partition("=")
+    if sign and "=" not in words:
+        fix = f"put spaces around the = sign: `{printable(f'{key} = {value}', 80)}`"
+    elif fate is Fate.DROPPED and sign:
+        return f"{shown!r} has no value; LoadGen ignores the line", "write a value, or remove the line"
+    else:
+        fix = _EXAMPLE
+    return f"LoadGen cannot read {shown!r} and {does}", fix
+
+
+def _no_number(setting: Setting, words: Sequence[str]) -> tuple[str, str]:
+    word = next(word for word in words[2:] if not is_number(word))
+    given = printable(f"{setting.name} = {word}", 100)
+    if word.startswith("#"):
+        fix = "put the comment on a line of its own"
+        return f"{given}: LoadGen takes the comment behind the value as a value and rejects the file", fix
+    if odd := _odd_sign(word):
+        return f"{given}: LoadGen does not understand {odd} and rejects the file", "retype the line without it"
+    fix = (
+        "write each setting on a line of its own, with LF or CRLF at its end" if "=" in words[2:] else "write a number"
+    )
+    return f"{given}: not a number; LoadGen rejects the file", fix
+
+
+def _odd_sign(text: str) -> str:
+    """Return the first sign that is neither ASCII nor printable, in words; empty if there is none."""
+    for sign in text:
+        if "\udc80" <= sign <= "\udcff":
+            return f"the byte 0x{ord(sign) - 0xDC00:02X}, which is not UTF-8 (Latin-1 text?),"
+        if not sign.isascii() or not sign.isprintable():
+            return f"the character U+{ord(sign):04X}"
+    return ""
+
+
+def _misread(setting: Setting, values: Sequence[str], run_scenario: str) -> tuple[str, str] | None:
+    """Return the problem of a value that LoadGen reads as another number."""
+    scenario = run_scenario if setting.scenario == "*" else setting.scenario
+    if not is_read(setting.key, scenario):
+        return None
+    real, _ = c_real(setting.value)
+    given = printable(f"{setting.name} = {' '.join(values)}", 100)
+    if len({c_real(value)[0] for value in values}) > 1:
+        return f"{given}: LoadGen takes the last of these values", "write one value"
+    if kind_of(setting.key, scenario) is Kind.REAL:
+        return None if math.isfinite(real) else (f"{given}: not a finite number", "write a number like 12.5")
+    number, _ = c_integer(setting.value)
+    if real == float(number) and not overflows(setting.value):
+        return None
+    fix = f"write {real:.0f}" if 0 <= real <= LARGEST_INTEGER and real == int(real) else "write a whole number"
+    return f"{given}: LoadGen reads {number}", fix
+
+
+def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
+    """Return the problem of a value that LoadGen would not survive."""
+    key, number = setting.key, number_of(setting.value, kind_of(setting.key, scenario))
+    most: float = LARGEST_INT if key == "max_async_queries" else LARGEST_INTEGER
+    if key == "target_qps":
+        most = HIGHEST_QPS
+    if key == "target_latency_percentile":
+        allowed, fix = 0 < number < 100, "write a number above 0 and below 100"
+    elif key in ("target_qps", "min_query_count") or (key == "target_latency" and scenario != "Server"):
+        allowed, fix = 0 < number <= most, f"write a number above 0, at most {most:,.0f}"
+    else:
+        allowed, fix = number <= most or key.endswith("seed"), f"write at most {most:,.0f}"
+    return None if allowed else (f"{_shown(setting)}: LoadGen cannot run with this value", fix)
+
+
+# Models -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _known_models() -> frozenset[str]:
+    """LoadGen's names of all MLPerf models, and the names of their directories in a submission."""
+    found = {*BENCHMARKS, *_RETIRED}
+    for one in ROUNDS.values():
+        for name, entry in one.table.benchmarks.items():
+            found |= {name, *entry.aliases, *entry.loadgen_keys.values(), entry.model}
+    return frozenset(found)
+
+
+@cache
+def _directories(key: str) -> frozenset[str]:
+    """Names of the benchmark's directories in submissions, which LoadGen does not know."""
+    found = {key.replace("_", ".")} | {BENCHMARKS[key].submission_name}
+    loadgen_keys = set(BENCHMARKS)
+    for one in ROUNDS.values():
+        for name, entry in one.table.benchmarks.items():
+            if key in entry.loadgen_keys.values():
+                found |= {name, *entry.aliases}
+            loadgen_keys |= set(entry.loadgen_keys.values())
+    return frozenset(found - loadgen_keys)

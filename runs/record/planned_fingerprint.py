@@ -6,7 +6,7 @@ from runs.accelerators import accelerators
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
-from runs.loadgen.user_conf import lookup, parse_conf
+from runs.loadgen.conf_lines import accepted_lines, decode_conf, lookup
 from runs.reading import read_record
 from runs.record.fingerprint import Facts, accelerator_facts, fingerprint, machine_facts, planned_facts
 from runs.record.layout import RunDir
@@ -16,8 +16,8 @@ from runs.record.manifest import LegPlan, read_manifest
 def run_fingerprint(run: RunDir) -> Facts:
     """From the record and the user.conf of a leg; InputError if one is missing or damaged."""
     manifest = read_manifest(run.manifest)
-    conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
-    return fingerprint(manifest) | _given(manifest.plan, conf, run)
+    conf = read_record(run.user_conf, "the leg has to be run again")
+    return fingerprint(manifest) | _given(manifest.plan, decode_conf(conf), run)
 
 
 def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
@@ -40,9 +40,9 @@ def machine_now() -> Facts:
 def _given(plan: LegPlan, user_conf: str, run: RunDir) -> Facts:
     """The settings of user.conf that LoadGen reads for the scenario."""
     try:
-        settings = parse_conf(user_conf, run.user_conf)
+        settings = accepted_lines(user_conf, run.user_conf)
     except HarnessError as error:
         raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
     keys = sorted({setting.key for setting in settings})
     found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
-    return {f"user.conf {key}": value for key, value in found.items() if value is not None}
+    return {f"user.conf {key}": f"{value:.17g}" for key, value in found.items() if value is not None}

@@ -4,7 +4,7 @@ Nothing here is about one test: what is run and how it is judged comes from `com
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from scenarios.audit.config import AuditOptions
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config, without_trial
 from scenarios.leg.forecast import expected_count
+from scenarios.leg.loadgen_conf import refuse_missing_rate
 from scenarios.leg.parent import Previous, run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
@@ -68,9 +69,10 @@ def run_audit(
             request, finished = _existing(test, options)
         else:
             # Prepared once before the first leg: what cannot run is refused before anything starts.
-            first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
+            first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
             request = audit_request(options, config.scenario, first)
             test.validate(request)
+            refuse_missing_rates(first, test.legs(request))
             if dry_run:
                 _show_plan(test, request, first, folder, tell)
                 done(audit_record(folder, test.name))
@@ -125,6 +127,17 @@ def _leg_config(config: RunConfig, spec: LegSpec, folder: Path, conf: Path | Non
     if conf is not None:
         values["audit_conf"] = conf
     return make_config(values)
+
+
+def refuse_missing_rates(leg: PreparedLeg, specs: Sequence[LegSpec]) -> None:
+    """Refuse runs of an audit at LoadGen's own rate; an audit without a minimum duration needs none.
+
+    Raises:
+        InputError: If user.conf has no rate.
+    """
+    for spec in specs:
+        above = dict(spec.settings)
+        refuse_missing_rate(leg.user_conf, leg.conf_path, leg.benchmark, leg.plan.scenario, spec.mode, above)
 
 
 def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest:

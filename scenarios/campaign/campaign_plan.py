@@ -4,13 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from compliance.audits.audit_registry import find_audit
-from compliance.audits.base import AuditRequest, AuditTest
-from runs.benchmark import Mode
+from compliance.audits.base import AuditRequest, AuditTest, LegSpec
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
 from runs.record.fingerprint import Facts
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
-from scenarios.audit.run import audit_request
+from scenarios.audit.run import audit_request, refuse_missing_rates
 from scenarios.campaign.config import ACCURACY, Campaign, CampaignLeg
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
@@ -61,21 +60,21 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
 
 def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> PlannedLeg:
     checked: tuple[AuditTest, AuditRequest] | None = None
-    settings: dict[str, int] = {}
-    mode: Mode = "accuracy" if leg.kind == ACCURACY else "performance"
+    specs = [LegSpec(leg.kind, "accuracy" if leg.kind == ACCURACY else "performance")]
     countable = leg.audit is None
-    if leg.audit is not None:
-        test = find_audit(leg.kind)
-        request = audit_request(leg.audit, leg.scenario, prepared)
-        try:
+    try:
+        if leg.audit is not None:
+            test = find_audit(leg.kind)
+            request = audit_request(leg.audit, leg.scenario, prepared)
             test.validate(request)
-        except (InputError, SetupError) as error:
-            raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
-        checked = (test, request)
-        first = test.legs(request)[0]
-        settings, mode = dict(first.settings), first.mode
-        countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
-    count = expected_count(prepared, mode, settings)
+            checked = (test, request)
+            specs = test.legs(request)
+            # a test without knobs has but this one leg
+            countable = specs[0].requested is not None and not test.knobs
+        refuse_missing_rates(prepared, specs)
+    except (InputError, SetupError) as error:
+        raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
+    count = expected_count(prepared, specs[0].mode, dict(specs[0].settings))
     return PlannedLeg(
         **vars(leg),
         identity=identity,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from runs.benchmark import LOADGEN_SCENARIO, Mode
+from runs.loadgen.conf_lines import lookup, stored_lines
 from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
-from runs.loadgen.user_conf import lookup, parse_conf
 from runs.numbers.invalid import Settings
 from runs.rounds import CURRENT_ROUND
 from scenarios.leg.plan import PreparedLeg
@@ -42,16 +42,15 @@ def count_settings(leg: PreparedLeg, above: Mapping[str, float] = {}) -> CountSe
         above: settings, of an audit.config say, which win over user.conf.
     """
 
-    def value(key: str) -> str | None:
-        return str(above[key]) if key in above else setting(leg, key)
+    def value(key: str) -> float | None:
+        return above[key] if key in above else setting(leg, key)
 
     return settings_of(leg.plan.scenario, leg.benchmark, CURRENT_ROUND, leg.plan.sample_count, value)
 
 
-def setting(leg: PreparedLeg, key: str) -> str | None:
-    """What user.conf has for a key of the leg's scenario."""
-    settings = parse_conf(leg.user_conf, leg.conf_path)
-    return lookup(settings, leg.benchmark.loadgen_key, LOADGEN_SCENARIO[leg.plan.scenario], key)
+def setting(leg: PreparedLeg, key: str) -> int | float | None:
+    """Return the number that user.conf sets for a key of the run's scenario."""
+    return lookup(stored_lines(leg.user_conf), leg.benchmark.loadgen_key, LOADGEN_SCENARIO[leg.plan.scenario], key)
 
 
 def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
@@ -61,7 +60,7 @@ def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
     asked = setting(leg, "target_latency_percentile")
     # Server's verdict allows none to be late at least; SingleStream's estimate takes the latency of one that is.
     late = 0 if leg.plan.loadgen_scenario == "Server" else 1
-    needed = min_queries(late, float(asked) / 100 if asked else percentile)
+    needed = min_queries(late, asked / 100 if asked else percentile)
     if count.samples < needed:
         yield (
             f"early stopping needs at least {needed} queries, there will be {count.samples:,}: "

@@ -6,8 +6,8 @@ from typing import Any
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, SetupError
+from runs.loadgen.conf_lines import lookup, read_stored
 from runs.loadgen.counts import count_leg, settings_of
-from runs.loadgen.user_conf import lookup, parse_conf, read_conf_text
 from runs.record.manifest import LegPlan
 from runs.rounds import CURRENT_ROUND
 
@@ -47,7 +47,7 @@ def expected_samples(plan: LegPlan, user_conf: Path) -> int | None:
     """How many samples LoadGen will issue; None where that depends on an audit or on the engine's speed."""
     if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream"):
         return None
-    settings = parse_conf(read_conf_text(user_conf, ""), user_conf)
+    settings = read_stored(user_conf)
     value = partial(lookup, settings, plan.loadgen_key, plan.loadgen_scenario)
     benchmark = BENCHMARKS[plan.loadgen_key]
     return count_leg(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), plan.mode).samples

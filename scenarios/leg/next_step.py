@@ -4,7 +4,7 @@ import math
 
 from runs.benchmark import Benchmark
 from runs.loadgen.counts import count_leg, settings_of
-from runs.loadgen.user_conf import lookup, read_conf
+from runs.loadgen.conf_lines import lookup, read_stored
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import CURRENT_ROUND
@@ -42,10 +42,10 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
         return [*never, _accuracy(time_s, plan.sample_count, "--scenario Offline ")]
     held = load.completed_per_second * (1 if load.kept_up else LOAD_SHARE)
     rate = _two_digits_down(min(trial.settings["target_qps"], held) * (_LOWER if exceeded else 1))
-    conf = read_conf(EMBEDDED_CONF)
+    conf = read_stored(EMBEDDED_CONF)
 
-    def value(key: str) -> str | None:
-        return str(rate) if key == "target_qps" else lookup(conf, plan.loadgen_key, "Server", key)
+    def value(key: str) -> float | None:
+        return rate if key == "target_qps" else lookup(conf, plan.loadgen_key, "Server", key)
 
     count = count_leg(settings_of(plan.scenario, benchmark, CURRENT_ROUND, plan.sample_count, value), "performance")
     in_all = duration(count.expected_s + start_s)

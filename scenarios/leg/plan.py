@@ -63,12 +63,15 @@ class PreparedLeg:
         return self.plan.trial
 
 
-def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
+def prepare(
+    config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None, *, rate_follows: bool = False
+) -> PreparedLeg:
     """Check a configuration and resolve every default.
 
     Args:
         say: gets a line about a step that takes time (making the embedded model).
         kind: of the engine; None = the one that `config` names.
+        rate_follows: the caller sets the rate of each run later.
 
     Raises:
         InputError, SetupError: see the message.
@@ -90,7 +93,7 @@ def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = 
         vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
         max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
     )
-    conf = read_conf(config, benchmark, len(dataset))
+    conf = read_conf(config, benchmark, len(dataset), rate_follows=rate_follows)
     engine, replicas = plan_engine(
         kind,
         config,
@@ -140,7 +143,7 @@ def prepare(config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = 
         reasons.append("the data set is synthetic")
     reasons += model_reasons(benchmark.model, model.config, weights) if model else []
     reasons += conf.unofficial_reasons
-    hints = _hints(config, engine.environment)
+    hints = [*_hints(config, engine.environment), *conf.notes]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
         notes.append("./audit.config is not used: an audit requires --audit-conf")

@@ -19,6 +19,7 @@ from runs.environment import harness_facts, host_facts, loadgen_facts, software_
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.conf_lines import encode_conf
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result, write_result
@@ -88,9 +89,9 @@ def open_record(leg: PreparedLeg) -> None:
     )
     with run_dir.taken():
         if not leg.plan.trial:  # else the run's process writes it
-            write_atomic(run_dir.user_conf, leg.user_conf)
+            write_atomic(run_dir.user_conf, encode_conf(leg.user_conf))
         if leg.audit_config is not None:
-            write_atomic(run_dir.audit_config, leg.audit_config)
+            write_atomic(run_dir.audit_config, encode_conf(leg.audit_config))
         write_manifest(run_dir.manifest, manifest)
 
 

@@ -12,7 +12,7 @@ from runs.environment import HARNESS_ROOT
 from runs.errors import SetupError
 from runs.files import write_atomic
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.user_conf import read_conf_text, with_setting
+from runs.loadgen.conf_lines import with_setting
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, Manifest, Trial
 from runs.rounds import CURRENT_ROUND
@@ -72,7 +72,7 @@ def write_trial_conf(run_dir: RunDir, plan: LegPlan, measured: Measured) -> Tria
     if rate < 1e-5:
         raise SetupError(f"a query takes {1 / rate:,.0f} s on this machine", "use a smaller model or another machine")
     settings = trial_settings(plan.scenario, rate)
-    text = with_trial_settings(read_conf_text(TRIAL_CONF, "configs"), plan, settings)
+    text = with_trial_settings(TRIAL_CONF.read_text(), plan, settings)
     write_atomic(run_dir.user_conf, text)
     return Trial(
         queries_at_a_time=measured.queries,

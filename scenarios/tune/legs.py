@@ -12,9 +12,9 @@ from rich.console import Console
 from runs.benchmarks import submitted_benchmark
 from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
 from runs.files import write_atomic
+from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.loadgen.counts import LegCount
 from runs.loadgen.early_stopping import min_queries
-from runs.loadgen.user_conf import with_setting
 from runs.numbers.result import Result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
@@ -51,13 +51,14 @@ class TuneLegs:
     def say(self, text: str) -> None:
         say(self.console, text)
 
-    def setting(self, key: str) -> str | None:
-        """What user.conf has for a key of this scenario."""
+    def setting(self, key: str) -> int | float | None:
+        """Return the number that user.conf sets for a key of this scenario."""
         return setting(self.leg, key)
 
     @property
     def min_duration_ms(self) -> int:
-        return int(self.setting("min_duration") or self.leg.benchmark.min_duration_ms)
+        found = self.setting("min_duration")
+        return self.leg.benchmark.min_duration_ms if found is None else int(found)
 
     @property
     def set_size(self) -> int:
@@ -124,7 +125,7 @@ class TuneLegs:
         watch = None
         if server:
             percentile = self.setting("target_latency_percentile")
-            share = SERVER_PERCENTILE if percentile is None else float(percentile) / 100
+            share = SERVER_PERCENTILE if percentile is None else percentile / 100
             watch = ProbeWatch(run_dir.requests, planned.samples, share)
         started_s = time.monotonic()
 
@@ -167,7 +168,7 @@ class TuneLegs:
         key = submitted_benchmark(self.leg.benchmark.submission_name, "Offline").loadgen_key
         for name, value in (("min_duration", 1), ("min_query_count", ESTIMATE_SAMPLES), ("target_qps", 1)):
             text = with_setting(text, key, "Offline", name, str(value))
-        write_atomic(place.estimate_conf, text)
+        write_atomic(place.estimate_conf, encode_conf(text))
         values = {name: value for name, value in self.tune.values.items() if name not in _NOT_OFFLINE}
         values |= {"scenario": "Offline", "lg_model_name": key, "user_conf": place.estimate_conf}
         watch = RateWatch(self.tune.options.estimate_s)

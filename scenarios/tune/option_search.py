@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from runs.errors import InputError
 from runs.files import write_atomic
-from runs.loadgen.user_conf import with_setting
+from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.wording import counted, duration
 from scenarios.tune.journal import Estimate, LegRecord, Options, Phase, records, tried_of
@@ -361,7 +361,7 @@ def shortened(legs: TuneLegs) -> TuneLegs:
         settings["performance_sample_count_override"] = SHORT_SET_SIZE
     for key, value in settings.items():
         text = with_setting(text, legs.leg.plan.loadgen_key, legs.leg.plan.loadgen_scenario, key, str(value))
-    write_atomic(tune.place.search_conf, text)
+    write_atomic(tune.place.search_conf, encode_conf(text))
     return dataclasses.replace(
         legs,
         tune=dataclasses.replace(tune, values={**tune.values, "user_conf": tune.place.search_conf}),

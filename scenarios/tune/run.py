@@ -62,13 +62,15 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         with console.status("checking"):
             # Checked before the directory is made, so that a refused tune leaves nothing behind.
             leg = prepare(
-                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}), partial(say, console)
+                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
+                partial(say, console),
+                rate_follows=True,
             )
             identity = planned_fingerprint(leg.plan, leg.user_conf, leg.run_dir, model_hashes(leg), machine_now())
             if leg.plan.replicas is not None:
                 tune = tune.with_replicas(len(leg.plan.replicas.places))
         legs = TuneLegs(tune, leg, Journal(tune.place.journal), console)
-        if legs.setting("performance_issue_unique") not in (None, "0"):
+        if legs.setting("performance_issue_unique"):
             raise InputError(
                 "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
                 "remove the line",

@@ -1,29 +1,49 @@
 """Lets the real LoadGen read configuration files, in a process of its own.
 
-Called as a script: a JSON list of [text, model, scenario] on stdin; for each, on stdout, the code of FromConfig and
-the settings that differ from those of an untouched TestSettings.
+Called as a script: in each line of stdin a JSON list of [content, model, scenario], where the characters of `content`
+are bytes; for each, in a line of stdout, the code of FromConfig and the settings.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 AS_AUDIT = 2  # reads only the given file, so that one process can read many
 
 
-def read_all(cases: list[tuple[str, str, str]]) -> list[tuple[int, dict[str, Any]]]:
-    """What LoadGen makes of each (text, model, scenario)."""
-    from tests.support.patience import finish
+class Read(Protocol):
+    def __call__(self, content: bytes, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
+        """Return the code of FromConfig and all settings."""
 
-    with tempfile.TemporaryFile("w+") as stream:
-        json.dump(cases, stream)
-        stream.seek(0)
-        with subprocess.Popen([sys.executable, __file__], stdin=stream, stdout=subprocess.PIPE, text=True) as process:
-            stdout, _ = finish(process)
-    return [(code, changed) for code, changed in json.loads(stdout)]
+
+@contextmanager
+def loadgen_reader() -> Iterator[Read]:
+    """LoadGen's reader, within."""
+    command = [sys.executable, "-P", __file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        questions, answers = process.stdin, process.stdout
+
+        def read(content: bytes, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
+            questions.write(json.dumps([content.decode("latin-1"), model, scenario]) + "\n")
+            questions.flush()
+            code, values = json.loads(answers.readline())
+            return code, values
+
+        yield read
+        questions.close()
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two settings are equal; NaN equals NaN."""
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
 
 
 def _values(settings: Any) -> dict[str, Any]:
@@ -36,18 +56,16 @@ def _values(settings: Any) -> dict[str, Any]:
     }
 
 
-def _read(text: str, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
+def _read(path: Path, content: str, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
     import mlperf_loadgen as lg
 
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, scenario)
-    before = _values(settings)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "some.conf"
-        path.write_bytes(text.encode())
-        code = settings.FromConfig(str(path), model, scenario, AS_AUDIT)
-    return code, {name: value for name, value in _values(settings).items() if value != before[name]}
+    path.write_bytes(content.encode("latin-1"))
+    return settings.FromConfig(str(path), model, scenario, AS_AUDIT), _values(settings)
 
 
 if __name__ == "__main__":
-    print(json.dumps([_read(*case) for case in json.load(sys.stdin)]))
+    with tempfile.TemporaryDirectory() as folder:
+        for line in sys.stdin:
+            print(json.dumps(_read(Path(folder) / "some.conf", *json.loads(line))), flush=True)

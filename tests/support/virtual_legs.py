@@ -41,7 +41,7 @@ class VirtualLegs:
         name = leg.run_dir.root.name
         self.ran.append(name)
         leg.run_dir.create()
-        write_atomic(leg.run_dir.user_conf, leg.user_conf)
+        write_atomic(leg.run_dir.user_conf, leg.user_conf.encode())
         if name == self.interrupted:
             raise Interrupted("interrupted by SIGINT")
         answers = _answers(leg)

@@ -3,11 +3,10 @@
 Findings of `verify` on a leg become findings of the tree, with the same rule.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -20,8 +19,9 @@ from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
+from runs.loadgen.conf_in_log import Mismatch, mismatches
+from runs.loadgen.conf_lines import stored_lines
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
-from runs.loadgen.user_conf import Mismatch, lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
@@ -62,8 +62,6 @@ FINGERPRINTS = tuple(
 # What the streams report, and what TEST01 and TEST04 compare of them.
 STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
 SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
-# What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Rules on a leg that have a rule on trees in their place, and those that need the whole answers, which only `--runs`
 # has.
 _NOT_TAKEN_OVER = frozenset(
@@ -312,7 +310,7 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
     text = read_text(path, result.findings, "scenario-file")
     if text is None:
         return
-    lines = [replace(line, value=number[0]) for line in lines_taken(text) if (number := _NUMBER.match(line.value))]
+    lines = stored_lines(text)
     models = (*result.entry.keys_of(result.scenario_name), *result.tree.round.table.names_of(result.entry))
     models += (result.place.benchmark,)
     named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}
@@ -324,7 +322,7 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
         if found.line is None:
             shown = f"no line sets {detail.scenario} {found.key}"
             result.findings.add("user-conf-absent", path, shown, _logged(found))
-        elif found.key in _SIZES and float(found.line.value) in sizes:
+        elif found.key in _SIZES and found.given in sizes:
             continue  # of the other leg
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
@@ -332,10 +330,10 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
             shown = f"{found.line.name} = {found.line.value}"
             result.findings.add("user-conf-differs", path, shown, _logged(found), line=found.line.line)
     if of_accuracy:
-        lines = [found.line for found in of_accuracy if found.line is not None]
-        shown = ", ".join(f"{line.name} = {line.value}" for line in lines) + ", as in the accuracy leg"
+        theirs = [found.line for found in of_accuracy if found.line is not None]
+        shown = ", ".join(f"{line.name} = {line.value}" for line in theirs) + ", as in the accuracy leg"
         wanted = ", ".join(map(_logged, of_accuracy))
-        result.findings.add("user-conf-accuracy", path, shown, wanted, line=lines[0].line)
+        result.findings.add("user-conf-accuracy", path, shown, wanted, line=theirs[0].line)
 
 
 def _logged(found: Mismatch) -> str:

@@ -1,253 +1,202 @@
-"""user.conf: every line that LoadGen would ignore, misread or stumble over is refused; the rest takes effect."""
+"""user.conf and audit.config: what LoadGen would drop, misread or not survive is refused; the rest is accepted."""
 
 from pathlib import Path
 
 import pytest
 
+from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from runs.loadgen.detail_log import read_detail
-from runs.loadgen.user_conf import (
-    EMBEDDED_ONLY_KEYS,
-    INTEGER_KEYS,
-    REAL_KEYS,
-    SCENARIO_KEYS,
-    Setting,
-    lookup,
-    mismatches,
-    read_conf,
-    with_setting,
-)
-from tests.support.loadgen_runs import Runs
-from tests.support.read_with_loadgen import read_all
+from runs.loadgen.conf_lines import decode_conf
+from runs.loadgen.user_conf import JudgedConf, judge_conf, read_conf_text
+from runs.rounds import CURRENT_ROUND
 
 KEY = "llama3_1-8b"
+PATH = Path("some/user.conf")
 
-# A refused line, and words of the message that must name what is wrong with it.
+# A refused line of a Server run, and words of the message and of the fix.
 REFUSED = {
-    "no-blanks": ("*.Server.target_qps=10", "put spaces around the = sign"),
-    "no-blank-before": ("*.Server.target_qps= 10", "put spaces around the = sign"),
-    "no-equals": ("*.Server.target_qps 10", "model.scenario.key = value"),
-    "no-value": ("*.Server.target_qps =", "model.scenario.key = value"),
-    "two-values": ("*.Server.target_qps = 5 7", "cannot read"),
-    "comment-without-blank": ("#comment", "put a space after the # sign"),
-    "commented-out-line": ("#*.Server.target_qps = 10", "put a space after the # sign"),
-    "comment-after-value": ("*.Server.target_qps = 10 # why", "a line of its own"),
-    "comment-after-value-no-blank": ("*.Server.target_qps = 10 #why", "a line of its own"),
-    "two-parts": ("Server.target_qps = 10", "model.scenario.key"),
-    "four-parts": ("llama3.1-8b.Server.target_qps = 10", "model.scenario.key"),
-    "unknown-model": ("llama3_1_8b.Server.target_qps = 10", "model 'llama3_1_8b'"),
-    "unknown-scenario": ("*.Serve.target_qps = 10", "scenario 'Serve'"),
-    "scenario-in-lower-case": ("*.server.target_qps = 10", "scenario 'server'"),
-    "interactive": ("*.Interactive.target_qps = 10", "llama3_1-8b-interactive"),
-    "unknown-key": ("*.Server.target_qsp = 10", "no key 'target_qsp'"),
-    "key-of-another-scenario": ("*.SingleStream.target_qps = 10", "not for SingleStream"),
-    "scientific": ("*.*.min_duration = 1e3", "min_duration = 1e3"),
-    "scientific-real": ("*.Server.target_qps = 1e3", "target_qps = 1e3"),
-    "octal": ("*.*.min_duration = 010", "min_duration = 010"),
-    "octal-real": ("*.Server.target_qps = 010", "target_qps = 010"),
-    "hexadecimal": ("*.*.min_duration = 0x10", "min_duration = 0x10"),
-    "negative": ("*.*.min_duration = -1", "min_duration = -1"),
-    "negative-real": ("*.Server.target_qps = -1.5", "target_qps = -1.5"),
-    "decimal-for-integer": ("*.*.min_duration = 1.9", "min_duration = 1.9"),
-    "plus-sign": ("*.*.min_duration = +5", "min_duration = +5"),
-    "word": ("*.*.min_duration = long", "min_duration = long"),
-    "not-a-number": ("*.Server.target_qps = nan", "target_qps = nan"),
-    "endless": ("*.Server.target_qps = inf", "target_qps = inf"),
-    "overflow": ("*.*.min_duration = 18446744073709551616", "too large"),
-    "overflow-in-ns": ("*.*.min_duration = 18446744073709551", "too large"),
-    "seed-overflow": ("*.*.accuracy_log_rng_seed = 18446744073709551616", "too large"),
-    "no-rate": ("*.Server.target_qps = 0", "above 0"),
-    "no-rate-real": ("*.Offline.target_qps = 0.0", "above 0"),
-    "no-queries": ("*.*.min_query_count = 0", "above 0"),
-    "no-latency": ("*.SingleStream.target_latency = 0", "above 0"),
-    "no-latency-anywhere": ("*.*.target_latency = 0", "above 0"),
-    "rate-without-end": ("*.Server.target_qps = 1000001", "at most 1,000,000"),
-    "percentile-0": ("*.Server.target_latency_percentile = 0", "above 0"),
-    "percentile-100": ("*.Server.target_latency_percentile = 100", "below 100"),
-    "no-break-space": ("*.Server.target_qps\u00a0=\u00a010", "U+00A0"),
-    "no-break-space-at-end": ("*.Server.target_qps = 10\u00a0", "U+00A0"),
-    "byte-order-mark": ("\ufeff*.Server.target_qps = 10", "U+FEFF"),
-    "control-character": ("*.Server.target_qps\x1c=\x1c10", "U+001C"),
-    "lone-carriage-return": ("*.Server.target_qps = 10\r*.Server.min_duration = 10", "cannot read"),
-    **{f"embedded-{key}": (f"*.*.{key} = 5", key) for key in sorted(EMBEDDED_ONLY_KEYS)},
+    "no-blanks": ("*.Server.target_qps=10", "ignores the line", "`*.Server.target_qps = 10`"),
+    "no-blanks-and-a-comment": ("*.Server.target_qps=10 # ten", "ignores the line", "`*.Server.target_qps = 10`"),
+    "no-blank-before": ("*.Server.target_qps= 10", "rejects the file", "`*.Server.target_qps = 10`"),
+    "no-blank-behind": ("*.Server.target_qps =10", "rejects the file", "`*.Server.target_qps = 10`"),
+    "no-equals": ("*.Server.target_qps 10", "rejects the file", "model.scenario.key = value"),
+    "no-value": ("*.Server.target_qps =", "has no value", "write a value"),
+    "two-values": ("*.Server.target_qps = 5 7", "the last of these values", "one value"),
+    "thousands": ("*.*.min_duration = 600 000", "the last of these values", "one value"),
+    "comment-without-blank": ("#a comment", "rejects the file", "a space after the # sign"),
+    "comment-after-value": ("*.Server.target_qps = 10 # why", "rejects the file", "a line of its own"),
+    "comment-after-value-no-blank": ("*.Server.target_qps = 10 #why", "rejects the file", "a line of its own"),
+    "two-parts": ("Server.target_qps = 10", "'Server.target_qps' is not", "`*.Server.target_qps`"),
+    "one-part": ("target_qps = 10", "'target_qps' is not", "`*.Server.target_qps`"),
+    "directory": (
+        "llama3.1-8b.Server.target_qps = 10",
+        "LoadGen's name for this benchmark is llama3_1-8b",
+        "`llama3_1-8b.Server.target_qps = 10`",
+    ),
+    "unknown-model": ("llama3_1_8b.Server.target_qps = 10", "no model 'llama3_1_8b'", "* or llama3_1-8b"),
+    "unknown-scenario": ("*.Serve.target_qps = 10", "no scenario 'Serve'", "Server"),
+    "scenario-in-lower-case": ("*.server.target_qps = 10", "no scenario 'server'", "Server"),
+    "interactive": (
+        "*.Interactive.target_qps = 10",
+        "no scenario 'Interactive'",
+        "`llama3_1-8b-interactive.Server.target_qps = 10`",
+    ),
+    "unknown-key": ("*.Server.target_qsp = 10", "no key 'target_qsp'", "target_qps"),
+    "unknown-key-without-number": ("*.*.note = hello", "no key 'note'", "remove the line"),
+    "scientific": ("*.*.min_duration = 1e3", "min_duration = 1e3: LoadGen reads 1", "write 1000"),
+    "octal": ("*.*.min_duration = 010", "LoadGen reads 8", "write 10"),
+    "no-octal": ("*.*.min_duration = 08", "LoadGen reads 0", "write 8"),
+    "negative": ("*.*.min_duration = -1", "LoadGen reads 18446744073709551615", "a whole number"),
+    "decimal-for-integer": ("*.Server.target_latency = 95.5", "LoadGen reads 95", "a whole number"),
+    "word": ("*.*.min_duration = long", "min_duration = long: not a number", "a number"),
+    "not-a-number": ("*.Server.target_qps = nan", "target_qps = nan", "12.5"),
+    "endless": ("*.Server.target_qps = inf", "target_qps = inf", "12.5"),
+    "overflow": ("*.*.min_duration = 18446744073709551616", "LoadGen reads 18446744073709551615", "a whole number"),
+    "overflow-in-ns": ("*.*.min_duration = 18446744073709551", "cannot run", "at most 1,000,000,000,000"),
+    "no-rate": ("*.Server.target_qps = 0", "cannot run", "above 0"),
+    "negative-rate": ("*.Server.target_qps = -1.5", "cannot run", "above 0"),
+    "rate-without-end": ("*.Server.target_qps = 1000001", "cannot run", "at most 1,000,000"),
+    "no-queries": ("*.*.min_query_count = 0", "cannot run", "above 0"),
+    "percentile-0": ("*.Server.target_latency_percentile = 0", "cannot run", "above 0"),
+    "percentile-100": ("*.Server.target_latency_percentile = 100", "cannot run", "below 100"),
+    "int": ("*.Server.max_async_queries = 3000000000", "cannot run", "at most 2,147,483,647"),
+    "no-break-space": ("*.Server.target_qps\u00a0=\u00a010", "U+00A0", "retype"),
+    "no-break-space-at-end": ("*.Server.target_qps = 10\u00a0", "U+00A0", "retype"),
+    "no-break-space-in-latin-1": ("*.Server.target_qps\udca0=\udca010", "0xA0, which is not UTF-8", "retype"),
+    "latin-1": ("*.Server.r\udce9glage = 1", "0xE9, which is not UTF-8", "retype"),
+    "byte-order-mark": ("\ufeff*.Server.target_qps = 10", "byte order mark", "without it"),
+    "control-character": ("*.Server.target_qps\x1c=\x1c10", "U+001C", "retype"),
+    "nul": ("*.Server.target_qps = 1\x000", "U+0000", "retype"),
+    "lone-carriage-return": ("*.*.min_duration = 9\r*.*.max_duration = 0", "rejects the file", "with LF or CRLF"),
+    "another-seed": ("*.*.qsl_rng_seed = 5", f"uses {CURRENT_ROUND.seeds.qsl_rng_seed}", "remove the line"),
+    "test05": ("*.*.test05 = 1", "ignores this key", "remove the line"),
+    "another-count": ("*.*.performance_sample_count = 5", "no key 'performance_sample_count'", "_override"),
+    "another-duration": ("*.Server.target_duration = 5", "uses min_duration = 600000", "write min_duration"),
+    "another-model-rejected": ("llama2-70b.Server.target_qps = ten", "rejects the file", "a number"),
 }
 
-ACCEPTED = {
+# Lines of a Server run, and the values of the lines that count.
+ACCEPTED: dict[str, tuple[str, dict[str, str]]] = {
     "plain": ("*.Server.target_qps = 12.5", {"target_qps": "12.5"}),
-    "model": (f"{KEY}.Server.target_qps = 12", {"target_qps": "12"}),
+    "model": (f"{KEY}.Server.target_qps = .9", {"target_qps": ".9"}),
+    "scientific-real": ("*.Server.target_qps = 1e3", {"target_qps": "1e3"}),
+    "signs": ("*.Server.target_qps = +5\n*.*.max_duration = -0", {"target_qps": "+5", "max_duration": "-0"}),
+    "whole-as-decimal": ("*.Server.min_duration = 600000.0", {"min_duration": "600000.0"}),
+    "hexadecimal": ("*.Server.min_duration = 0x927C0", {"min_duration": "0x927C0"}),
+    "decimal-latency-of-single-stream": ("*.SingleStream.target_latency = 95.5", {"target_latency": "95.5"}),
     "tabs-and-blanks": (" \t*.Server.target_qps\t=   12 \t", {"target_qps": "12"}),
     "windows": ("*.Server.target_qps = 12\r\n*.Server.min_duration = 5\r\n", {"target_qps": "12", "min_duration": "5"}),
-    "comment": ("# one # two\n\n*.Server.target_qps = 12\n#\n", {"target_qps": "12"}),
-    "comment-in-any-script": ("# µs – 中文 \u2028 \x0c *.Server.target_qps = 8\n", {}),
+    "comments": ("# one # two\n\n*.Server.target_qps = 12\n#\n##\n#three", {"target_qps": "12"}),
+    "commented-out": ("#*.Server.target_qps = 12\n#*.Server.target_qps=12", {}),
+    "comment-in-any-script": ("# µs – 中文 \u2028 \x0c \x00 *.Server.target_qps = 8\n", {}),
+    "comment-in-latin-1": ("# r\udce9glage\n*.Server.target_qps = 8", {"target_qps": "8"}),
+    "byte-order-mark-alone": ("\ufeff\n*.Server.target_qps = 8", {"target_qps": "8"}),
     "zero-latency-limit": ("*.Server.target_latency = 0", {"target_latency": "0"}),
     "largest-seed": (f"*.*.accuracy_log_rng_seed = {2**64 - 1}", {"accuracy_log_rng_seed": str(2**64 - 1)}),
+    "set-again": ("*.Server.target_qps = 0\n*.Server.target_qps = 3", {"target_qps": "3"}),
+    "not-in-force": ("*.Server.target_qps = 3\n*.*.target_qps = 0\n*.Offline.target_qps = 0", {"target_qps": "3"}),
     "empty": ("", {}),
 }
 
+# Lines without effect, and what the note says of them.
+PASSED_OVER = {
+    "another-benchmark": ("resnet50.Offline.min_query_count = 500", "line 1 (for another benchmark, resnet50)"),
+    "its-directory": ("bert-99.Offline.min_query_count = 1e3", "another benchmark, bert-99"),
+    "another-variant": ("llama3_1-8b-edge.Offline.target_qps = 5", "another benchmark, llama3_1-8b-edge"),
+    "its-directory-too": ("llama3.1-8b-edge.Offline.target_qps = 5", "another benchmark, llama3.1-8b-edge"),
+    "scripts": ("*.*.test07_accuracy_threshold = 60.698", "test07_accuracy_threshold is for MLCommons' scripts"),
+    "another-scenario": ("*.Offline.coalesce_queries = 1", "reads coalesce_queries for Server only"),
+    "in-mlperf.conf": ("*.Offline.target_latency_percentile = 90", "reads target_latency_percentile for"),
+    "same-seed": (f"*.*.qsl_rng_seed = {CURRENT_ROUND.seeds.qsl_rng_seed}", "does not read qsl_rng_seed here"),
+    "same-count": ("*.Server.performance_sample_count = 13368", "does not read performance_sample_count here"),
+    "set-again": ("*.*.max_duration = 0\n*.*.max_duration = 0", "line 1 (*.*.max_duration is set again)"),
+    "together": (
+        "bert.Offline.target_qps = 1\nbert.Server.target_qps = 1\n\nbert.*.mode = 2\n*.*.test05_qsl_rng_seed = 1",
+        "lines 1 to 2, 4 (for another benchmark, bert); line 5 (test05_qsl_rng_seed is for MLCommons' scripts)",
+    ),
+}
 
-def parse(tmp_path: Path, text: str) -> tuple[Setting, ...]:
-    path = tmp_path / "user.conf"
-    path.write_bytes(text.encode())
-    return read_conf(path)
+
+def judge(text: str, scenario: Scenario = "Server", key: str = KEY, *, audit: bool = False) -> JudgedConf:
+    return judge_conf(text, PATH, BENCHMARKS[key], scenario, audit=audit)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_line_is_named_with_its_number(name: str, tmp_path: Path) -> None:
-    line, word = REFUSED[name]
+def test_refused_line_is_named_with_its_number(name: str) -> None:
+    line, word, fix = REFUSED[name]
     with pytest.raises(InputError) as refused:
-        parse(tmp_path, f"# comment\n\n*.*.max_duration = 7\n{line}\n")
-    assert str(refused.value).startswith(f"{tmp_path}/user.conf:4: ")
-    assert word in str(refused.value)
-    assert refused.value.fix
-
-
-def test_duplicate_names_both_lines(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"user\.conf:3: \*\.Server\.target_qps is already set in line 1"):
-        parse(tmp_path, "*.Server.target_qps = 1\n*.Offline.target_qps = 1\n*.Server.target_qps = 2\n")
+        judge(f"# comment\n\n*.*.max_duration = 0\n{line}\n").refuse()
+    assert refused.value.message.startswith("some/user.conf:4: ")
+    assert word in refused.value.message
+    assert fix in refused.value.fix
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_accepted_text(name: str, tmp_path: Path) -> None:
+def test_accepted_text(name: str) -> None:
     text, values = ACCEPTED[name]
-    assert {setting.key: setting.value for setting in parse(tmp_path, text)} == values
+    judged = judge(text)
+    judged.refuse()
+    of_scenario = [one for one in judged.settings if one.scenario in ("*", "Server") or name.endswith("single-stream")]
+    assert values.items() <= {setting.key: setting.value for setting in reversed(of_scenario)}.items()
+    assert bool(values) == bool(of_scenario)
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "binary.conf").write_bytes(b"\xff\xfe\x00*")
-    with pytest.raises(InputError, match="not a text file"):
-        read_conf(tmp_path / "binary.conf")
-    with pytest.raises(InputError, match="--audit-conf"):
-        read_conf(tmp_path / "none.config", "--audit-conf")
+@pytest.mark.parametrize("name", PASSED_OVER)
+def test_lines_without_effect_are_passed_over_with_one_note(name: str) -> None:
+    text, words = PASSED_OVER[name]
+    judged = judge(text)
+    judged.refuse()
+    assert judged.note.startswith("some/user.conf: without effect on this run: ")
+    assert judged.note.count("\n") == 0
+    assert words in judged.note
 
 
-def test_lookup_order(tmp_path: Path) -> None:
-    lines = [f"{part}.min_duration = {number}" for number, part in
-             enumerate((f"{KEY}.Server", "*.Server", f"{KEY}.*", "*.*"), start=1)]  # fmt: skip
-    for expected in ("1", "2", "3", "4"):
-        settings = parse(tmp_path, "\n".join(reversed(lines)))
-        assert lookup(settings, KEY, "Server", "min_duration") == expected
-        del lines[0]
-    settings = parse(tmp_path, "llama3_1-8b-edge.Server.min_duration = 1\n*.Offline.min_duration = 2")
-    assert lookup(settings, KEY, "Server", "min_duration") is None
-
-
-def test_with_setting_replaces_what_would_win_and_nothing_else(tmp_path: Path) -> None:
-    text = "\n".join(
-        [
-            "# target_qps of *.Server.target_qps \x0c *.Server.target_qps = 9",
-            "*.Server.target_qps = 1",
-            f"{KEY}.Server.target_qps = 2",
-            f"{KEY}.*.target_qps = 3",
-            "*.Offline.target_qps = 4",
-            "*.Server.min_duration = 5",
-        ]
-    )
-    changed = parse(tmp_path, with_setting(text, KEY, "Server", "target_qps", "7.5"))
-    assert lookup(changed, KEY, "Server", "target_qps") == "7.5"
-    assert [(setting.name, setting.value) for setting in changed] == [
-        (f"{KEY}.*.target_qps", "3"),
-        ("*.Offline.target_qps", "4"),
-        ("*.Server.min_duration", "5"),
-        (f"{KEY}.Server.target_qps", "7.5"),
+def test_all_problems_are_reported_at_once() -> None:
+    with pytest.raises(InputError) as refused:
+        judge("*.Server.target_qps=5\n*.*.min_duration = 1e3\n# fine\n*.*.nothing = 5\n").refuse()
+    assert str(refused.value).count("\n  fix: ") == 3
+    assert [line for line in str(refused.value).split("\n") if line.startswith("some/user.conf:")] == [
+        "some/user.conf:1: LoadGen cannot read '*.Server.target_qps=5' and ignores the line",
+        "some/user.conf:2: *.*.min_duration = 1e3: LoadGen reads 1",
+        "some/user.conf:4: *.*.nothing = 5: LoadGen has no key 'nothing' and ignores the line",
     ]
+    with pytest.raises(InputError, match=r"some/user\.conf: 480 more problems"):
+        judge("*.*.nothing = 5\n" * 500).refuse()
 
 
-# Against the real LoadGen -----------------------------------------------------------------------------------------
-
-# Attribute of TestSettings, and what one unit of the key is there, where they are not the key itself and 1.
-ATTRIBUTES: dict[str, tuple[str, float | str]] = {
-    "mode": ("mode", "TestMode.AccuracyOnly"),
-    "ttft_latency": ("ttft_latency", 1e6),
-    "tpot_latency": ("tpot_latency", 1e6),
-    "samples_per_query": ("multi_stream_samples_per_query", 1),
-    "coalesce_queries": ("server_coalesce_queries", "flag"),
-    "max_async_queries": ("server_max_async_queries", 1),
-    "min_duration": ("min_duration_ms", 1),
-    "max_duration": ("max_duration_ms", 1),
-} | {
-    key: (key, "flag")
-    for key in ("use_token_latencies", "infer_token_latencies", "performance_issue_unique", "performance_issue_same",
-                "sample_concatenate_permutation", "print_timestamps")
-}  # fmt: skip
-BY_SCENARIO: dict[tuple[str, str], tuple[str, float | str]] = {
-    ("target_latency", "Server"): ("server_target_latency_ns", 1e6),
-    ("target_latency", "SingleStream"): ("single_stream_expected_latency_ns", 1e6),
-    ("target_latency", "MultiStream"): ("multi_stream_expected_latency_ns", 1e6),
-    **{
-        ("target_latency_percentile", scenario): (f"{name}_target_latency_percentile", 0.01)
-        for scenario, name in (("Server", "server"), ("SingleStream", "single_stream"), ("MultiStream", "multi_stream"))
-    },
-    ("target_qps", "Server"): ("server_target_qps", 1),
-    ("target_qps", "Offline"): ("offline_expected_qps", 1),
-}
-NOT_READ_WITHOUT = {
-    "ttft_latency": "*.*.use_token_latencies = 1",
-    "tpot_latency": "*.*.use_token_latencies = 1",
-    "token_latency_scaling_factor": "*.*.infer_token_latencies = 1",
-}
+def test_what_a_line_means_depends_on_the_run() -> None:
+    text = "*.*.target_latency = 95.5\nllama3.1-8b-edge.Offline.target_qps = 5\n"
+    judge(text.splitlines()[0], "SingleStream", "llama3_1-8b-edge").refuse()
+    with pytest.raises(InputError, match="LoadGen's name for this benchmark is llama3_1-8b-edge"):
+        judge(text, "Offline", "llama3_1-8b-edge").refuse()
+    for name in ("llama2-70b-99", "llama2-70b-99.9"):
+        with pytest.raises(InputError, match=r"LoadGen's name for this benchmark is llama2-70b;"):
+            judge(f"{name}.Server.target_qps = 5", key="llama2-70b").refuse()
 
 
-def test_each_accepted_key_takes_effect_in_loadgen(tmp_path: Path) -> None:
-    wanted = []
-    for key in sorted(INTEGER_KEYS | REAL_KEYS):
-        for scenario in sorted(SCENARIO_KEYS.get(key, {"Server"})):
-            attribute, unit = BY_SCENARIO.get((key, scenario)) or ATTRIBUTES.get(key, (key, 1))
-            effect: object
-            if isinstance(unit, str):
-                value, effect = "1", True if unit == "flag" else unit
-            else:
-                value = "37.25" if key in REAL_KEYS else "37"
-                effect = float(value) * unit
-            lines = [f"*.{scenario}.{key} = {value}", *filter(None, [NOT_READ_WITHOUT.get(key)])]
-            wanted.append(("\n".join(lines), scenario, attribute, effect))
-    for text, *_ in wanted:
-        assert parse(tmp_path, text)  # our grammar accepts it ...
-    found = read_all([(text, KEY, scenario) for text, scenario, *_ in wanted])
-    for (text, _, attribute, effect), (code, changed) in zip(wanted, found, strict=True):
-        assert code == 0, text
-        assert changed.get(attribute) == pytest.approx(effect), text  # ... and so does LoadGen
+def test_an_audit_config_has_lines_for_every_model() -> None:
+    judged = judge("*.Server.mode = 2\nresnet50.Offline.min_query_count = 500\n", audit=True)
+    judged.refuse()
+    assert "line 2 (for another benchmark, resnet50)" in judged.note
+    for model in (KEY, "llama3.1-8b"):
+        with pytest.raises(InputError, match="only lines for the model \\*") as refused:
+            judge(f"{model}.Server.min_query_count = 500", audit=True).refuse()
+        assert refused.value.fix == "write `*.Server.min_query_count = 500`"
 
 
-def test_loadgen_agrees_on_the_grammar() -> None:
-    accepted = [text for text, _ in ACCEPTED.values()]
-    for (code, _), text in zip(read_all([(text, KEY, "Server") for text in accepted]), accepted, strict=True):
-        assert code == 0, text
-    # What we refuse for LoadGen's sake really has no effect there, or another one than it says.
-    ignored = ["no-blanks", "unknown-model", "scenario-in-lower-case", "interactive", "no-break-space", "two-parts",
-               "byte-order-mark", "control-character", "embedded-qsl_rng_seed", "unknown-key"]  # fmt: skip
-    rejected = ["comment-after-value", "no-equals", "word"]
-    misread: dict[str, tuple[str, float]] = {
-        "scientific": ("min_duration_ms", 1),
-        "octal": ("min_duration_ms", 8),
-        "hexadecimal": ("min_duration_ms", 16),
-        "negative": ("min_duration_ms", 2**64 - 1),
-        "two-values": ("server_target_qps", 7.0),
-    }
-    names = [*ignored, *rejected, *misread]
-    effects = dict(zip(names, read_all([(REFUSED[name][0], KEY, "Server") for name in names]), strict=True))
-    assert {name: effects[name] for name in ignored} == {name: (0, {}) for name in ignored}
-    assert all(effects[name][0] != 0 and not effects[name][1] for name in rejected)
-    for name, (attribute, value) in misread.items():
-        assert effects[name][1][attribute] == value
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_another_encoding_is_named(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "user.conf").write_bytes("*.Server.target_qps = 2\n".encode(encoding))
+    with pytest.raises(InputError, match=rf"user\.conf:1: {encoding[:6].upper()} text") as refused:
+        read_conf_text(tmp_path / "user.conf", "--user-conf")
+    assert "UTF-8" in refused.value.fix
+    with pytest.raises(InputError, match="--audit-conf"):
+        read_conf_text(tmp_path / "none.config", "--audit-conf")
 
 
-def test_lookup_agrees_with_loadgen(tmp_path: Path) -> None:
-    parts = [(KEY, "Server"), ("*", "Server"), (KEY, "*"), ("*", "*")]
-    cases = []
-    for bits in range(1, 16):
-        chosen = [part for place, part in enumerate(parts) if bits >> place & 1]
-        cases.append(
-            "\n".join(f"{model}.{scenario}.min_duration = {len(model + scenario)}" for model, scenario in chosen)
-        )
-    for text, (code, changed) in zip(cases, read_all([(text, KEY, "Server") for text in cases]), strict=True):
-        assert (code, str(changed["min_duration_ms"])) == (
-            0,
-            lookup(parse(tmp_path, text), KEY, "Server", "min_duration"),
-        )
-
-
-def test_what_the_log_has_instead_is_named_in_the_units_of_user_conf(tmp_path: Path, loadgen_runs: Runs) -> None:
-    detail = read_detail(loadgen_runs["server"].detail)
-    lines = parse(tmp_path, "*.Server.ttft_latency = 100\n*.Server.tpot_latency = 10000\n")
-    (found,) = mismatches(lines, [KEY], detail, {"target_qps"})
-    assert (found.key, found.logged) == ("ttft_latency", 60000.0)
+def test_a_large_file_is_judged_in_linear_time() -> None:
+    lines = "*.*.min_duration = 1e3\n*.Server.target_qps = 5\nbert.*.mode = 2\n*.*.nothing = 5\n" * 10_000
+    judged = judge(decode_conf(lines.encode()))
+    assert len(judged.problems) == 20_000
+    assert len(judged.note) < 1_000

@@ -13,7 +13,7 @@ from compliance.submission.system_fields import REPLACE_ME
 from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
-from runs.loadgen.user_conf import read_conf
+from runs.loadgen.conf_lines import read_stored
 from scenarios.campaign.config import load_campaign
 from scenarios.commands import init
 from scenarios.leg.config import load_yaml, make_config
@@ -31,7 +31,7 @@ def test_the_commands_take_what_it_writes(name: str, tmp_path: Path, make_datase
     assert words[-2:] == [str(folder / "run.yaml"), "--dry-run"]
     config = make_config(load_yaml(folder / "run.yaml"))
     assert (config.scenario, config.dataset_path, config.user_conf) == ("Server", data, folder / "user.conf")
-    assert read_conf(folder / "user.conf")
+    assert read_stored(folder / "user.conf")
     campaign = load_campaign(folder / "campaign.yaml", {})
     assert campaign.place.root == folder / "campaign"
     assert campaign.asked["dataset_path"] == str(data)

@@ -10,6 +10,7 @@ import pytest
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
+from runs.loadgen.conf_lines import encode_conf
 from runs.record.manifest import AdmissionPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -159,11 +160,87 @@ def test_prompts_longer_than_the_context(small_model: Path, make_dataset: MakeDa
         )
 
 
-@pytest.mark.parametrize("conf", ["*.Server.mode = 1", "*.*.use_token_latencies = 0"])
+@pytest.mark.parametrize("conf", ["*.Offline.mode = 1", "*.*.use_token_latencies = 0"])
 def test_user_conf_may_not_change_the_kind_of_run(conf: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=r"user\.conf:1: ") as refused:
         prepared(user_conf=write("user.conf", conf))
     assert conf.split()[0].split(".")[2].removeprefix("*") in refused.value.message
+
+
+# The rate, which nobody may leave to LoadGen --------------------------------------------------------------------------
+
+NEEDED = {
+    "Offline": "target_qps",
+    "Server": "target_qps",
+    "Interactive": "target_qps",
+    "SingleStream": "target_latency",
+}
+DURATION = "*.*.min_duration = 600000\n"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", DURATION, "llama2-70b.*.target_qps = 40\n*.MultiStream.mode = 2\n"]
+)
+def test_a_run_at_loadgens_own_rate_is_refused(scenario: str, text: str, write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError, match=rf"user\.conf: no line sets {NEEDED[scenario]} for llama3_1-8b") as refused:
+        prepared(scenario=scenario, user_conf=write("user.conf", text))
+    # The line of the message is what was missing.
+    line = refused.value.fix.split("`")[1]
+    assert prepared(scenario=scenario, user_conf=write("user.conf", f"{text}{line}\n")).plan.scenario == scenario
+
+
+def test_a_line_for_another_variant_is_named(write: Callable[[str, str], Path]) -> None:
+    conf = write("user.conf", "llama3_1-8b.Server.target_qps = 40\n")
+    with pytest.raises(
+        InputError, match="for llama3_1-8b-interactive in Server .line 1 is for llama3_1-8b.;"
+    ) as refused:
+        prepared(scenario="Interactive", user_conf=conf)
+    assert "`llama3_1-8b-interactive.Server.target_qps = 40`" in refused.value.fix
+
+
+def test_a_line_that_is_refused_is_not_missing_as_well(write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared(scenario="Server", user_conf=write("user.conf", "llama3.1-8b.Server.target_qps = 40\n"))
+    assert "no line sets" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "audit"),
+    [
+        ({"scenario": "Server", "target_qps": 2}, "", ""),
+        ({"scenario": "Interactive", "target_qps": 2}, "", ""),
+        ({"scenario": "Offline", "target_qps": 2}, "", ""),
+        # The rate fills the duration, of which an accuracy run has none.
+        ({"scenario": "Offline", "accuracy": True}, "", ""),
+        ({"scenario": "SingleStream", "accuracy": True}, "", ""),
+        ({"scenario": "Offline"}, "*.*.min_duration = 0\n", ""),
+        ({"scenario": "SingleStream"}, "", "*.*.min_duration = 0\n"),
+        ({"scenario": "Server"}, "", "*.*.target_qps = 3\n"),
+        ({"scenario": "Offline"}, "", "*.*.performance_issue_unique = 1\n*.*.performance_sample_count_override = 64\n"),
+    ],
+)
+def test_a_rate_that_is_given_or_not_needed(
+    values: dict[str, Any], text: str, audit: str, write: Callable[[str, str], Path]
+) -> None:
+    if audit:
+        values = {**values, "audit_conf": write("audit.config", audit)}
+    assert prepared(**values, user_conf=write("user.conf", text)).plan.scenario == values["scenario"]
+
+
+def test_server_accuracy_is_paced_at_the_rate(write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError, match="no line sets target_qps"):
+        prepared(scenario="Server", accuracy=True, user_conf=write("user.conf", DURATION))
+
+
+def test_lines_without_effect_are_noted_and_the_bytes_of_the_file_kept(tmp_path: Path) -> None:
+    content = b"# r\xe9glage\r\nbert.*.mode = 2\r\n*.Server.target_qps = 2\r\n"
+    (tmp_path / "user.conf").write_bytes(content)
+    leg = prepared(scenario="Server", user_conf=tmp_path / "user.conf")
+    assert [hint for hint in leg.hints if "line 2 (for another benchmark, bert)" in hint]
+    assert encode_conf(leg.user_conf) == content
+    leg = prepared(scenario="Server", target_qps=3, user_conf=tmp_path / "user.conf")
+    assert encode_conf(leg.user_conf).startswith(content[: content.index(b"*")])
 
 
 # What LoadGen would not survive -------------------------------------------------------------------------------------
@@ -181,6 +258,9 @@ UNIQUE_OF = f"{UNIQUE} = 1\n*.*.performance_sample_count_override"
             (f"{SAME} = 64", {"scenario": scenario}, f"{SAME} 64 is outside the 64 loaded", "")
             for scenario in SCENARIOS
         ],
+        (f"{SAME} = 64\n*.*.performance_issue_same = 0", {}, "", ""),
+        (f"{SAME} = 8\n*.*.performance_sample_count_override = 8", {}, "is outside the 8 loaded", "0 to 7"),
+        (f"{SAME} = 0\n*.*.{UNIQUE} = 1", {}, "exclude each other", "remove one"),
         (f"{UNIQUE} = 0", {}, "", ""),
         (f"{UNIQUE_OF} = 64", {}, "", ""),
         (f"{UNIQUE_OF} = 65", {}, UNIQUE, "performance_sample_count_override = 64"),
@@ -195,7 +275,9 @@ UNIQUE_OF = f"{UNIQUE} = 1\n*.*.performance_sample_count_override"
 def test_samples_that_loadgen_could_not_issue(
     option: str, line: str, more: dict[str, Any], problem: str, fix: str, write: Callable[[str, str], Path]
 ) -> None:
-    values = {**more, option: write("a", f"*.*.{line}\n")}
+    same = "*.*.performance_issue_same = 1\n" if SAME in line else ""
+    rate = "*.*.target_qps = 1\n*.*.target_latency = 100\n"
+    values = {**more, option: write("a", f"{same if 'same = 0' not in line else ''}{rate}*.*.{line}\n")}
     if not problem:
         assert prepared(**values).plan.audit == (option == "audit_conf")
         return
@@ -205,7 +287,7 @@ def test_samples_that_loadgen_could_not_issue(
 
 
 def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], Path]) -> None:
-    user = write("user.conf", "*.*.performance_sample_count_override = 64\n")
+    user = write("user.conf", "*.*.performance_sample_count_override = 64\n*.Offline.target_qps = 1\n")
     prepared(user_conf=user, audit_conf=write("audit.config", "*.*.performance_issue_unique = 1\n"))
 
 
@@ -215,9 +297,10 @@ def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], 
         ("*.*.mode = 2\n", True, "audit.config:1: mode = 2, and this leg is 1 (accuracy)"),
         ("*.*.mode = 1\n", False, "audit.config:1: mode = 1, and this leg is 2 (performance)"),
         ("*.*.mode = 99\n", False, "audit.config:1: mode = 99"),
-        ("# nothing\n", False, "sets nothing"),
-        ("# audit\nllama3_1-8b.*.min_query_count = 5\n", False, "audit.config:2: LoadGen reads only model *"),
-        ("*.*.use_token_latencies = 1\n", False, "must not change use_token_latencies"),
+        ("# nothing\n", False, "no line applies to Offline"),
+        ("*.Server.performance_issue_same = 1\n", False, "no line applies to Offline"),
+        ("# audit\nllama3_1-8b.*.min_query_count = 5\n", False, "audit.config:2: llama3_1-8b.*.min_query_count = 5"),
+        ("*.*.use_token_latencies = 0\n", False, "this benchmark needs 1"),
         ("*.*.note = hello\n", False, "no key 'note'"),
         ("*.*.min_query_count = hello\n", False, "min_query_count = hello"),
     ],
@@ -283,11 +366,11 @@ def test_reasons_are_collected_from_everywhere(
         model_path=str(small_model),
         dataset_path=make_dataset([1, 2], [3, 4]),
         sampling_arg={"temperature": 0.5},
-        user_conf=write("user.conf", "*.*.min_duration = 599999\n"),
+        user_conf=write("user.conf", "*.*.min_duration = 599999\n*.*.target_qps = 1\n"),
         audit_conf=write("audit.config", "*.*.min_query_count = 1\n"),
     )
     for words in ("dummy engine", "sampling differs", "2 samples instead of the 13,368", "not Llama-3.1-8B",
-                  "min_duration 599999", "audit"):  # fmt: skip
+                  "min_duration 599,999", "audit"):  # fmt: skip
         assert any(words in reason for reason in leg.unofficial_reasons), words
 
 
