@@ -1,0 +1,53 @@
+"""The audit.config at the top and those in configs/audits: the settings of this harness's audits, and each one runs."""
+
+from pathlib import Path
+
+import pytest
+
+from compliance.audits.audit_registry import AUDITS
+from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
+from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS
+from runs.loadgen.conf_lines import read_stored
+from runs.loadgen.user_conf import judge_conf, read_conf_text
+from runs.record.layout import RunDir
+from tests.conftest import ROOT, RunMain
+from tests.support.legs import arguments
+
+FOLDER = ROOT / "configs" / "audits"
+REFERENCE = "output_caching-reference"
+DRAWN = 720381539243781796  # the seed of official audits; those of this harness draw one
+
+
+def spec_of(name: str, scenario: Scenario = "Offline") -> LegSpec:
+    """The run of an audit that a template is for."""
+    samples = 64 if "caching" in name else None
+    request = AuditRequest(
+        scenario=scenario, loadgen_key="llama3_1-8b", loaded_count=13_368, samples=samples, log_seed=DRAWN
+    )
+    spec = AUDITS[name.removesuffix("-reference")].legs(request)[-1]
+    if name == "output_caching":  # its repeating runs follow from the reference
+        repeat = {"performance_issue_unique": 0, "performance_issue_same": 1, "performance_issue_same_index": 3}
+        return LegSpec("repeat", settings=dict(spec.settings) | repeat, scenario=scenario)
+    return spec
+
+
+def test_there_is_one_for_each_audit() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == {*AUDITS, REFERENCE}
+    assert (ROOT / "audit.config").samefile(FOLDER / "TEST04.config")
+
+
+@pytest.mark.parametrize("name", sorted({*AUDITS, REFERENCE}))
+def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: RunMain, tmp_path: Path) -> None:
+    path, spec = FOLDER / f"{name}.config", spec_of(name)
+    settings = read_stored(path)
+    assert {one.model for one in settings} == {one.scenario for one in settings} == {"*"}
+    assert {one.key: int(one.value) for one in settings} == dict(spec.settings)
+    for benchmark in BENCHMARKS.values():
+        for scenario in benchmark.scenarios:
+            judged = judge_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
+            assert (judged.problems, judged.note) == ([], "")
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Offline", out, "--dummy-ttft-ms", 250, "--audit-conf", path))
+    assert finished.code == 0, finished.stderr
+    LegArtifacts(RunDir(out), spec=spec).check_engaged()
