@@ -208,7 +208,7 @@ PERFORMANCE_ROWS = (
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
         "leave target_latency_percentile alone", "percentile",
-        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}",
+        _of_queries("effective_target_latency_percentile"), "at least", lambda a: a.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
     Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
         "queries", _of_queries("result_query_count"), "at least",

@@ -367,7 +367,7 @@ def _out_of_range(setting: Setting, scenario: str) -> tuple[str, str] | None:
         most = HIGHEST_QPS
     if key == "target_latency_percentile":
         allowed, fix = 0 < number < 100, "write a number above 0 and below 100"
-    elif key in ("target_qps", "min_query_count") or (key == "target_latency" and scenario != "Server"):
+    elif key == "target_qps" or (key == "target_latency" and scenario != "Server"):
         allowed, fix = 0 < number <= most, f"write a number above 0, at most {most:,.0f}"
     else:
         allowed, fix = number <= most or key.endswith("seed"), f"write at most {most:,.0f}"

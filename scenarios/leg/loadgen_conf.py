@@ -73,9 +73,9 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
     above = {} if audit is None else _settings_above(audit, scenario)
     if config.target_qps is None and not rate_follows and path != TRIAL_CONF:
         user.problems += missing_rate(user, benchmark, scenario, mode, above)
-    user.refuse()
-    if audit is not None:
-        audit.refuse()
+    for conf in (user,) if audit is None else (user, audit):
+        conf.problems += _no_queries(conf, user, benchmark, scenario, above)
+        conf.refuse()
     notes = [user.note] if user.note else []
     if not list(_applying(user.settings, benchmark.loadgen_key, scenario)):
         notes.append(f"{path}: no line applies to {benchmark.loadgen_key} in {scenario}")
@@ -155,6 +155,16 @@ def refuse_missing_rate(
     user = judge_conf(text, path, benchmark, scenario)
     user.problems += missing_rate(user, benchmark, LOADGEN_SCENARIO[scenario], mode, above)
     user.refuse()
+
+
+def _no_queries(
+    conf: JudgedConf, user: JudgedConf, benchmark: Benchmark, scenario: str, above: Mapping[str, float | None]
+) -> Iterator[Problem]:
+    """Refuse min_query_count = 0 where LoadGen divides by it or has nothing to issue."""
+    value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
+    line = in_force(conf.settings, (benchmark.loadgen_key,), scenario, "min_query_count")
+    if line is not None and value("min_query_count") == 0 and (scenario == "Server" or value("min_duration") == 0):
+        yield Problem(line.line, f"min_query_count = {line.value}: LoadGen would crash", "write a number above 0", line)
 
 
 def _kind_of_run(conf: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mode) -> Iterator[Problem]:
@@ -260,7 +270,7 @@ def _check_counts(
         raise SetupError(
             f"{place}: performance_issue_unique and performance_issue_same exclude each other", "remove one of them"
         )
-    if unique and override > sample_count:
+    if unique and override > sample_count and scenario == "Offline":
         raise SetupError(
             f"{place}: performance_issue_unique with {sample_count} of {benchmark.performance_samples} samples",
             f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",

@@ -14,13 +14,13 @@ from compliance.evidence.log_arithmetic import log_contradictions, mean_output_t
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, note_applied
 from compliance.signoff.provenance import MOST_DAYS_APART
-from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
+from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_bytes, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.conf_in_log import Mismatch, mismatches
-from runs.loadgen.conf_lines import stored_lines
+from runs.loadgen.conf_lines import decode_conf, stored_lines
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
@@ -307,10 +307,10 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
     if not is_regular(path):
         return  # scenario-file
-    text = read_text(path, result.findings, "scenario-file")
-    if text is None:
+    content = read_bytes(path, result.findings, "scenario-file")
+    if content is None:
         return
-    lines = stored_lines(text)
+    lines = stored_lines(decode_conf(content))
     models = (*result.entry.keys_of(result.scenario_name), *result.tree.round.table.names_of(result.entry))
     models += (result.place.benchmark,)
     named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}

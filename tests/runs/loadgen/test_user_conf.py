@@ -57,7 +57,6 @@ REFUSED = {
     "no-rate": ("*.Server.target_qps = 0", "cannot run", "above 0"),
     "negative-rate": ("*.Server.target_qps = -1.5", "cannot run", "above 0"),
     "rate-without-end": ("*.Server.target_qps = 1000001", "cannot run", "at most 1,000,000"),
-    "no-queries": ("*.*.min_query_count = 0", "cannot run", "above 0"),
     "percentile-0": ("*.Server.target_latency_percentile = 0", "cannot run", "above 0"),
     "percentile-100": ("*.Server.target_latency_percentile = 100", "cannot run", "below 100"),
     "int": ("*.Server.max_async_queries = 3000000000", "cannot run", "at most 2,147,483,647"),

@@ -193,7 +193,7 @@ def test_a_run_at_loadgens_own_rate_is_refused(scenario: str, text: str, write: 
 def test_a_line_for_another_variant_is_named(write: Callable[[str, str], Path]) -> None:
     conf = write("user.conf", "llama3_1-8b.Server.target_qps = 40\n")
     with pytest.raises(
-        InputError, match="for llama3_1-8b-interactive in Server .line 1 is for llama3_1-8b.;"
+        InputError, match=r"for llama3_1-8b-interactive in Server .line 1 is for llama3_1-8b.;"
     ) as refused:
         prepared(scenario="Interactive", user_conf=conf)
     assert "`llama3_1-8b-interactive.Server.target_qps = 40`" in refused.value.fix
@@ -226,6 +226,26 @@ def test_a_rate_that_is_given_or_not_needed(
     if audit:
         values = {**values, "audit_conf": write("audit.config", audit)}
     assert prepared(**values, user_conf=write("user.conf", text)).plan.scenario == values["scenario"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "duration", "refused"),
+    [("Server", 5, True), ("Offline", 0, True), ("Offline", 5, False), ("SingleStream", 5, False)],
+)
+@pytest.mark.parametrize("audit", [False, True])
+def test_no_queries(
+    scenario: str, duration: int, refused: bool, audit: bool, write: Callable[[str, str], Path]
+) -> None:
+    text = f"*.*.target_qps = 1\n*.*.target_latency = 9\n*.*.min_duration = {duration}\n"
+    count = "*.*.min_query_count = 0\n"
+    confs = {"user_conf": write("user.conf", text if audit else f"{text}{count}")}
+    if audit:
+        confs["audit_conf"] = write("audit.config", count)
+    if not refused:
+        assert prepared(scenario=scenario, **confs).plan.scenario == scenario
+        return
+    with pytest.raises(InputError, match=r"(user.conf:4|audit.config:1): min_query_count = 0: LoadGen would crash"):
+        prepared(scenario=scenario, **confs)
 
 
 def test_server_accuracy_is_paced_at_the_rate(write: Callable[[str, str], Path]) -> None:
@@ -265,6 +285,7 @@ UNIQUE_OF = f"{UNIQUE} = 1\n*.*.performance_sample_count_override"
         (f"{UNIQUE_OF} = 64", {}, "", ""),
         (f"{UNIQUE_OF} = 65", {}, UNIQUE, "performance_sample_count_override = 64"),
         (f"{UNIQUE} = 1", {}, UNIQUE, "performance_sample_count_override = 64"),
+        (f"{UNIQUE} = 1", {"scenario": "Server"}, "", ""),
         *[(f"{COUNTED} = {harmless}", {"accuracy": True}, "", "") for harmless in (0, 64, 65)],
         (f"{COUNTED} = 63", {"accuracy": True}, f"{COUNTED} 63 is below the 64 samples", "--total-sample-count 63"),
         (f"{COUNTED} = 63", {"accuracy": True, "total_sample_count": 63}, "", ""),
