@@ -81,10 +81,9 @@ def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
     assert poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)[-1] == last_ns
 
 
-def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values: object) -> CountSettings:
+def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values: float) -> CountSettings:
     benchmark = BENCHMARKS[key]
-    given = {name: str(value) for name, value in values.items()}
-    return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, given.get)
+    return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, values.get)
 
 
 # 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole data sets.
@@ -100,8 +99,8 @@ def test_server(target_qps: float, samples: int, expected_s: float) -> None:
 
 
 def test_offline() -> None:
-    def samples(key: str = "llama3_1-8b", **values: object) -> int:
-        return count_leg(settings_for("Offline", key, **values), "performance").samples  # type: ignore[arg-type]
+    def samples(key: str = "llama3_1-8b", rows: int | None = None, **values: float) -> int:
+        return count_leg(settings_for("Offline", key, rows, **values), "performance").samples
 
     assert samples(target_qps=20) == 13_368  # 13,200 wanted, below the minimum
     assert samples(target_qps=20.26) == 26_736  # 13,371 wanted
@@ -127,8 +126,11 @@ def test_accuracy_is_every_sample_once() -> None:
 
 def test_an_audit_without_duration() -> None:
     values = {"min_duration": 0, "min_query_count": 100, "sample_concatenate_permutation": 0}
-    for scenario, key in (("Offline", "llama3_1-8b"), ("Server", "llama3_1-8b"), ("SingleStream", "llama3_1-8b-edge")):
-        assert count_leg(settings_for(scenario, key, **values), "performance").samples == 100  # type: ignore[arg-type]
+    keys: dict[Scenario, str] = {
+        "Offline": "llama3_1-8b", "Server": "llama3_1-8b", "SingleStream": "llama3_1-8b-edge",
+    }  # fmt: skip
+    for scenario, key in keys.items():
+        assert count_leg(settings_for(scenario, key, **values), "performance").samples == 100
 
 
 READ_SETTINGS = """

@@ -187,7 +187,7 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
     }  # fmt: skip
     (tmp_path / "tune").mkdir()
     tune = load_tune(None, {"search": True}, values)
-    leg = prepare(make_config(values), print)
+    leg = prepare(make_config(values), print, rate_follows=True)
     return TuneLegs(tune, leg, Journal(tune.place.journal), Console(file=io.StringIO()))
 
 

@@ -57,9 +57,7 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
 
     def expected_s(qps: float) -> float:
         return count_leg(
-            settings_of(
-                scenario, benchmark, CURRENT_ROUND, 13_368, lambda key: f"{qps}" if key == "target_qps" else None
-            ),
+            settings_of(scenario, benchmark, CURRENT_ROUND, 13_368, lambda key: qps if key == "target_qps" else None),
             "performance",
         ).expected_s
 
