@@ -16,6 +16,7 @@ from runs.errors import InputError
 from runs.reading import read_whole
 
 WHITE_SPACE = " \t\r\v\f"  # LoadGen's, within a line; that of Python includes Unicode's
+HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand
 LARGEST_UINT64 = 2**64 - 1
 _WORD = re.compile(f"[^{WHITE_SPACE}]+")
 

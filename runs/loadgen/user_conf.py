@@ -16,6 +16,7 @@ from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.conf_lines import (
+    HIGHEST_QPS,
     KEYS,
     SCENARIOS_OF,
     Fate,
@@ -40,7 +41,6 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import printable
 
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
-HIGHEST_QPS = 1e6  # more than any system reaches; LoadGen prepares every query of the run beforehand
 LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
 LARGEST_INT = 2**31 - 1
 MAX_PROBLEMS = 20  # that a message lists

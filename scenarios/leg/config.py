@@ -13,7 +13,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
 from runs.fields import option_field
-from runs.loadgen.user_conf import HIGHEST_QPS
+from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.fields import option_field
-from runs.loadgen.user_conf import HIGHEST_QPS
+from runs.loadgen.conf_lines import HIGHEST_QPS
 from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config, without_trial
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
 from scenarios.tune.tune_dir import TuneDir
