@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy import accuracy_verdict
+from qsl.embedded import articles
 from qsl.embedded.articles import Baseline
 from qsl.model_files import ModelFacts
 from runs.benchmark import Benchmark, Scenario
@@ -157,7 +157,7 @@ def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
     """Recorded scores of that model."""
     digest = sha256_of(model.folder / "model.safetensors")
     baseline = Baseline(30.0, 10.0, 20.0, 25.0, 9_000, 64, "small", digest, "", "", {})
-    monkeypatch.setattr(accuracy_verdict, "bundled_baseline", lambda: baseline)
+    monkeypatch.setattr(articles, "bundled_baseline", lambda: baseline)
     return baseline
 
 
@@ -190,5 +190,5 @@ def test_anything_else_on_the_bundled_articles_has_none(
     assert target_for(replace(leg, model=model, plan=part))[0] is None
     (model.folder / "model.safetensors").write_bytes(b"other weights")
     assert target_for(replace(leg, model=model))[0] is None
-    monkeypatch.setattr(accuracy_verdict, "bundled_baseline", lambda: None)
+    monkeypatch.setattr(articles, "bundled_baseline", lambda: None)
     assert target_for(replace(leg, model=model))[0] is None
