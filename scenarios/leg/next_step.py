@@ -3,8 +3,8 @@
 import math
 
 from runs.benchmark import Benchmark
-from runs.loadgen.counts import count_leg, settings_of
 from runs.loadgen.conf_lines import lookup, read_stored
+from runs.loadgen.counts import count_leg, settings_of
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import CURRENT_ROUND

@@ -11,8 +11,8 @@ from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.environment import HARNESS_ROOT
 from runs.errors import SetupError
 from runs.files import write_atomic
-from runs.loadgen.schedule import poisson_offsets_ns
 from runs.loadgen.conf_lines import with_setting
+from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, Manifest, Trial
 from runs.rounds import CURRENT_ROUND

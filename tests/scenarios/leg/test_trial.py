@@ -8,10 +8,10 @@ import pytest
 
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode
+from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.early_stopping import is_supported, min_queries
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.user_conf import read_conf
 from runs.numbers.result import read_result
 from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
@@ -70,7 +70,7 @@ def test_what_was_measured_is_what_loadgen_is_given(tmp_path: Path, run_main: Ru
     assert trial is not None
     assert trial.queries_at_a_time == 4
     assert trial.settings == trial_settings("Server", trial.queries_per_second)
-    written = {setting.key: float(setting.value) for setting in read_conf(run.user_conf)}
+    written = {setting.key: float(setting.value) for setting in read_stored(run.user_conf)}
     for key, logged in (("target_qps", "effective_target_qps"), ("min_query_count", "effective_min_query_count")):
         assert written[key] == trial.settings[key] == pytest.approx(detail.number(logged), rel=1e-5)
     assert result.counts.samples == trial.settings["min_query_count"]  # not whole datasets
