@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from compliance.finding import all_rules
 from scenarios.command_line.dispatch import COMMANDS
 from scripts.bench.__main__ import bench
+from scripts.false_alarms import BEGIN, END, PAGE, own_rules
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
 
@@ -54,3 +56,12 @@ def test_links_and_named_files_exist(path: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, anchor
     for named in re.findall(r"`((?:sut|qsl|runs|scenarios|compliance|scripts|configs|tests)/[\w./-]+)`", text):
         assert (ROOT / named).exists(), f"{path.name} names {named}"
+
+
+def test_each_rule_of_ours_has_its_false_alarms() -> None:
+    """The counts themselves need checkouts of the rounds."""
+    _, _, rest = PAGE.read_text().partition(BEGIN)
+    section = rest.partition(END)[0]
+    assert set(re.findall(r"`([\w/-]+)`", section)) == set(own_rules())
+    for rule, severity in re.findall(r"(?m)^\| `([\w/-]+)` \| (\w+) ", section):
+        assert severity == all_rules()[rule].severity, rule

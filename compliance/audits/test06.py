@@ -6,6 +6,7 @@ list only, and passes an empty log. So the text is what it would write, and the 
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ SETTINGS = {
     "min_duration": 0,
     "sample_concatenate_permutation": 0,
 }
+# A model may generate its begin-of-sequence id: so do 1 or 2 of 100 published responses of some systems, never as the
+# first token. Above this share, or as the first token, the system puts it there.
+MOST_WITH_BEGIN = 0.05
 OFFICIAL_STOP_ID = 2  # the default of the official script; Llama 2's
 # What the official script writes to verify_accuracy.txt, and its last line. [compliance/TEST06/run_verification.py]
 _FIRST, _END, _LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
@@ -86,7 +90,8 @@ class OfficialTest06(AuditTest):
             kept=f"{len(leg.entries)} logged answers kept every rule",
             rule=f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids "
             "and as many as were counted; outside Offline a first-token record equal to the answer's start; no "
-            f"begin-of-sequence id {_listed(request.bos_ids)}; an end-of-sequence id {_listed(request.stop_ids)} at "
+            f"begin-of-sequence id {_listed(request.bos_ids)} as the first token, and one in at most "
+            f"{MOST_WITH_BEGIN:.0%} of the answers; an end-of-sequence id {_listed(request.stop_ids)} at "
             "most once and only last; no other special id of the tokenizer",
             text=text,
             details={
@@ -108,7 +113,7 @@ class OfficialTest06(AuditTest):
     ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed", AUDIT_AGAIN),
     ("test06-token-count", "error", "compliance/TEST06/README.md", "token_count is the number of ids", AUDIT_AGAIN),
     ("test06-first-token", "error", "compliance/TEST06/README.md", "the first token is the answer's own", AUDIT_AGAIN),
-    ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id", AUDIT_AGAIN),
+    ("test06-begin", "error", OURS, "begin-of-sequence id as the first token, or in many responses", AUDIT_AGAIN),
     ("test06-special-ids", "error", OURS, "no answer has other special ids", AUDIT_AGAIN),
     ("test06-end-once", "error", "compliance/TEST06/README.md", "an answer has one end-of-sequence id", AUDIT_AGAIN),
     ("test06-end-last", "error", OURS, "no token follows an end-of-sequence id", AUDIT_AGAIN),
@@ -128,7 +133,8 @@ def judge_entries(
     Args:
         scenario: ours or LoadGen's name; all but Offline have first-token records.
         stop_ids: end-of-sequence ids of the model; one may end an answer.
-        bos_ids: begin-of-sequence ids, which no answer has. One that is also a stop id counts as a stop id.
+        bos_ids: begin-of-sequence ids. No answer starts with one, and few have one. One that is also a stop id counts
+            as a stop id.
         expected_count: of answers.
         max_tokens: most ids an answer may have; None where that is not known.
         special_ids: of the tokenizer, if known; an answer has none but stop ids.
@@ -142,6 +148,7 @@ def judge_entries(
     others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
     wrong: defaultdict[str, list[str]] = defaultdict(list)  # by the rule that is broken
     answers: list[tuple[int, Ids]] = []
+    starts_with_begin = 0
     for entry in entries:
         place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
         ids = as_ids(entry.data, dtype)
@@ -163,6 +170,7 @@ def judge_entries(
         for rule, fault in faults.items():
             if fault:
                 wrong[rule].append(f"{place}: {fault}")
+        starts_with_begin += bool(len(begin) and begin[0] == 0)
     lengths = [len(ids) for _, ids in answers]
     span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
     longest = f"to {max_tokens}" if max_tokens else "or more"
@@ -174,7 +182,8 @@ def judge_entries(
         ("test06-length", "length", span, "have another number of ids", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
         ("test06-token-count", "token count", "", "have another token_count", "the number of ids"),
         ("test06-first-token", "first token", "", "have another first token", f"{first} equal to the answer's start"),
-        ("test06-begin", "begin-of-sequence id", "", "have one", f"no id {_listed(begins.tolist())}"),
+        ("test06-begin", "begin-of-sequence id", "", "have one",
+         f"no first token {_listed(begins.tolist())}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"),
         ("test06-special-ids", "other special ids", "", "have one",
          f"none of the tokenizer's {len(others)} special ids that end no answer"),
         ("test06-end-once", "end-of-sequence id once", "", "have more than one", f"at most one of the ids {ends}"),
@@ -190,7 +199,10 @@ def judge_entries(
         if bad:
             more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
             found = f"{len(bad)} of {total} answers {broken} ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})"
-        checks.append(applied(rule, name, not bad and total > 0, found, required, answers=len(bad)))
+        check = applied(rule, name, not bad and total > 0, found, required, answers=len(bad))
+        if rule == "test06-begin" and bad and not starts_with_begin and len(bad) <= MOST_WITH_BEGIN * total:
+            check = replace(check, severity="note")
+        checks.append(check)
     if shared := shared_answers(answers):
         checks.append(shared)
     return checks

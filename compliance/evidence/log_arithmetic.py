@@ -89,16 +89,33 @@ def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
     Raises:
         HarnessError: a log is damaged.
     """
-    for sentence in cross_check(read_summary(run.summary), detail):
-        yield fail("log-summary", sentence, run.summary, detail.path)
+    if not detail.unknown_version():
+        for sentence in cross_check(read_summary(run.summary), detail):
+            yield fail("log-summary", sentence, run.summary, detail.path)
     yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
 
 
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
-    """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
+    """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run.
+
+    Nothing is found in the log of an unknown LoadGen. Of a log with error records only their number is compared:
+    LoadGen marks its numbers as broken itself, and its latencies may have wrapped around.
+    """
+    if detail.unknown_version():
+        return
+    if detail.error_count:
+        for sentence in _error_count(detail):
+            yield fail("log-arithmetic", sentence, detail.path)
+        return
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
     if numbers is not None and detail.has_results:
-        several = (_counts(detail), _order(detail, numbers), _verdict(detail), _duration(detail, numbers))
+        several = (
+            _error_count(detail),
+            _counts(detail),
+            _order(detail, numbers),
+            _verdict(detail),
+            _duration(detail, numbers),
+        )
         found += [
             ("log-arithmetic", sentences) for sentences in (*several, _rates(detail, numbers), _estimates(detail))
         ]
@@ -165,7 +182,7 @@ def _loaded_set(detail: DetailLog) -> Iterator[str]:
 
 def _order(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     queries = detail.integer("result_query_count")
-    samples = queries * detail.integer("generated_samples_per_query")
+    samples = queries * _of_query(detail)
     measured = samples if detail.scenario == "Offline" else queries
     for name in LATENCIES:
         values = getattr(numbers, name)
@@ -216,7 +233,7 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
 def _conditions(detail: DetailLog) -> Iterator[str]:
     """LoadGen's conditions against the numbers that decide them."""
     queries = detail.integer("result_query_count")
-    samples = queries * detail.integer("generated_samples_per_query")
+    samples = queries * _of_query(detail)
     enough = queries >= detail.integer("effective_min_query_count")
     follows = {"result_min_queries_met": enough and samples >= int(detail.get("effective_min_sample_count") or 0)}
     if detail.scenario == "Server" and not detail.uses_token_latencies:
@@ -242,7 +259,7 @@ def _late(detail: DetailLog, queries: int, late: int) -> Iterator[str]:
 
 def _issued(detail: DetailLog) -> Iterator[str]:
     """How many samples LoadGen makes of its settings, and of how many whole sets they are."""
-    samples = detail.integer("generated_samples_per_query")
+    samples = _of_query(detail)
     if detail.scenario == "Offline":
         said, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
         wanted = OFFLINE_SLACK * detail.integer("effective_min_duration_ms") / 1000 * rate
@@ -253,20 +270,26 @@ def _issued(detail: DetailLog) -> Iterator[str]:
         if samples < said:
             yield f"generated_samples_per_query is {samples}, effective_samples_per_query {said}"
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
-    whole_sets = detail.effective("sample_concatenate_permutation") is True and not detail.error_count
+    whole_sets = detail.effective("sample_concatenate_permutation") is True
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
     if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
         yield f"{issued} samples were issued, no multiple of {one_set}, with sample_concatenate_permutation"
 
 
-def _counts(detail: DetailLog) -> Iterator[str]:
-    counted = detail.counts_errors or "num_errors" in detail.values
+def _of_query(detail: DetailLog) -> int:
+    """Samples of a query, at least: an older LoadGen may not say how many it added."""
+    return detail.samples_per_query or detail.integer("generated_samples_per_query")
+
+
+def _error_count(detail: DetailLog) -> Iterator[str]:
+    counted = detail.has_results and (detail.counts_errors or "num_errors" in detail.values)
     if counted and detail.get("num_errors") != detail.error_count:
         yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
-    queries, generated = detail.integer("result_query_count"), detail.integer("generated_query_count")
-    if queries > generated or (
-        queries < generated and detail.scenario in ("Offline", "Server") and not detail.error_count
-    ):
+
+
+def _counts(detail: DetailLog) -> Iterator[str]:
+    queries, generated = detail.integer("result_query_count"), detail.queries_generated
+    if queries > generated or (queries < generated and detail.scenario in ("Offline", "Server")):
         yield f"{queries} queries in the result, {generated} were generated"
     late = detail.get("result_overlatency_query_count")
     if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
@@ -311,8 +334,8 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     if latency is None or latency.max <= 0 or latency.mean <= 0:
         return
     if detail.scenario == "Offline":
-        samples = queries * detail.integer("generated_samples_per_query")
-        yield from _differs("samples/s", numbers.samples_per_second, samples * 1e9 / latency.max)
+        if (samples := detail.samples_per_query) is not None:
+            yield from _differs("samples/s", numbers.samples_per_second, queries * samples * 1e9 / latency.max)
         return
     if detail.scenario == "MultiStream":
         return  # its one number is a latency
@@ -391,9 +414,8 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[str
         return
     rate = (queries - 1) * 1e9 / float(offsets_ns[-2])
     yield from _differs("scheduled samples/s", numbers.scheduled_samples_per_second, rate)
-    if not detail.error_count:
-        length_ns = detail.number("generated_query_duration")
-        yield from _differs("generated_query_duration", length_ns, float(offsets_ns[-1]))
+    length_ns = detail.number("generated_query_duration")
+    yield from _differs("generated_query_duration", length_ns, float(offsets_ns[-1]))
 
 
 def _estimates(detail: DetailLog) -> Iterator[str]:

@@ -204,7 +204,7 @@ PERFORMANCE_ROWS = (
         keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
-        lambda a: a.detail.integer("generated_samples_per_query") if a.detail.scenario == "Offline" else None,
+        lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
         "leave target_latency_percentile alone", "percentile",

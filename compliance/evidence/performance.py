@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
 from compliance.evidence.log_arithmetic import detail_contradictions
@@ -42,6 +43,7 @@ def verify_performance(leg: FinishedLeg, in_round: Round | None = None) -> LegVe
         f"the reported score (test score) agrees with the one from the {source} (reference score), "
         "LoadGen's verdict is VALID, and every check below passes",
     )
+    part.findings.append(_loadgen_errors(leg.detail))
     for item in result.disagreements:  # a number, the order of issue, or the summary, that does not fit the detail log
         if item.about == "summary":
             part.findings.append(fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail))
@@ -53,7 +55,8 @@ def verify_performance(leg: FinishedLeg, in_round: Round | None = None) -> LegVe
     part.findings += record_findings(leg)
     part.findings += _foreign_accuracy_log(leg)
     part.findings += _result_checks(leg, result)
-    part.findings += performance_plausible(leg)
+    if not leg.detail.error_count:
+        part.findings += performance_plausible(leg)
     if result.reported is not None:
         part.findings += official_rules(leg, result.reported, in_round)
         part.findings += official_inputs(leg)
@@ -79,6 +82,16 @@ def audit_settings(detail: DetailLog) -> Finding:
         audit.append("LoadGen found an audit configuration")
     said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
     return applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
+
+
+@decides(
+    "result",
+    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
+)  # fmt: skip
+def _loadgen_errors(detail: DetailLog) -> Finding:
+    said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
+    found = applied("perf-errors", "LoadGen's error records", not detail.error_count, said, "none", detail.path)
+    return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
 @decides(

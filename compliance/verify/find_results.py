@@ -6,6 +6,7 @@ from pathlib import Path
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError, SetupError
+from runs.loadgen.detail_log import OF_ROUNDS
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
 from runs.rounds import ROUNDS
@@ -70,7 +71,12 @@ def campaign_results(path: Path) -> list[Path]:
 
 
 def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
-    """A leg, unless it lies in a tree as the result of a benchmark whose rules are not known, which no log shows."""
+    """A leg that can be judged.
+
+    Raises:
+        SetupError: it is of a LoadGen that no known round asks for, or of a benchmark whose rules are not known, which
+            the place in a tree shows and no log.
+    """
     places = run.root.absolute().parts
     named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]  # below the system
     others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
@@ -79,7 +85,10 @@ def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
             f"{run.root} is of {other}, a benchmark whose rules are not known here",
             "main.py check REPOSITORY --round ROUND holds it to the rules of any benchmark",
         )
-    return finished_leg(run, scenario)
+    leg = finished_leg(run, scenario)
+    if unknown := leg.detail.unknown_version(OF_ROUNDS):
+        raise SetupError(f"{run.detail}: {unknown}", "judge it with the tools of the round that it was made for")
+    return leg
 
 
 def _leg_directories(path: Path) -> list[Path]:

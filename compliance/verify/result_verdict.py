@@ -15,7 +15,7 @@ from compliance.finding import Finding, LegVerdict, Outcome, Verdict, applied, d
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json
-from runs.loadgen.detail_log import read_detail
+from runs.loadgen.detail_log import OF_ROUNDS, read_detail
 from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
 from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
@@ -105,7 +105,10 @@ def verify_result(
         if verdict.no_verdict:
             for directory in result.directories:
                 with contextlib.suppress(HarnessError):
-                    verdict.findings += log_contradictions(run := RunDir(directory), read_detail(run.detail))
+                    run = RunDir(directory)
+                    detail = read_detail(run.detail)
+                    if not detail.unknown_version(OF_ROUNDS):
+                        verdict.findings += log_contradictions(run, detail)
         return verdict
     try:
         with with_scorer(sources) as (scored_with, _):

@@ -1,6 +1,6 @@
 """Parser of `mlperf_log_detail.txt`: the `:::MLLOG {json}` records that LoadGen writes.
 
-Reads the logs of LoadGen 5.0 to 6.0. Damage is an `InputError` with the line number.
+Reads the logs of the LoadGen versions from OLDEST to NEWEST. Damage is an `InputError` with the line number.
 """
 
 import hashlib
@@ -18,6 +18,11 @@ from runs.reading import DETAIL_LOG, bounded_lines
 from runs.rounds import Seeds
 
 PREFIX = b":::MLLOG "
+OLDEST, NEWEST = (4, 0, 0), (6, 0, 17)  # LoadGen versions whose logs are known here; NEWEST is the locked one
+OF_ROUNDS = (5, 0, 0)  # the oldest that the rounds known here ask for
+_COUNTS_ERRORS = (5, 0, 21)  # the first to end its results with num_errors; 5.0.15 and 4.1 of round v5.1 do not
+_COUNTS_PADDING = (5, 0, 11)  # the first whose generated_samples_per_query has it [mlcommons/inference ef1bd3b9]
+_ONE_OFFLINE_QUERY = (5, 0, 6)  # the first to generate one Offline query always [mlcommons/inference 1f73d4c2]
 SIX_DIGITS = 1e-5  # relative error of LoadGen's floating-point numbers, which have six digits
 # In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
@@ -96,11 +101,52 @@ class DetailLog:
         value = self.get("result_validity")
         return value if isinstance(value, str) else None
 
+    @cached_property
+    def version(self) -> tuple[int, ...]:
+        """LoadGen's version, (6, 0, 17) say; of a log without one NEWEST, so that it must have all that one logs.
+
+        A text that is no version gives ().
+        """
+        text = self.get("loadgen_version")
+        if text is None:
+            return NEWEST
+        found = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?(?: @.*)?", str(text))
+        return tuple(int(part or 0) for part in found.groups()) if found else ()
+
+    def unknown_version(self, oldest: tuple[int, ...] = OLDEST) -> str:
+        """A sentence if the log is of a LoadGen older than `oldest`, newer than NEWEST, or without a version."""
+        if oldest <= self.version <= NEWEST:
+            return ""
+        known = " to ".join(".".join(map(str, version)) for version in (oldest[:2], NEWEST))
+        age = "not among" if not self.version else "older than" if self.version < oldest else "newer than"
+        return f"LoadGen {str(self.get('loadgen_version'))[:40]} is {age} the versions known here ({known})"
+
     @property
     def counts_errors(self) -> bool:
-        """This LoadGen ends its results with num_errors: 5.0.21 does; 4.1 and 5.0.15, met in v5.1, do not."""
-        version = re.match(r"(\d+)\.(\d+)\.?(\d*)", str(self.get("loadgen_version", "")))
-        return version is None or tuple(int(part or 0) for part in version.groups()) >= (5, 0, 21)
+        """Whether this LoadGen ends its results with num_errors."""
+        return self.version >= _COUNTS_ERRORS
+
+    @property
+    def samples_per_query(self) -> int | None:
+        """Samples that LoadGen put into each query; None where the log does not say.
+
+        With sample_concatenate_permutation, LoadGen fills an Offline query up to whole datasets. Older versions log the
+        number before that, and versions before July 2024 do not log the setting.
+        """
+        logged = self.integer("generated_samples_per_query")
+        if self.scenario != "Offline" or self.version >= _COUNTS_PADDING:
+            return logged
+        fills_up = self.effective("sample_concatenate_permutation")
+        one_set = min(self.integer("qsl_reported_total_count"), self.integer("effective_performance_sample_count"))
+        if fills_up is None or one_set <= 0:
+            return None
+        return -(-logged // one_set) * one_set if fills_up else logged
+
+    @property
+    def queries_generated(self) -> int:
+        """Queries that LoadGen prepared. Older versions also log Offline queries that they never issue."""
+        logged = self.integer("generated_query_count")
+        return min(1, logged) if self.scenario == "Offline" and self.version < _ONE_OFFLINE_QUERY else logged
 
     @property
     def uses_token_latencies(self) -> bool:

@@ -11,12 +11,13 @@ REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
 
 
 def expected_samples(detail: DetailLog) -> int | None:
-    """The number of samples of a run; None for a performance run without results."""
+    """The number of samples of a run; None for a performance run without results, and where the log does not say."""
     if detail.mode == "AccuracyOnly":
         return _accuracy_sample_count(detail)
     if not detail.has_results:
         return None
-    return detail.integer("result_query_count") * detail.integer("generated_samples_per_query")
+    of_query = detail.samples_per_query
+    return None if of_query is None else detail.integer("result_query_count") * of_query
 
 
 def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
@@ -27,8 +28,8 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         count: samples issued in a performance run.
 
     Returns:
-        The indices; None if the settings contradict each other, or the replay does not give the logged set of loaded
-        samples (LoadGen was built with another C++ library).
+        The indices; None if the settings contradict each other, if the log lacks the setting that shuffles, or if the
+        replay does not give the logged set of loaded samples (LoadGen was built with another C++ library).
     """
     accuracy = detail.mode == "AccuracyOnly"
     set_size = detail.integer("effective_performance_sample_count")
@@ -37,6 +38,8 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
     )
     min_query_count = detail.integer("effective_min_query_count")
     if set_size <= 0 or not 0 < to_choose_from <= LARGEST_LIBRARY:
+        return None
+    if detail.effective("sample_concatenate_permutation") is None:  # LoadGen before July 2024
         return None
     if not 0 < min_query_count <= REPLAYABLE or not 0 <= count <= REPLAYABLE:
         return None
@@ -60,7 +63,7 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
     )
     if accuracy:
         return np.concatenate([issue_order(chosen, len(chosen), settings) for chosen in sets])
-    if detail.scenario == "Offline" and count != detail.integer("generated_samples_per_query"):
+    if detail.scenario == "Offline" and count != detail.samples_per_query:
         return None  # the one query's size decides where the order comes from
     return issue_order(sets[0], count, settings)
 

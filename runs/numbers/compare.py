@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.loadgen.early_stopping import SECOND_PERCENTILE, latecomers_allowed
+from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import (
     CONDITIONS,
     LATENCIES,
@@ -82,7 +83,7 @@ def _counts(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     queries = detail.integer("result_query_count")
     pairs = [
         ("result_query_count", queries, derived.query_count, "queries"),
-        ("samples", queries * detail.integer("generated_samples_per_query"), derived.sample_count, "samples"),
+        ("samples", expected_samples(detail), derived.sample_count, "samples"),
         ("num_errors", detail.integer("num_errors"), detail.error_count, "error records"),
     ]
     if derived.scenario == "Server" and derived.source == "trace":
@@ -90,7 +91,7 @@ def _counts(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         late = np.count_nonzero(derived.times.latency_ns > detail.integer("effective_target_latency_ns"))
         pairs.append((key, detail.integer(key), int(late), "queries"))
     for name, reported, ours, unit in pairs:
-        if reported != ours:
+        if reported is not None and reported != ours:
             yield Disagreement(name, reported, ours, 0, unit)
 
 

@@ -61,7 +61,7 @@ def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
             "notes": notes,
             "loadgen_verdict": detail.validity,
             "in_force": _in_force(detail),
-            "disagreements": found,
+            "disagreements": [item for item in found if item.about == "summary" or not detail.error_count],
             "counts": Counts(
                 samples=None if requests is None else len(requests), samples_expected=expected_samples(detail)
             ),

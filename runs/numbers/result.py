@@ -80,7 +80,10 @@ class InForce(_Record):
 
 
 class Result(_Record):
-    """One leg's outcome. If `disagreements` has entries, the files contradict each other and no number counts."""
+    """One leg's outcome. If `disagreements` has entries, the files contradict each other and no number counts.
+
+    Of a log with error records only the summary is compared: LoadGen itself marks its numbers as broken.
+    """
 
     schema_version: Literal[1] = 1
     scenario: str  # as asked: Interactive, where LoadGen ran Server

@@ -66,7 +66,7 @@ SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_
 # has.
 _NOT_TAKEN_OVER = frozenset(
     {
-        "perf-benchmark-scenario", "perf-validity", "perf-seeds", "accuracy-errors", "accuracy-seeds",
+        "perf-benchmark-scenario", "perf-validity", "perf-errors", "perf-seeds", "accuracy-errors", "accuracy-seeds",
         "accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again",
     }
 )  # fmt: skip
@@ -163,10 +163,11 @@ class ComparedLeg:
     "tree",
     ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
      "copy LoadGen's own log"),
+    ("log-version", "warning", OURS, "LoadGen version of the log", "judge the log with the tools of its round"),
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     """A leg's detail log; None with findings where it cannot be judged."""
-    note_applied("log-damaged")
+    note_applied("log-damaged", "log-version")
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
         findings.add("log-missing", path, "there is no such file")
@@ -180,6 +181,9 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         _ = detail.scenario, detail.mode  # every log has both
     except HarnessError as error:
         findings.add("log-damaged", run.detail, _without_root(error.message, run.detail))
+        return None
+    if detail.unknown_version():
+        findings.add("log-version", run.detail, f"{detail.unknown_version()}: the log was not judged")
         return None
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:

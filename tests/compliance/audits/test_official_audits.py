@@ -80,6 +80,16 @@ def test_number_of_answers_is_exact_and_an_empty_log_fails() -> None:
     assert "length" in failed([], count=0)  # no answer proves nothing
 
 
+@pytest.mark.parametrize(
+    ("odd", "count", "severity"),
+    [([10, 128000], 1, "note"), ([10, 128000], 5, "note"), ([10, 128000], 6, "error"), ([128000, 10], 1, "error")],
+)
+def test_a_begin_id_that_the_model_generated_is_noted(odd: list[int], count: int, severity: str) -> None:
+    entries = [entry(odd)] * count + [entry([10, 11])] * (100 - count)
+    found = judge_entries(entries, scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=100, max_tokens=128)
+    assert [one.severity for one in found if one.rule == "test06-begin"] == [severity]
+
+
 def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
     checks = judge_entries(
         [entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1, max_tokens=128

@@ -19,7 +19,7 @@ from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.conftest import Finished
 from tests.signoff.forge.faults import scale_reported
-from tests.support.editing import reseal, set_at, set_record
+from tests.support.editing import edit_detail, reseal, set_at, set_record
 from tests.support.loadgen_runs import ALL, Runs
 from tests.support.verify_legs import DummyLegs, judged
 
@@ -110,6 +110,26 @@ def scores_raised(run: RunDir) -> None:
     reseal(run)
 
 
+def add_error(run: RunDir, counted: int = 1) -> None:
+    """One error record of LoadGen's, and the number that the log's last record gives."""
+    metadata = {"is_error": True, "is_warning": False, "file": "logging.cc", "line_no": 1, "pid": 1, "tid": 1}
+    said = {"key": "error_runtime", "value": "n_tokens argument missing", "time_ms": 1.5, "metadata": metadata}
+    first, *others = run.detail.read_text().splitlines(keepends=True)
+    run.detail.write_text("".join([first, f":::MLLOG {json.dumps(said)}\n", *others]))
+    edit_detail(run, "num_errors", counted)
+    said = run.summary.read_text()
+    run.summary.write_text(said.replace("No errors encountered during test.", "1 ERROR encountered. See detailed log."))
+
+
+def broken_latencies(run: RunDir) -> None:
+    """What LoadGen writes where responses have no number of tokens: errors, and a TPOT that wrapped around."""
+    mean = str(read_detail(run.detail).get("result_time_to_output_token_mean"))
+    add_error(run)
+    for path in (run.detail, run.summary):
+        assert mean in path.read_text()
+        path.write_text(path.read_text().replace(mean, "9223372036854775807"))
+
+
 # Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
     "under other seeds": ("accuracy", True, exchanged, 4, "by the seeds in force"),
@@ -128,6 +148,15 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
     ),
     "called official": (
         "performance", False, lambda run: set_record(run, OFFICIAL), 1, "min_duration",
+    ),
+    "of an older LoadGen": (
+        "performance", True, lambda run: edit_detail(run, "loadgen_version", "4.1 @ 0000000000"), 3, "LoadGen 4.1 @",
+    ),
+    "with an error record": (
+        "performance", True, broken_latencies, 1, "LoadGen's error records: 1, first error_runtime: n_tokens argument",
+    ),
+    "with an error record that is not counted": (
+        "performance", True, lambda run: add_error(run, counted=0), 4, "num_errors is 0, the log has 1 error records",
     ),
     "unofficial without a reason": (
         "performance", False, lambda run: set_record(run, {"unofficial_reasons": []}), 2, "unofficial_reasons",

@@ -1,5 +1,6 @@
 """The parser of mlperf_log_detail.txt."""
 
+import importlib.metadata
 import json
 import math
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.loadgen.detail_log import MAX_KEPT_RECORDS, TruncatedLogError, read_detail
+from runs.loadgen.detail_log import MAX_KEPT_RECORDS, NEWEST, TruncatedLogError, read_detail
 from runs.reading import DETAIL_LOG
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
@@ -125,10 +126,59 @@ def test_a_line_beyond_all_measure(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("version", "counts"),
-    [("5.0.15 @ a09ef11160", False), ("4.1", False), ("5.0.21", True), ("6.0.17", True), ("unknown", True)],
+    [("5.0.15 @ a09ef11160", False), ("4.1", False), ("5.0.21", True), ("6.0.17", True), ("unknown", False)],
 )
 def test_older_versions_write_no_count_of_errors(write: Write, version: str, counts: bool) -> None:
     assert read_detail(write(line("loadgen_version", version))).counts_errors is counts
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("4.0 @ e34bdc6e82", ""),
+        ("6.0.17 @ d6147c7eb7", ""),
+        ("6.0 @ NA", ""),
+        ("3.1 @ 0000000000", "older than the versions known here (4.0 to 6.0.17)"),
+        ("6.0.18 @ 0000000000", "newer than the versions known here"),
+        ("7.0", "newer than"),
+        ("6.0.1x", "not among"),
+        (6, "not among"),
+    ],
+)
+def test_a_version_is_known_or_named(write: Write, version: object, said: str) -> None:
+    sentence = read_detail(write(line("loadgen_version", version))).unknown_version()
+    assert said in sentence
+    assert bool(sentence) == bool(said)
+
+
+def test_the_newest_version_known_is_the_installed_one() -> None:
+    assert tuple(int(part) for part in importlib.metadata.version("mlcommons-loadgen").split(".")) == NEWEST
+
+
+OFFLINE = {
+    "effective_scenario": "Offline", "generated_samples_per_query": 52_800, "generated_query_count": 24_576,
+    "qsl_reported_total_count": 24_576, "effective_performance_sample_count": 24_576,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "fills_up", "samples", "queries"),
+    [
+        ("4.1 @ 379ee5345a", True, 73_728, 1),
+        ("4.1 @ 379ee5345a", False, 52_800, 1),
+        ("4.0 @ e34bdc6e82", None, None, 1),  # the setting was not logged yet
+        ("5.0.10", True, 73_728, 24_576),
+        ("5.0.11", True, 52_800, 24_576),
+    ],
+)
+def test_samples_of_an_offline_query(
+    write: Write, version: str, fills_up: bool | None, samples: int | None, queries: int
+) -> None:
+    values = {"loadgen_version": version, **OFFLINE}
+    if fills_up is not None:
+        values["effective_sample_concatenate_permutation"] = fills_up
+    log = read_detail(write("".join(line(key, value) for key, value in values.items())))
+    assert (log.samples_per_query, log.queries_generated) == (samples, queries)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9, 40, 150])
