@@ -30,13 +30,16 @@ RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
 LOOK_S = 0.05
 RENEW_STEP_S = 0.001  # takes up to 2 ms, so all are renewed within 2 s
 RENEW_STEPS = 1_000
+# Before a connection is opened in place of an unused one that the server closed soon: doubled each time.
+FIRST_DELAY_S, MAX_DELAY_S = 0.01, 1.0
+SOON_S = 1.0
 IDLE_TOO_LONG = 408  # some proxies send it before they close an unused connection
 
 
 class HttpConnection(asyncio.Protocol):
     """Carries one exchange at a time, on the event loop."""
 
-    def __init__(self, pool: "ConnectionPool") -> None:
+    def __init__(self, pool: "ConnectionPool", delay_s: float = 0.0) -> None:
         self._pool = pool
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
@@ -47,6 +50,8 @@ class HttpConnection(asyncio.Protocol):
         self._sending = False
         self._reusable = False
         self.used = False  # whether it has carried an exchange
+        self.delay_s = delay_s  # before it was opened
+        self.opened_s = 0.0  # on the loop's clock
         self.idle_since_s = 0.0  # on the loop's clock; kept by the pool
 
     # To the server ------------------------------------------------------------------------------------------
@@ -82,6 +87,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        self.opened_s = asyncio.get_running_loop().time()
         self._transport.set_write_buffer_limits(high=0)  # so `resume_writing` means that all is sent
 
     def data_received(self, data: bytes) -> None:
@@ -195,7 +201,7 @@ class ConnectionPool:
             await asyncio.gather(*(self._connect() for _ in range(min(OPENED_AT_A_TIME, self.size - opened))))
         self._sweep()
 
-    async def _connect(self) -> None:
+    async def _connect(self, delay_s: float = 0.0) -> None:
         """Open one connection; the environment's proxies are not looked at.
 
         Raises:
@@ -205,7 +211,7 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await self._loop.create_connection(
-                    lambda: HttpConnection(self), address.host, address.port, ssl=self.tls
+                    lambda: HttpConnection(self, delay_s), address.host, address.port, ssl=self.tls
                 )
         except TimeoutError as error:
             raise SetupError(
@@ -217,6 +223,8 @@ class ConnectionPool:
         if self._closed:
             connection.close()
             return
+        if connection.is_closing:
+            return  # `lost` opens another one
         self._open.add(connection)
         self.released(connection)
 
@@ -267,7 +275,9 @@ class ConnectionPool:
         self._unused.pop(connection, None)
         if not self._closed:
             self.renewed += 1
-            task = self._loop.create_task(self._reopen())
+            refused = not connection.used and self._loop.time() - connection.opened_s < SOON_S
+            delay_s = min(max(2 * connection.delay_s, FIRST_DELAY_S), MAX_DELAY_S) if refused else 0.0
+            task = self._loop.create_task(self._reopen(delay_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -280,9 +290,11 @@ class ConnectionPool:
                 )
             )
 
-    async def _reopen(self) -> None:
+    async def _reopen(self, delay_s: float) -> None:
         try:
-            await self._connect()
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            await self._connect(delay_s)
         except Exception as error:
             self.on_error(error)
 

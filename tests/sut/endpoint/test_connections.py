@@ -6,6 +6,8 @@ import contextlib
 import pytest
 
 from sut.endpoint import client_speed
+from sut.endpoint.address import ServerAddress
+from sut.endpoint.connection import FIRST_DELAY_S, ConnectionPool
 from sut.endpoint.dialects import TENSORRT_LLM, VLLM
 from tests.support import server_dialects as speak
 from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, answer_ids
@@ -70,6 +72,29 @@ async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> No
         told = await answers(engine, PROMPTS)
         assert all(events[-1][0] == "done" for events in told)
         assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
+
+
+async def test_a_server_that_closes_connections_at_once_is_asked_for_fewer_and_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delays: list[float] = []
+    connect = ConnectionPool._connect
+
+    async def note(pool: ConnectionPool, delay_s: float = 0.0) -> None:
+        delays.append(delay_s)
+        await connect(pool, delay_s)
+
+    monkeypatch.setattr(ConnectionPool, "_connect", note)
+    failures: list[BaseException] = []
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        address = ServerAddress.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        pool = ConnectionPool(address, None, 1, failures.append)
+        await pool.open()
+        while len(delays) < 5:
+            await asyncio.sleep(0.01)
+        pool.close()
+    assert delays == [0.0, *(FIRST_DELAY_S * 2**number for number in range(4))]
+    assert failures == []
 
 
 @pytest.mark.parametrize("name", ROWS)
