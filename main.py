@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time  # and no more than these, so that a signal is heard from the start
+import sys  # and no more than these, so that a signal is heard from the start
 
 OLDEST_PYTHON = (3, 11)
 NEEDED = ("click", "rich", "pydantic", "yaml", "mlperf_loadgen")  # where one is absent, `make setup` was not
 REFUSED, INTERRUPTED = 3, 130  # as in runs/errors.py, which an old Python cannot read
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-ONE_END_S = 1.0  # a closing terminal sends several signals: the first one counts, the others are left to the clean-up
-
-_interrupts: list[tuple[int, float]] = []
-_imported: list[str] = []  # what can be interrupted by an exception
 
 
-def _on_signal(number: int, _frame: object) -> None:
-    if not _imported:  # what is being imported may make anything of an exception, an end by SIGSEGV too
-        try:
-            os.write(2, f"error: interrupted by {signal.Signals(number).name}\n".encode())
-        finally:
-            os._exit(INTERRUPTED)
-    now_s = time.monotonic()
-    again = bool(_interrupts) and now_s - _interrupts[-1][1] < ONE_END_S
-    _interrupts.append((number, now_s))
-    if not again:
-        raise KeyboardInterrupt(signal.Signals(number).name)
+def _end(number: int, _frame: object) -> None:
+    """Until the command is imported and hears signals itself (runs/interrupts.py), there is nothing to clean up."""
+    try:
+        os.write(2, f"error: interrupted by {signal.Signals(number).name}\n".encode())
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _open_what_is_closed() -> None:
@@ -57,20 +47,16 @@ def entry() -> int:
     _have_names_in_utf8()
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _on_signal)
-    try:
-        return main(sys.argv[1:])
-    except BaseException:
-        if not _interrupts:
-            raise
-        print(f"error: interrupted by {signal.Signals(_interrupts[0][0]).name}", file=sys.stderr)
-        return INTERRUPTED
-    finally:
-        for number in ENDING:  # the outcome stands
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, _end)
+    code = main(sys.argv[1:], hears_signals=True)
+    if code == INTERRUPTED:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)  # threads of libraries are not waited for
+    return code
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], *, hears_signals: bool = False) -> int:
     """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
     lacking = _lacking()
     if lacking:
@@ -81,10 +67,18 @@ def main(arguments: list[str]) -> int:
     if here not in sys.path:  # as with PYTHONSAFEPATH
         sys.path.insert(0, here)
     try:
+        from runs.interrupts import listening
+        from scenarios.command_line.dispatch import last_words
         from scenarios.command_line.dispatch import main as command_line
 
-        _imported.append("command line")
-        return command_line(arguments)
+        if not hears_signals:
+            return command_line(arguments)
+        with listening(last_words):
+            code = command_line(arguments)
+            for number in ENDING:  # the outcome stands, and all output is written
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    signal.signal(number, lambda *_: os._exit(code))
+        return code
     except ImportError as error:  # what is installed is broken
         return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
 

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runs.child import run_program
+
 TOOL_TIMEOUT_S = 30
 # Names as in nvidia-smi, values as text: memory in MiB, clock in MHz, power in W.
 FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
@@ -101,13 +103,14 @@ def _output(tool: str, *arguments: str) -> str:
     if path is None:
         raise ProbeError(f"{tool} is not installed")
     try:
-        done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=True)
+        done = run_program([path, *arguments], timeout_s=TOOL_TIMEOUT_S)
+        done.check_returncode()
     except subprocess.CalledProcessError as error:
-        printed = (error.stderr or error.stdout or "").strip().splitlines()
+        printed = (error.stderr or error.stdout).decode(errors="replace").strip().splitlines()
         raise ProbeError(f"{tool} failed: {printed[0] if printed else f'exit {error.returncode}'}") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise ProbeError(f"{tool} failed: {error}") from error
-    return done.stdout
+    return done.stdout.decode(errors="replace")
 
 
 def _json_of(tool: str, *arguments: str) -> Any:

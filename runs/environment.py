@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runs.child import run_program
 from runs.files import sha256_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def git(folder: Path, *arguments: str) -> bytes:
     settings = ("-c", f"safe.directory={HARNESS_ROOT}", "-c", "core.fileMode=false")
     command = ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments]
     around = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
-    return subprocess.run(command, env=around, capture_output=True, timeout=60, check=True).stdout
+    done = run_program(command, env=around, timeout_s=60)
+    done.check_returncode()
+    return done.stdout
 
 
 def host_facts() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Exit codes and the errors that carry them.
 
 Every failure that a user can cause or meet is a `HarnessError`: the problem with the value, the fix, and the exit code.
-`main.py` prints it without a traceback.
+`main.py` prints it without a traceback. An interruption is none: code that goes on after a failure must not go on then.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-class HarnessError(Exception):
-    """A failure with an exit code.
+class Ending(BaseException):
+    """A failure or an interruption, with an exit code.
 
     Args:
         message: what happened, naming the thing and the value.
@@ -50,6 +50,10 @@ class HarnessError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+class HarnessError(Ending, Exception):
+    """A failure."""
 
 
 class InputError(HarnessError):
@@ -76,23 +80,23 @@ class StalledError(ExecutionError):
     cause = "stall"
 
 
-class Interrupted(HarnessError):
-    """The user or the system asked the run to stop."""
+class Interrupted(Ending):
+    """The user or the system asked the run to stop. No `except Exception` takes it for a failure."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
-ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
+ERROR_BY_EXIT_CODE: dict[int, type[Ending]] = {
     cls.exit_code: cls for cls in (InputError, SetupError, ExecutionError, Interrupted)
 }
 
 
-def error_record(error: HarnessError) -> dict[str, Any]:
+def error_record(error: Ending) -> dict[str, Any]:
     """A failure as JSON: in a leg's files and between processes."""
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 
-def error_of(record: dict[str, Any], whose: str = "") -> HarnessError:
+def error_of(record: dict[str, Any], whose: str = "") -> Ending:
     """The failure of an `error_record`; `whose` is put before its message."""
     stalled = record.get("cause") == StalledError.cause
     kind = StalledError if stalled else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)

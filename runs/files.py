@@ -1,11 +1,17 @@
-"""Writing files atomically, and hashing them."""
+"""Writing files atomically, temporary folders, and hashing files."""
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runs.interrupts import critical, ensured
 from runs.reading import MAX_LOG_BYTES, open_file
+
+REMOVALS = 5
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -22,17 +28,40 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             stream.write(data)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # of a full disk
-            error.filename = str(path)
-        raise
+    with critical():
+        try:
+            with temporary.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:  # of a full disk
+                error.filename = str(path)
+            raise
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder, removed at the end of the block, or by a signal that ends the process."""
+    import tempfile
+
+    with contextlib.ExitStack() as at_the_end:
+        with critical():
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            at_the_end.enter_context(ensured(partial(remove_folder, folder)))
+        yield folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder as far as possible. A thread that was abandoned may still write into it."""
+    import shutil
+
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
 
 
 def _is_special(path: Path) -> bool:

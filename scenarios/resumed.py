@@ -11,6 +11,7 @@ import psutil
 
 from qsl.model_files import file_hashes
 from runs.errors import InputError, SetupError
+from runs.interrupts import pause
 from runs.record.fingerprint import RESUMED, Facts, describe, differences
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
@@ -93,7 +94,7 @@ def wait_for_end(folder: Path) -> None:
                 raise SetupError(
                     f"{path}: its leg still runs (process {progress.pid})", "end that process, then start again"
                 )
-            time.sleep(0.2)
+            pause(0.2)
 
 
 def _is_leg(pid: int, folder: Path) -> bool:

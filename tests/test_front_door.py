@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runs.environment import HARNESS_VERSION
-from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
+from runs.errors import Ending, ExecutionError, Interrupted, SetupError
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
@@ -93,21 +93,17 @@ def test_an_old_python_can_read_it() -> None:
     imported = {
         name.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for name in node.names
     }
-    assert imported == {"os", "signal", "sys", "time"}  # what takes long to import is interrupted with a traceback
+    assert imported == {"os", "signal", "sys"}  # what takes longer to import would hear no signal
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])
-@pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None", "os.abort()"])
-def test_an_interrupt_while_importing(module: str, becomes: str, tmp_path: Path, start_main: StartMain) -> None:
+def test_an_interrupt_while_importing(module: str, tmp_path: Path, start_main: StartMain) -> None:
     code = f"""
     import os, signal, sys
     class Finder:
         def find_spec(self, name, path, target=None):
             if name == {module!r} and sys._getframe(1).f_code.co_name != "find_spec":
-                try:
-                    os.kill(os.getpid(), signal.SIGINT)
-                except KeyboardInterrupt:
-                    {becomes}
+                os.kill(os.getpid(), signal.SIGINT)
     sys.meta_path.insert(0, Finder())
     """
     finished = start_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code)).wait()
@@ -164,7 +160,6 @@ NO_PLACE = FileNotFoundError(2, "No usable temporary directory found in ['/tmp',
         (ExecutionError("engine died"), 4),
         (SetupError("no engine"), 3),
         (Interrupted("interrupted by SIGTERM"), 130),
-        (KeyboardInterrupt(), 130),
         (OSError(28, "No space left on device"), 4),
         (NO_PLACE, 4),
         (MemoryError(), 4),
@@ -179,8 +174,8 @@ def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: p
     monkeypatch.setattr(leg_module, "run_leg", fail)
     finished = run_here("--scenario", "Offline", "--engine", "dummy")
     assert finished.code == code
-    assert isinstance(error, KeyboardInterrupt) or str(error) in finished.stderr
-    assert isinstance(error, KeyboardInterrupt | HarnessError) or "\n  fix: " in finished.stderr
+    assert str(error) in finished.stderr
+    assert isinstance(error, Ending) or "\n  fix: " in finished.stderr
     assert "Traceback" not in finished.stderr
     assert ("fix: set TMPDIR to a directory that can be written" in finished.stderr) == (error is NO_PLACE)
 

@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
 from runs.errors import ExecutionError, InputError
-from runs.workers import end_workers, leave_signals, signals_later
+from runs.interrupts import result_of
+from runs.workers import leave_signals, signals_later, workers
 
 Item = TypeVar("Item")
 Score = TypeVar("Score")
@@ -41,6 +42,7 @@ class ScoringPool:
         if self.workers < 1:
             raise InputError(f"cannot score with {workers} workers", "use at least 1")
         self._executor: ProcessPoolExecutor | None = None
+        self._at_the_end = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -48,9 +50,8 @@ class ScoringPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._executor is not None:
-            end_workers(self._executor, at_once=kind is not None)
-            self._executor = None
+        self._at_the_end.__exit__(kind, error, trace)
+        self._executor = None
 
     def start(self, samples: int) -> None:
         """Start the processes, if there are none yet and so many samples, to be scored later, are worth them."""
@@ -62,6 +63,7 @@ class ScoringPool:
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
         )
+        self._at_the_end.enter_context(workers(self._executor))
         with signals_later():
             for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
                 self._executor.submit(int)
@@ -79,7 +81,7 @@ class ScoringPool:
 
         def result() -> Score:
             with _death_reported():
-                return future.result()
+                return result_of(future)
 
         return result
 
@@ -107,7 +109,7 @@ def _usable_cores() -> int:
 def _results(futures: list[Future[list[Score]]]) -> Iterator[list[Score]]:
     with _death_reported():
         for future in futures:
-            yield future.result()
+            yield result_of(future)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ reads summaries alone, and it is the authority on a tree.
 import math
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -21,12 +20,14 @@ from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
+from runs.child import run_program
 from runs.endpoints.folder import (
     CONFIG,
     SUMMARY,
     EndpointsRun,
 )
 from runs.errors import ExecutionError, InputError
+from runs.files import temporary_folder
 from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"
@@ -186,11 +187,9 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
         ExecutionError: it does not start, does not end, or has no output that can be read.
     """
     command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
-    with tempfile.TemporaryDirectory(prefix="endpoints-check-") as folder:
+    with temporary_folder("endpoints-check-") as folder:
         try:
-            done = subprocess.run(
-                command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
-            )
+            done = run_program(command, cwd=folder, timeout_s=TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ExecutionError(f"{program} could not be run: {error}", "run it by hand to see why") from error
     try:

@@ -1,12 +1,9 @@
 """Sign-off of a scope: read the legs, run the checks of the scope, return the verdict."""
 
-import contextlib
-import signal
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from compliance.endpoints.submission import one_system as one_curve
 from compliance.endpoints.verdict import folder_hashes, judge_folder
@@ -31,38 +28,12 @@ from compliance.signoff.provenance import between_legs, far_apart, foreign_legs,
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
+from runs.interrupts import OutOfTime, within
 from runs.reading import read_object
 
 MOST_PATCH_LEGS = 64  # of a patch verdict of a bundle; each is judged again
 MOST_DIRECTORIES = 400  # of one sign-off, which compares each pair of legs
 SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds
-AGAIN_S = 1.0  # after which OutOfTime is raised again in a block that caught it
-
-
-class OutOfTime(Exception):
-    """The limit was reached."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` in the block after a time, and again each second until the block ends.
-
-    Works in the main thread only, where signals arrive; an outer limit takes precedence.
-    """
-    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0] > 0:
-        yield
-        return
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime(f"no verdict within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def sign_off(
@@ -124,16 +95,24 @@ def sign_off(
             f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
             "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
         )
-    try:
-        with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
+
+    def judge() -> None:
+        with with_scorer(sources) as (scored_with, _):
             if folders:
                 _judge_folders(verdict, folders, claim, scored_with)
             else:
                 _judge(verdict, list(ref), list(cand), claim, scored_with, trust or Trust())
+
+    try:
+        within(limit_s, judge)
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
+    except OutOfTime:  # the thread that judges may still write into its verdict
+        verdict = replace(
+            verdict, findings=[*verdict.findings], error=ExecutionError(f"no verdict within {limit_s:g} s")
+        )
     except Exception as error:  # a failure of the sign-off itself is no verdict on the legs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"

@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -32,7 +33,8 @@ from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, T
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import sha256_of
+from runs.files import remove_folder, sha256_of
+from runs.interrupts import critical, ensured
 from runs.reading import read_record
 from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
@@ -129,28 +131,27 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
     tree = Tree(draft, request.round)
     home = request.division, request.organisation
     try:
-        draft.mkdir(parents=True)
-        for judged in outcome.judged:
-            _scenario(outcome, tree, judged)
-        values = dict(description.values)
-        if outcome.rehearsal:
-            values["sw_notes"] = f"{REHEARSAL_MARK}. {values['sw_notes']}".rstrip()
-        _json(tree.system(*home, request.system_name), values)
-        _write(tree.source(*home) / README, source.readme())
-        for name, content in source.files.items():
-            _write(tree.source(*home) / CODE_FOLDER / name, content)
-        for name, content in documents.items():
-            _write(tree.documentation(*home) / name, content)
-        if outcome.rehearsal:
-            reasons = [f"- {reason}" for reason in outcome.rehearsal]
-            lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *reasons]
-            _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
-        sizes = _sizes(draft)
-        draft.replace(root)
+        with ensured(partial(remove_folder, draft)):
+            draft.mkdir(parents=True)
+            for judged in outcome.judged:
+                _scenario(outcome, tree, judged)
+            values = dict(description.values)
+            if outcome.rehearsal:
+                values["sw_notes"] = f"{REHEARSAL_MARK}. {values['sw_notes']}".rstrip()
+            _json(tree.system(*home, request.system_name), values)
+            _write(tree.source(*home) / README, source.readme())
+            for name, content in source.files.items():
+                _write(tree.source(*home) / CODE_FOLDER / name, content)
+            for name, content in documents.items():
+                _write(tree.documentation(*home) / name, content)
+            if outcome.rehearsal:
+                reasons = [f"- {reason}" for reason in outcome.rehearsal]
+                lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *reasons]
+                _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
+            sizes = _sizes(draft)
+            draft.replace(root)
     except OSError as error:
         raise SetupError(f"--output {root} cannot be written: {error.strerror}", "name another directory") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     outcome.description, outcome.built = description, sizes
 
 
@@ -237,15 +238,17 @@ def _copy(source: Path, target: Path) -> None:
     """Copy one of LoadGen's logs, if it is unchanged."""
     if not source.is_file():
         raise InputError(f"{source} is missing", _RERUN)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    with critical():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
     if read_attestation(RunDir(source.parent)).files.get(source.name) != sha256_of(target):
         raise ExecutionError(f"{source} was changed after the leg ended", _RERUN)
 
 
 def _write(path: Path, content: bytes | str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with critical():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _json(path: Path, value: dict[str, Any]) -> None:

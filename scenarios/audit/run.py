@@ -27,7 +27,6 @@ from scenarios.leg.forecast import expected_count
 from scenarios.leg.loadgen_conf import refuse_missing_rate
 from scenarios.leg.parent import Previous, run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
-from scenarios.leg.supervisor import signals_raise
 
 
 def run_audit(
@@ -55,43 +54,42 @@ def run_audit(
         HarnessError: no verdict: bad input, refused, a leg failed, or its files allow none.
     """
     tell = partial(say, console)
-    with signals_raise():  # between legs, too, a signal ends the audit without a verdict
-        test = find_audit(options.test)
-        existing = options.ref is not None and options.run is not None
-        if existing and dry_run:
-            raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
-        config = None if existing else make_config(without_trial(legs))
-        what = "existing" if config is None else config.scenario
-        root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
-        folder = Path(root) / "audit" / test.name
-        _refuse_existing(folder)
-        if config is None:
-            request, finished = _existing(test, options)
-        else:
-            # Prepared once before the first leg: what cannot run is refused before anything starts.
-            first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
-            request = audit_request(options, config.scenario, first)
-            test.validate(request)
-            refuse_missing_rates(first, test.legs(request))
-            if dry_run:
-                _show_plan(test, request, first, folder, tell)
-                done(audit_record(folder, test.name))
-                return ExitCode.OK
-            _make(folder)
-            finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
-            finished = legs_in_turn(test, request, finish)
-        try:
-            result = test.verify(request, finished)
-        except HarnessError:
-            raise
-        except Exception as error:
-            said = f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}"
-            raise ExecutionError(said, "see the legs' directories") from error
+    test = find_audit(options.test)
+    existing = options.ref is not None and options.run is not None
+    if existing and dry_run:
+        raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
+    config = None if existing else make_config(without_trial(legs))
+    what = "existing" if config is None else config.scenario
+    root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
+    folder = Path(root) / "audit" / test.name
+    _refuse_existing(folder)
+    if config is None:
+        request, finished = _existing(test, options)
+    else:
+        # Prepared once before the first leg: what cannot run is refused before anything starts.
+        first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
+        request = audit_request(options, config.scenario, first)
+        test.validate(request)
+        refuse_missing_rates(first, test.legs(request))
+        if dry_run:
+            _show_plan(test, request, first, folder, tell)
+            done(audit_record(folder, test.name))
+            return ExitCode.OK
         _make(folder)
-        write_audit(folder, result)
-        done(audit_record(folder, result.test))
-        _print(tell, result, folder)
-        return ExitCode.OK if result.passed else ExitCode.NEGATIVE
+        finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
+        finished = legs_in_turn(test, request, finish)
+    try:
+        result = test.verify(request, finished)
+    except HarnessError:
+        raise
+    except Exception as error:
+        said = f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}"
+        raise ExecutionError(said, "see the legs' directories") from error
+    _make(folder)
+    write_audit(folder, result)
+    done(audit_record(folder, result.test))
+    _print(tell, result, folder)
+    return ExitCode.OK if result.passed else ExitCode.NEGATIVE
 
 
 def _show_plan(

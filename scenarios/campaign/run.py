@@ -15,6 +15,7 @@ from rich.text import Text
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted
 from runs.files import write_json
+from runs.interrupts import check, if_abandoned
 from runs.record.attestation import last_statement
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
@@ -25,7 +26,6 @@ from scenarios.console import say
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import check_disk
-from scenarios.leg.supervisor import signals_raise
 from scenarios.resumed import CHANGED_FIX, held, next_number, wait_for_end
 
 _STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
@@ -46,7 +46,7 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
         SetupError: the plan cannot be run, or another campaign runs in the directory.
         Interrupted: by a signal; the same command goes on where it ended.
     """
-    with signals_raise(), contextlib.ExitStack() as at_the_end:
+    with contextlib.ExitStack() as at_the_end:
         run = _Run(campaign, console, dry_run)
         run.plan()  # before the directory is made, so that a refused campaign leaves nothing behind
         if not dry_run:
@@ -125,12 +125,13 @@ class _Run:
         if pending:
             self._note("start", pending=[leg.name for leg in pending])
             try:
-                for place, leg in enumerate(pending):
-                    self._print_header(leg, pending[place:])
-                    self._one(leg)
-            except Interrupted:
-                self._note("interrupted")
-                self._say("\ninterrupted; the same command continues from here")
+                with if_abandoned(self._note_interruption):
+                    for place, leg in enumerate(pending):
+                        check()
+                        self._print_header(leg, pending[place:])
+                        self._one(leg)
+            except Interrupted as error:
+                self._note_interruption(error)
                 raise
             self._note("end", states={name: state.status for name, state in self._states.items()})
             self._say("")
@@ -145,8 +146,6 @@ class _Run:
         self._failed.pop(name, None)
         try:
             self._run(leg)
-        except Interrupted:
-            raise
         except HarnessError as error:
             self._failed[name] = error
             self._note("leg failed", leg=name, exit_code=int(error.exit_code), message=error.message)
@@ -218,6 +217,10 @@ class _Run:
 
     def _pending(self) -> list[PlannedLeg]:
         return [leg for leg in self._legs if not self._states[leg.name].done]
+
+    def _note_interruption(self, _: Interrupted) -> None:
+        self._note("interrupted")
+        self._say("\ninterrupted; the same command continues from here")
 
     def _say(self, text: str) -> None:
         say(self._console, text)

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
-from runs.errors import HarnessError, InputError
+from runs.errors import Ending, InputError
 from runs.reading import read_object
 
 FLAG, QUIET = "--json", ("-q", "--quiet")
@@ -53,7 +53,7 @@ def put_file(name: str, path: Path) -> None:
         _answer[name] = None
 
 
-def document(command: str, exit_code: int, error: HarnessError | None) -> str:
+def document(command: str, exit_code: int, error: Ending | None) -> str:
     """The whole object, on one line."""
     import orjson
 

@@ -11,13 +11,15 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
+from runs import interrupts
 from runs.environment import HARNESS_VERSION
-from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
+from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
 from scenarios.command_line import answer
 from scenarios.commands import COMMANDS
 from scenarios.console import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
+_json_for: list[str] = []  # the command that was asked for JSON
 OWN_JSON = ("results", "status")  # their `--json` has a form of its own; errors have the common one
 
 
@@ -92,6 +94,7 @@ def main(arguments: list[str]) -> int:
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
     with answer.steady_output() as output:
         code = _run(arguments)
+    interrupts.outcome_stands()
     if output.error is not None and output.error.errno not in answer.READER_GONE:
         print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
         return code or ExitCode.FAILED
@@ -106,6 +109,9 @@ def _run(arguments: list[str]) -> int:
     name = words[0] if words and not words[0].startswith("-") else "run"
     as_json = answer.asked_for(words)
     common = as_json and name not in OWN_JSON
+    command = name if name in COMMANDS else ""
+    if as_json:
+        _json_for[:] = [command]
     if common:
         words.remove(answer.FLAG)
     with (
@@ -113,9 +119,17 @@ def _run(arguments: list[str]) -> int:
         answer.prose(quiet, common),
     ):
         code, failure = _outcome(words)
+    _json_for.clear()
     if common or (as_json and failure):
-        print(answer.document(name if name in COMMANDS else "", code, failure))
+        print(answer.document(command, code, failure))
     return code
+
+
+def last_words(error: Interrupted) -> None:
+    """Write what `_run` would have, where a signal ended the process at once."""
+    interrupts.say(error)
+    for command in _json_for:
+        os.write(1, f"{answer.document(command, error.exit_code, error)}\n".encode())
 
 
 def _readable(arguments: list[str]) -> list[str]:
@@ -129,7 +143,7 @@ def _readable(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
+def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
     """The exit code of a command, and its error, which is printed."""
     try:
         code = cli.main(_readable(arguments), standalone_mode=False, prog_name="main.py")
@@ -144,19 +158,12 @@ def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
         return known.exit_code, known
 
 
-def _known(error: BaseException) -> HarnessError:
-    if isinstance(error, HarnessError):
+def _known(error: BaseException) -> Ending:
+    if isinstance(error, Ending):
         return error
     if isinstance(error, click.ClickException):
         asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "main.py"
         return InputError(error.format_message(), f"see `python {asked} --help`")
-    before: BaseException | None = error  # click wraps an interrupt, and an interrupted import may raise anything
-    while before is not None:
-        if isinstance(before, Interrupted):
-            return before
-        if isinstance(before, KeyboardInterrupt):
-            return Interrupted(f"interrupted by {str(before) or 'SIGINT'}")
-        before = before.__context__
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):

@@ -13,6 +13,7 @@ from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
+from runs.interrupts import critical
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
@@ -78,8 +79,9 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         raise SetupError(f"{folder / taken[0]} already exists", "move it away, or name another directory")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_atomic(folder / name, text)
+        with critical():
+            for name, text in texts.items():
+                write_atomic(folder / name, text)
     except BaseException as error:
         with contextlib.suppress(OSError):
             for name in texts:

@@ -50,10 +50,9 @@ def quantize(**asked: Any) -> ExitCode:
     """
     from rich.console import Console
 
-    from scenarios.leg.supervisor import signals_raise
     from scenarios.quantize.run import quantize as make_quantized
 
-    with signals_raise(), Console().status("quantising"):
+    with Console().status("quantising"):
         made = make_quantized(**asked, say=tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30

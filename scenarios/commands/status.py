@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
+from runs.interrupts import pause
 from scenarios.command_line.command import PATH, Command, writing
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
             _show(console, snapshot, clear=watch and terminal)
         if not going_on:
             return snapshot.exit_code
-        time.sleep(pause_s)
+        pause(pause_s)
 
 
 def _show(console: "Console", snapshot: "Snapshot", clear: bool) -> None:

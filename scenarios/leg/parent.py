@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from runs.errors import ExecutionError, HarnessError
+from runs.errors import Ending, ExecutionError
+from runs.interrupts import check, critical, if_abandoned
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
 from scenarios.console import is_verbose, say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.run_page import write_run_page
-from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
+from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg
 from sut.engines import engine_kind
 
 if TYPE_CHECKING:
@@ -42,11 +43,10 @@ def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
     from scenarios.leg.run_record import close_failed
 
     try:
-        yield
+        with if_abandoned(partial(close_failed, leg)):
+            yield
     except BaseException as error:
-        close_failed(
-            leg, error if isinstance(error, HarnessError) else ExecutionError(f"{type(error).__name__}: {error}")
-        )
+        close_failed(leg, error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}"))
         raise
 
 
@@ -63,29 +63,34 @@ def run_leg(
     Args:
         console: for progress and summary.
         prepared: called with the checked leg before it runs.
-        watch: called with each heartbeat; ends the leg by raising a HarnessError.
+        watch: called with each heartbeat; ends the leg by raising.
         previous: the digest of the statement that the same campaign wrote before.
 
     Raises:
         HarnessError: the leg was refused, or did not run to its end; the run directory's manifest and result say why.
+        Interrupted: by a signal.
     """
     started_s = time.monotonic()
-    with signals_raise(), _early_leg(config) as process:
+    with _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.attestation import attest, load_signer
         from scenarios.leg import run_record
         from scenarios.leg.plan import prepare
         from scenarios.leg.summary import announce, closing_summary
 
+        check()
         leg = prepare(config, partial(say, console))
         signer = load_signer(config.signing_key)
         if config.output_log_dir is None:
             leg.run_dir = RunDir(free_directory(leg.run_dir.root))
         prepared(leg)
         announce(leg, console)
-        run_record.open_record(leg)
-        hashing = run_record.start_hashing(leg)
-        with _failure_on_record(leg):
+        check()
+        with contextlib.ExitStack() as record:
+            with critical():
+                run_record.open_record(leg)
+                record.enter_context(_failure_on_record(leg))
+            hashing = run_record.start_hashing(leg)
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
             followed = leg.run_dir.engine_log if is_verbose() else None
             with Display(console, name, started_s, followed) as display:
@@ -97,15 +102,18 @@ def run_leg(
                 engine = NO_ENGINE if leg.plan.replicas else leg.plan.engine
                 process.run(leg.run_dir, engine, leg.plan.environment, on_progress)
             manifest, outcome = run_record.judge(leg, hashing, console)
-        with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
-            run_record.close_record(leg, manifest, "finished", outcome.exit_code)
-            seal_sha256 = attest(
-                leg.run_dir,
-                signer,
-                record_version=manifest.record,
-                harness_commit=manifest.observed.harness.git_commit,
-                previous=previous(),
-            )
+            check()
+            with critical():  # a record that says finished has its seal
+                run_record.close_record(leg, manifest, "finished", outcome.exit_code)
+                seal_sha256 = attest(
+                    leg.run_dir,
+                    signer,
+                    record_version=manifest.record,
+                    harness_commit=manifest.observed.harness.git_commit,
+                    previous=previous(),
+                )
+                record.close()
+        check()
         page = write_run_page(leg.run_dir)
         closing_summary(console, leg, manifest, outcome.result, outcome.accuracy, seal_sha256, page)
     return outcome

@@ -25,7 +25,8 @@ import psutil
 
 from qsl.dataset import Dataset, SampleLibrary, load_dataset
 from runs.environment import age_s
-from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
+from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupError, error_record
+from runs.interrupts import ENDING
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.record.engine_log import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
@@ -94,7 +95,7 @@ class LegProcess:
             if self.failure is None:
                 self.failure = Interrupted(f"stopped by {signal.Signals(number).name}")
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, on_signal)
         threading.excepthook = lambda arguments: self.fail(
@@ -346,7 +347,7 @@ class LegProcess:
     def report_failure(self, error: BaseException) -> int:
         """Record why the leg ended; returns the exit code."""
         traceback.print_exception(error)
-        if not isinstance(error, HarnessError):
+        if not isinstance(error, Ending):
             error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
         elif self.progress.phase == "engine" and (cause := last_error(self.run_dir.engine_log)):
             error.message += f"; engine.log: {cause}"

@@ -16,8 +16,9 @@ from qsl.tokenizers import load_tokenizer
 from runs.accelerators import accelerators
 from runs.benchmark import Target
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
-from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
+from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
+from runs.interrupts import result_of as wait_for
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.conf_lines import encode_conf
 from runs.loadgen.detail_log import DetailLog
@@ -135,7 +136,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     """
     plan, run_dir = leg.plan, leg.run_dir
     manifest = read_manifest(run_dir.manifest)
-    manifest.observed.model = manifest.model.model_copy(update={"sha256": hashing.result()})
+    manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(leg, manifest)
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
@@ -205,8 +206,8 @@ def _weights_sha256(leg: PreparedLeg) -> str | None:
     return sha256_of(weights, max_bytes=MAX_WEIGHTS_BYTES) if weights is not None and weights.is_file() else None
 
 
-def close_failed(leg: PreparedLeg, error: HarnessError) -> None:
-    """Complete the record of a leg that failed; what cannot be written (a full disk) must not hide the failure."""
+def close_failed(leg: PreparedLeg, error: Ending) -> None:
+    """Complete the record of a leg that failed or was interrupted. What cannot be written must not hide the failure."""
     run_dir = leg.run_dir
     record = error_record(error)
     try:

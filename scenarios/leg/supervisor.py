@@ -1,7 +1,6 @@
 """One leg's process, seen from its parent: heartbeat, signals, and an end that leaves nothing behind.
 
-The child leads a process group of its own, which holds the engine's processes too; whatever way the leg ends, the
-group is killed. A guardian (a shell waiting on a pipe) does the same should this process die without a chance to.
+The child's process group (`runs/child.py`) holds the engine's processes too.
 """
 
 import contextlib
@@ -14,70 +13,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import IO
 
+from runs.child import owned
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
+from runs.files import temporary_folder
+from runs.interrupts import ENDING, critical, ended, ended_within, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
 from sut.watchdog import Watchdog
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+COMMAND = (sys.executable, "-m", "scenarios.leg.start")
 NO_ENGINE = "none"  # for a leg whose engines have processes of their own
 POLL_S = 0.2
 REPORT_INTERVAL_NS = 10**9
 STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
-GROUP_GONE_TIMEOUT_S = 5.0
 FULL_DISK_BYTES = 64 << 10
-
-
-class _Signals:
-    """The first signal that ends the command; later ones are ignored during the clean-up."""
-
-    def __init__(self) -> None:
-        self.first: int | None = None
-        self.held = False
-
-    def arrive(self, number: int, _frame: FrameType | None) -> None:
-        if self.first is None:
-            self.first = number
-            if not self.held:
-                self.act()
-
-    def act(self) -> None:
-        if self.first is not None:
-            raise Interrupted(f"interrupted by {signal.Signals(self.first).name}")
-
-
-_signals = _Signals()
-
-
-@contextlib.contextmanager
-def signals_raise() -> Iterator[None]:
-    """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are ignored."""
-    global _signals
-    _signals = _Signals()
-    numbers = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
-    before = {number: signal.signal(number, _signals.arrive) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Within: a signal waits for the end of the block, so that no process is lost between its start and its end."""
-    before = _signals.first
-    _signals.held = True
-    try:
-        yield
-    finally:
-        _signals.held = False
-    if _signals.first != before:
-        _signals.act()
 
 
 class EarlyLeg:
@@ -120,12 +72,11 @@ class EarlyLeg:
         child = self._child
         with self._at_the_end:
             try:
-                _hand_over(child, run_dir)
-                _watch(child.process, run_dir, on_progress)
+                with if_abandoned(lambda _: _stop(child.process)):
+                    _hand_over(child, run_dir)
+                    _watch(child.process, run_dir, on_progress)
             except Interrupted:
-                child.process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.process.wait(STOP_GRACE_S)
+                _stop(child.process)
                 raise
             finally:
                 _keep_output(child, run_dir)
@@ -147,11 +98,10 @@ def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
     """
     with contextlib.ExitStack() as at_the_end:
         output = at_the_end.enter_context(tempfile.TemporaryFile())
-        with signals_held():
-            own = at_the_end.enter_context(tempfile.TemporaryDirectory(prefix="leg-", ignore_cleanup_errors=True))
+        with critical():
+            own = str(at_the_end.enter_context(temporary_folder("leg-")))
             process = _start(engine, environment, output, own)
-            at_the_end.enter_context(_guardian(process.pid, own))
-            at_the_end.callback(_end_group, process)
+            at_the_end.enter_context(owned(process, own))
         yield _Child(process, output)
 
 
@@ -162,7 +112,7 @@ def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: 
     # must not set that one anew, as PyTorch does its cache. [setproctitle, spt_setup.c]
     variables = {**environment, **kept, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
     return subprocess.Popen(
-        [sys.executable, "-m", "scenarios.leg.start", engine],
+        [*COMMAND, engine],
         cwd=HARNESS_ROOT,  # the first place where Python looks for modules
         env=variables,
         stdin=subprocess.PIPE,
@@ -187,17 +137,18 @@ def _keep_output(child: _Child, run_dir: RunDir) -> None:
             shutil.copyfileobj(child.output, log)
 
 
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Have the leg write down why it ends, and end."""
+    process.terminate()
+    ended_within(process, STOP_GRACE_S)
+
+
 def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:
     """Wait for the child to end, passing heartbeats on; raise when they stop."""
     silence = {phase: Watchdog(SILENCE_STARTING_S, 0) for phase in ("", "starting", "engine", "warm-up")}
     silence["running"] = Watchdog(SILENCE_RUNNING_S, 0)
     last_ns = reported_ns = 0
-    while True:
-        try:
-            child.wait(POLL_S)
-            return
-        except subprocess.TimeoutExpired:
-            pass
+    while not ended(child, POLL_S):
         progress = read_progress(run_dir.progress)
         phase = progress.phase if progress else ""
         now_ns = progress.time_ns if progress else 0
@@ -214,44 +165,12 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
             )
 
 
-@contextlib.contextmanager
-def _guardian(group: int, folder: str) -> Iterator[None]:
-    """Kill the group and remove its folder should this process end without having left the block."""
-    guardian = subprocess.Popen(
-        ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; rm -rf -- "$1"; }', str(group), folder],
-        env={},  # it needs nothing, and must not hold a server's key
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        guardian.kill()
-        guardian.wait()
-        if guardian.stdin:
-            guardian.stdin.close()
-
-
-def _end_group(child: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of the child's process group and wait until it is gone."""
-    with signals_held():
-        end = time.monotonic() + GROUP_GONE_TIMEOUT_S
-        while time.monotonic() < end:
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                break
-            child.poll()  # reaps the leader, without which the group never ends
-            time.sleep(0.02)
-        child.wait()
-
-
 def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
     error = progress.error if progress else None
     if error:
         raise error_of(error)
+    if -code in ENDING:  # it reached all processes, as those of a batch job; this one takes it later
+        raise Interrupted(f"the leg's process was ended by {signal.Signals(-code).name}")
     if code < 0:
         raise ExecutionError(
             f"the leg's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel's log"

@@ -9,7 +9,6 @@ llm-compressor needs other versions of packages that vLLM needs too, so it has a
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import CALIBRATION, ModelFacts, file_hashes, model_facts
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
+from runs.child import run_program
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import write_atomic
+from runs.files import temporary_folder, write_atomic
 from runs.record.observed import Weights
 from scenarios.quantize.scheme import Scheme
 
@@ -103,15 +103,15 @@ def quantize(
     prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][:samples]
     say(f"quantising {model.name} to {scheme} with {len(prompts):,} prompts of {data.path.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
-        made = Path(scratch) / "model"
+    with temporary_folder(f"{output.name}.", output.parent) as scratch:
+        made = scratch / "model"
         job: dict[str, object] = {
             "model": str(model.folder),
             "output": str(made),
             "recipe": RECIPES[scheme],
             "prompts": prompts,
         }
-        _work(python, job, Path(scratch))
+        _work(python, job, scratch)
         for pattern in _BESIDE:
             for beside in model.folder.glob(pattern):
                 shutil.copy(beside, made / beside.name)
@@ -180,9 +180,8 @@ def _versions(python: Path) -> dict[str, str]:
     names = ("llmcompressor", "compressed-tensors", "transformers", "torch")
     code = f"import importlib.metadata as of, json; print(json.dumps({{n: of.version(n) for n in {names!r}}}))"
     try:
-        done = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, env=_environment(), check=True, timeout=60
-        )
+        done = run_program([python, "-c", code], env=_environment(), timeout_s=60)
+        done.check_returncode()
         found = orjson.loads(done.stdout)
         return {name: str(found[name]) for name in names}
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
@@ -199,10 +198,7 @@ def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
     path, log = scratch / "job.json", scratch / "worker.log"
     path.write_bytes(orjson.dumps(job))
     with log.open("wb") as stream:
-        code = subprocess.run(
-            [python, WORKER, path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
-            env=_environment(), cwd=scratch, check=False,
-        ).returncode  # fmt: skip
+        code = run_program([python, WORKER, path], output=stream, env=_environment(), cwd=scratch).returncode
     if code != 0 or not list((scratch / "model").glob("*.safetensors")):
         last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
         raise ExecutionError(

@@ -97,7 +97,7 @@ class TuneLegs:
 
         Raises:
             SetupError: early stopping does not pass with so few queries, however fast the system is.
-            HarnessError: the leg failed or was interrupted; it has no verdict.
+            HarnessError: the leg failed; it has no verdict. Interrupted: by a signal.
         """
         number, planned = self.journal.next_number(step), self.count(rate)
         server = self.leg.plan.loadgen_scenario == "Server"
@@ -145,7 +145,7 @@ class TuneLegs:
         except _TimeIsUp as error:
             facts |= {"verdict": None, "reasons": [error.message], "cut": True}
         except HarnessError as error:
-            if isinstance(error, Interrupted) or not may_fail:
+            if not may_fail:
                 raise
             facts |= {"verdict": None, "reasons": [error.message]}
         finally:
@@ -160,7 +160,7 @@ class TuneLegs:
         """Measure the Offline rate, roughly: whole data sets, stopped by the clock.
 
         Raises:
-            HarnessError: the leg failed or was interrupted.
+            HarnessError: the leg failed. Interrupted: by a signal.
         """
         place, text = self.tune.place, self.leg.user_conf
         self.say("\nestimate: an Offline leg")

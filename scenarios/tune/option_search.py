@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from runs.errors import InputError
 from runs.files import write_atomic
+from runs.interrupts import critical
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.wording import counted, duration
@@ -257,7 +258,8 @@ class OptionSearch:
             self._space = self._space.with_queries_in_time(queries_in_time(rate, legs))
         self._legs = shortened(legs)
         self._short = self._legs is not legs
-        study = open_study(place.study)
+        with critical():  # optuna locks the file by another one
+            study = open_study(place.study)
         if any((leg.trial or 0) >= len(study.trials) for leg in legs.journal.legs("search")):
             raise InputError(
                 f"{place.study} lacks trials that {place.journal} has probes of",
@@ -280,7 +282,7 @@ class OptionSearch:
         )
         # An interrupted leg, whose settings may not be asked for again.
         legs.make_room(legs.tune.place.leg("search", legs.journal.next_number("search")))
-        while (ask := self._trials.next_probe(self._probes, self.spent_s)) is not None:
+        while (ask := self._next_probe()) is not None:
             left_s = options.search_budget_s - self.spent_s
             what = _TITLES.get(ask.phase, f"trial {self._trials.count}")
             legs.run(
@@ -306,6 +308,10 @@ class OptionSearch:
             probes = counted(worth["probes"], "probe")
             legs.say(f"  {worth['option']}={worth['value']}: worth {low} to {high} ({probes} without it)")
         return best
+
+    def _next_probe(self) -> Ask | None:
+        with critical():
+            return self._trials.next_probe(self._probes, self.spent_s)
 
     def _worths(self, best: LegRecord | None) -> list[dict[str, Any]]:
         return [] if best is None else [worth_of(self._space, name, self._probes, best) for name in best.options]

@@ -20,13 +20,13 @@ from rich.console import Console
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
+from runs.interrupts import if_abandoned
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
-from scenarios.leg.supervisor import signals_raise
 from scenarios.resumed import CHANGED_FIX, held, model_hashes, set_aside
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Options, Step, tried_of
@@ -58,7 +58,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         HarnessError: a leg failed.
         Interrupted: by a signal; the same command goes on where it ended.
     """
-    with signals_raise(), contextlib.ExitStack() as at_the_end:
+    with contextlib.ExitStack() as at_the_end:
         with console.status("checking"):
             # Checked before the directory is made, so that a refused tune leaves nothing behind.
             leg = prepare(
@@ -86,10 +86,15 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
         identity |= tune.search_identity
         legs = _opened(legs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
-        try:
-            return _Run(legs).go()
-        except Interrupted:
+
+        def say_how_to_go_on(_: Interrupted) -> None:
             legs.say("\ninterrupted; the same command continues from here")
+
+        try:
+            with if_abandoned(say_how_to_go_on):
+                return _Run(legs).go()
+        except Interrupted as error:
+            say_how_to_go_on(error)
             raise
 
 

@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 
 from runs.environment import harness_facts, host_facts, software_versions
-from runs.errors import ExitCode, HarnessError
+from runs.errors import Ending, ExitCode
 from runs.files import write_json
-from scenarios.leg.supervisor import signals_raise
+from runs.interrupts import listening
 
 from .report import BenchPart, load_average, print_part
 from .sizes import SMALLEST, Sizes
@@ -74,12 +74,12 @@ def bench(parts: tuple[str, ...], work_dir: Path, output: Path | None, repeats: 
     name = ""
     try:
         work.mkdir(parents=True)
-        with signals_raise():  # the LLM process and the servers must not outlive the bench
+        with listening():  # the LLM process and the servers must not outlive the bench
             for name in parts or PARTS:
                 done.append(_run(name, work / name, sizes))
                 print_part(console, done[-1])
                 write_json(output, {**record, "parts": [part.as_json() for part in done]})
-    except HarnessError as error:
+    except Ending as error:
         measured = f"; parts {', '.join(part.name for part in done)} are in {output}" if done else ""
         print(f"error: part {name}: {error}{measured}", file=sys.stderr)
         return error.exit_code

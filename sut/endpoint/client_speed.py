@@ -23,11 +23,14 @@ from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
+from runs.interrupts import ended_within, ensured
+from runs.workers import ignore_signals
 from sut.endpoint.dialects import VLLM, Dialect
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 
+END_TIMEOUT_S = 5.0
 CONNECTIONS = 2_000
 OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
 MOST_ANSWERS, MOST_EVENTS = 8_000, 200_000  # the smaller of the two
@@ -111,11 +114,15 @@ def instant_server(events: int = TWO_EVENTS) -> Iterator[str]:
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
     assert server.stdout is not None
-    try:
+    stdin = server.stdin
+
+    def end() -> None:
+        stdin.close()
+        if not ended_within(server, END_TIMEOUT_S):
+            server.kill()
+
+    with ensured(end):
         yield server.stdout.readline().strip()
-    finally:
-        server.stdin.close()
-        server.wait()
 
 
 class _InstantServer(asyncio.Protocol):
@@ -193,5 +200,6 @@ async def _serve(events: int) -> None:
 
 
 if __name__ == "__main__":
+    ignore_signals()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(int(sys.argv[1])))

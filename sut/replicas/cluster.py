@@ -15,8 +15,9 @@ from typing import IO, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from runs.child import run_program
 from runs.environment import HARNESS_ROOT, module_path
-from runs.errors import HarnessError, SetupError, error_of
+from runs.errors import Ending, SetupError, error_of
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
 from sut.engine_kind import LegFacts
 from sut.planned_replica import PlannedReplica
@@ -99,22 +100,21 @@ def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     Raises:
         InputError, SetupError: there is no Ray, no such cluster, or no place for the replicas.
     """
-    process = _start("look", SurveyRequest(address=address, wanted=wanted), stderr=subprocess.PIPE)
+    request = SurveyRequest(address=address, wanted=wanted)
     try:
-        output, errors = process.communicate(timeout=SURVEY_TIMEOUT_S)
-        survey = Survey.model_validate_json(output.splitlines()[-1])
+        done = run_program(
+            _command("look"), cwd=HARNESS_ROOT, env=_variables(), message=_line(request), timeout_s=SURVEY_TIMEOUT_S
+        )
+        survey = Survey.model_validate_json(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise SetupError(
             f"--cluster {address}: the nodes did not answer for {SURVEY_TIMEOUT_S} s", "see `ray status`"
         ) from error
     except (IndexError, ValidationError) as error:
-        lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         raise SetupError(
             f"--cluster {address}: the cluster cannot be examined: {lines[-1]}", "see `ray status`"
         ) from error
-    finally:
-        process.kill()
-        process.communicate()
     if survey.trouble is not None:
         raise error_of(survey.trouble)
     return survey
@@ -134,7 +134,7 @@ class ClusterProcesses(Processes):
         self._cores = [place.cores for place in places]
         self._devices = [place.devices for place in places]
         self._ended: dict[int, str] = {}
-        self._trouble: HarnessError | None = None
+        self._trouble: Ending | None = None
 
     def start(self, specs: list[ReplicaSpec]) -> None:
         order = LaunchOrder(
@@ -143,7 +143,7 @@ class ClusterProcesses(Processes):
             nodes=[node.id for node in self._nodes],
             labels=[f"replica {spec.index}, {node.name}" for spec, node in zip(specs, self._nodes, strict=True)],
         )
-        self._process = _start("launch", order)
+        self._process = _start(order)
         assert self._process.stdout is not None
         threading.Thread(target=self._listen, args=(self._process.stdout,), name="cluster", daemon=True).start()
 
@@ -178,18 +178,25 @@ class ClusterProcesses(Processes):
             self._ended.setdefault(index, f"with the process that starts them by Ray, exit code {self._process.wait()}")
 
 
-def _start(job: str, message: SurveyRequest | LaunchOrder, stderr: int | None = None) -> "subprocess.Popen[bytes]":
-    """A process that uses Ray, in this process group."""
+def _start(order: LaunchOrder) -> "subprocess.Popen[bytes]":
+    """A process that starts replicas by Ray, in this process group."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sut.replicas.cluster_process", job],
-        cwd=HARNESS_ROOT,
-        env={**os.environ, **_LOG_ALL_LINES, **module_path()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
+        _command("launch"), cwd=HARNESS_ROOT, env=_variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # a process that has ended is noticed by its reader
-        process.stdin.write(message.model_dump_json().encode() + b"\n")
+        process.stdin.write(_line(order))
         process.stdin.flush()
     return process
+
+
+def _command(job: str) -> list[str]:
+    return [sys.executable, "-m", "sut.replicas.cluster_process", job]
+
+
+def _variables() -> dict[str, str]:
+    return {**os.environ, **_LOG_ALL_LINES, **module_path()}
+
+
+def _line(message: SurveyRequest | LaunchOrder) -> bytes:
+    return message.model_dump_json().encode() + b"\n"

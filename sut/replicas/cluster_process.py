@@ -22,6 +22,7 @@ import msgspec
 
 from runs.environment import harness_facts, variables
 from runs.errors import HarnessError, SetupError, error_of, error_record
+from runs.workers import ignore_signals
 from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanRequest, Survey, SurveyRequest
 
@@ -315,6 +316,7 @@ def time_zone() -> str:
 
 def main() -> None:
     """Do the job that the argument names and the standard input describes."""
+    ignore_signals()
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     message = sys.stdin.readline()

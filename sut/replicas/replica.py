@@ -28,6 +28,7 @@ from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.manifest import LegPlan
+from runs.workers import ignore_signals
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop
@@ -226,6 +227,7 @@ def _end_with_the_leg() -> None:
 
 def main() -> NoReturn:
     """Be the replica that the standard input describes."""
+    ignore_signals()
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
     threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)

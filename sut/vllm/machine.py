@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runs.accelerators import accelerators, described
+from runs.child import run_program
 from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
 
@@ -69,18 +70,16 @@ def ask_vllm() -> Machine:
         SetupError: vLLM cannot be imported, or does not answer.
     """
     try:
-        done = subprocess.run(
+        done = run_program(
             [sys.executable, "-m", "sut.vllm.machine"],
             cwd=HARNESS_ROOT,
             env={**os.environ, **module_path()},
-            capture_output=True,
-            text=True,
-            timeout=ASK_TIMEOUT_S,
-            check=True,
+            timeout_s=ASK_TIMEOUT_S,
         )
+        done.check_returncode()
         answer = json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
-        lines = (error.stderr or "").strip().splitlines() or [f"exit {error.returncode}"]
+        lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
             f"vLLM does not report what it computes on: {lines[-1]}",
             "run `make setup`, and use .venv/bin/python; see `main.py doctor`",

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.patience import finish
 from tests.support.waiting_workers import INTERRUPTED, WORKERS
+from tests.support.warm import hear_signals
 
 
 @contextmanager
@@ -20,6 +21,7 @@ def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.waiting_workers", context],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=hear_signals,
     ) as process:  # fmt: skip
         try:
             yield process, [int(process.stdout.readline()) for _ in range(WORKERS)]

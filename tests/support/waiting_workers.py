@@ -6,10 +6,10 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from runs.workers import end_workers, leave_signals, signals_later
+from runs.errors import Interrupted
+from runs.interrupts import listening, result_of
+from runs.workers import leave_signals, signals_later, workers
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
-heard: list[int] = []
 INTERRUPTED, WORKERS, TASKS = 130, 2, 20
 
 
@@ -18,28 +18,16 @@ def wait_for_ever(number: int) -> None:
     signal.pause()
 
 
-def interrupt(number: int, frame: object) -> None:
-    """The first signal counts, as in main.py."""
-    if not heard:
-        heard.append(number)
-        raise KeyboardInterrupt
-
-
 def main(context: str) -> int:
-    for number in ENDING:
-        signal.signal(number, interrupt)
     pool = ProcessPoolExecutor(WORKERS, get_context(context), leave_signals)
     try:
-        with signals_later():
-            futures = [pool.submit(wait_for_ever, number) for number in range(TASKS)]
-        for future in futures:
-            future.result()
-    except KeyboardInterrupt:
+        with listening(), workers(pool):
+            with signals_later():
+                futures = [pool.submit(wait_for_ever, number) for number in range(TASKS)]
+            for future in futures:
+                result_of(future)
+    except Interrupted:
         return INTERRUPTED
-    finally:
-        end_workers(pool, at_once=True)
-        for number in ENDING:  # the outcome stands, as in main.py
-            signal.signal(number, signal.SIG_IGN)
     return 0
 
 

@@ -27,9 +27,10 @@ from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.tree import DIVISIONS, NOT_IN_OPEN, Place, Tree
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
+from runs.interrupts import result_of
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import Round
-from runs.workers import end_workers, leave_signals, signals_later
+from runs.workers import leave_signals, signals_later, workers
 
 SUMMARY, DETAIL, ANSWERS, _ = LOADGEN_LOGS
 _RUN = f"performance/run_1/{DETAIL}"
@@ -305,21 +306,17 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
     cores = len(usable_cores())
     if len(places) < parallel_from or cores == 1:
         return _check_each(tree, places)
-    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)
+    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # starts none yet
     chunks = [places[first : first + PLACES_AT_A_TIME] for first in range(0, len(places), PLACES_AT_A_TIME)]
-    done = False
     try:
-        with signals_later():
-            futures = [pool.submit(_check_each, tree, chunk) for chunk in chunks]
-        outcomes = [outcome for future in futures for outcome in future.result()]
-        done = True
-        return outcomes
+        with workers(pool):
+            with signals_later():
+                futures = [pool.submit(_check_each, tree, chunk) for chunk in chunks]
+            return [outcome for future in futures for outcome in result_of(future)]
     except BrokenProcessPool as error:
         raise ExecutionError(
             "a process that checks scenarios died before it was done", "free memory, which most likely ran out"
         ) from error
-    finally:
-        end_workers(pool, at_once=not done)
 
 
 def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:

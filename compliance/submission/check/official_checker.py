@@ -5,12 +5,13 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from runs.child import run_program
 from runs.errors import ExecutionError
+from runs.files import temporary_folder
 from runs.rounds import Round
 
 PACKAGE = Path("tools") / "submission" / "submission_checker"
@@ -63,24 +64,15 @@ def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
             f"--official {checkout}: there is no {PACKAGE / 'main.py'}",
             "name a checkout of https://github.com/mlcommons/inference",
         )
-    with tempfile.TemporaryDirectory(prefix="official-check-") as folder:
-        csv_file = Path(folder) / "summary.csv"
+    with temporary_folder("official-check-") as folder:
+        csv_file = folder / "summary.csv"
         command = [sys.executable, "-m", "submission_checker.main"]
         command += ["--input", str(tree.resolve()), "--version", in_round.name, "--csv", str(csv_file)]
         environment = {**os.environ, "PYTHONPATH": str(package.parent.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
-        output = Path(folder) / "output.txt"
+        output = folder / "output.txt"
         try:
             with output.open("wb") as stream:
-                code = subprocess.run(
-                    command,
-                    cwd=folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    timeout=TIMEOUT_S,
-                    check=False,
-                ).returncode
+                code = run_program(command, cwd=folder, env=environment, output=stream, timeout_s=TIMEOUT_S).returncode
         except subprocess.TimeoutExpired as error:
             raise ExecutionError(
                 f"the official checker did not end within {TIMEOUT_S} s", "check the tree by its findings first"

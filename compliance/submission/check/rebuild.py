@@ -5,7 +5,6 @@ tree, unless --system gives it.
 """
 
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
@@ -30,7 +29,7 @@ from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from compliance.submission.weights import is_about_calibration, lacking
 from runs.errors import HarnessError, InputError
-from runs.files import sha256_of
+from runs.files import sha256_of, temporary_folder
 from runs.reading import files_below, read_record
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
@@ -134,8 +133,8 @@ def _compare_system(
     try:
         candidates = gather(results)
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
-        with tempfile.TemporaryDirectory(prefix="check-") as folder:
-            request = _request(tree, first, Path(folder) / "tree", results, candidates[0].manifests(), made_of)
+        with temporary_folder("check-") as folder:
+            request = _request(tree, first, folder / "tree", results, candidates[0].manifests(), made_of)
             outcome = judge(request, candidates, lambda text: None)
             refusals = outcome.findings
             if request.division != "open":

@@ -5,14 +5,14 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
-from runs.errors import ExitCode, Interrupted
+from runs.errors import ExitCode
 from runs.record.attestation import broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from scenarios.leg.supervisor import signals_held, signals_raise
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.legs import (
     LONG_USER_CONF,
@@ -71,6 +71,13 @@ def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, 
     started.process.send_signal(number)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
     assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the leg was asked before it was killed
+
+
+def test_a_signal_to_the_leg_while_it_imports(run_main: RunMain, tmp_path: Path) -> None:
+    """A signal to all processes of a batch job may reach the leg first."""
+    end = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"
+    finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_leg=end))
+    check_failed(finished, tmp_path / "run", ExitCode.INTERRUPTED, "the leg's process was ended by SIGTERM")
 
 
 def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
@@ -139,44 +146,13 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     assert int(re.findall(r"wrote no heartbeat for (\d+) s", finished.stderr)[0]) >= 8
 
 
-def test_a_signal_waits_while_a_process_is_started() -> None:
-    done = []
-    before = signal.getsignal(signal.SIGTERM)  # Ray, where it was connected in this process, leaves its own
-
-    def start() -> None:
-        with signals_raise():
-            with signals_held():
-                os.kill(os.getpid(), signal.SIGTERM)
-                done.append("the block")
-            done.append("what follows")
-
-    with pytest.raises(Interrupted, match="SIGTERM"):
-        start()
-    assert done == ["the block"]
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_only_the_first_signal_raises() -> None:
-    """Also where the tests were started with signals ignored, as a shell starts what it puts in the background."""
-    before = {
-        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    cleaned_up = []
-
-    def work() -> None:
-        with signals_raise():
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-            finally:
-                os.kill(os.getpid(), signal.SIGTERM)
-                with signals_held():
-                    os.kill(os.getpid(), signal.SIGHUP)
-                cleaned_up.append(True)
-
-    try:
-        with pytest.raises(Interrupted, match="SIGINT"):
-            work()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert cleaned_up == [True]
+def test_interrupted_after_the_guardian_was_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    started = started_until("running", start_main, out, {})
+    guardians = [one for one in psutil.Process(started.process.pid).children() if one.cmdline()[:1] == ["/bin/sh"]]
+    assert len(guardians) == 1
+    guardians[0].kill()
+    group = leg_pid(out)
+    started.process.send_signal(signal.SIGTERM)
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGTERM")
+    assert not alive(group)

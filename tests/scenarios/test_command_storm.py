@@ -1,0 +1,21 @@
+"""Signals at random times to whole commands: exit code 130 within the grace time, and nothing is left behind."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.command_storm import COMMANDS
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.long)])
+def test_a_command_ends(rounds: int) -> None:
+    cases = rounds * len(COMMANDS)
+    command = [sys.executable, "-m", "tests.support.command_storm", str(cases)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    storm = json.loads(done.stdout)
+    assert storm["faults"] == []
+    assert storm["cases"] == cases == sum(storm["outcomes"].values())
