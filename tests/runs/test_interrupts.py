@@ -15,7 +15,8 @@ import pytest
 from runs import interrupts
 from runs.child import run_program
 from runs.interrupts import OutOfTime, critical, ensured, listening, within
-from tests.conftest import PATIENCE_S, ROOT
+from tests.conftest import ROOT
+from tests.support.patience import finish
 from tests.support.warm import hear_signals
 
 HEAD = """
@@ -130,7 +131,7 @@ def run(code: str, folder: Path) -> tuple[int, str, str]:
         start_new_session=True, preexec_fn=hear_signals,
     ) as process:  # fmt: skip
         try:
-            stdout, stderr = process.communicate(timeout=PATIENCE_S)
+            stdout, stderr = finish(process)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -205,7 +206,7 @@ def test_the_outer_limit_counts_and_what_a_job_raises_is_raised() -> None:
 
 def test_a_program_is_run_to_its_end() -> None:
     script = 'read line; echo "$line"; echo error >&2; exit 3'
-    done = run_program(["sh", "-c", script], message=b"said\n", timeout_s=PATIENCE_S)
+    done = run_program(["sh", "-c", script], message=b"said\n", timeout_s=600)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"said\n", b"error\n")
     with pytest.raises(subprocess.TimeoutExpired):
         run_program(["sh", "-c", "sleep 600 & sleep 600"], timeout_s=0.1)
