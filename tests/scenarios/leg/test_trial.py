@@ -196,6 +196,8 @@ def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
     assert finished.code == ExitCode.OK, finished.stderr
     assert "Server performance of bytes (dummy)" in finished.stdout
     assert not out.exists()
-    few = run_here(*arguments("Server", out, "--dry-run", conf="*.Server.min_duration = 60000\n"))
+    few = run_here(
+        *arguments("Server", out, "--dry-run", conf="*.Server.min_duration = 60000\n*.Server.target_qps = 1\n")
+    )
     assert few.code == ExitCode.NEGATIVE
     assert "will be INVALID: early stopping" in few.stdout
