@@ -36,7 +36,7 @@ from runs.loadgen.conf_lines import (
     setting_of,
 )
 from runs.loadgen.counts import defaults
-from runs.reading import read_whole
+from runs.reading import MIB, read_whole
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import printable
 
@@ -138,7 +138,7 @@ def read_conf_text(path: Path, flag: str) -> str:
     Raises:
         InputError: If the file is unreadable, or is not a text of ASCII's family.
     """
-    content = read_whole(path, "name a readable file", option=flag)
+    content = read_whole(path, "name a readable file", max_bytes=MIB, option=flag)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")) or 4 * content.count(0) > len(content):
         encoding = "UTF-32" if 2 * content.count(0) > len(content) else "UTF-16"
         raise InputError(f"{flag} {path}:1: {encoding} text; LoadGen finds no key in it", "save it as UTF-8")

@@ -13,6 +13,7 @@ from runs.loadgen.user_conf import judge_conf, read_conf_text
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, RunMain
 from tests.support.legs import arguments
+from tests.support.published import CHECKOUT, needs_checkout
 
 FOLDER = ROOT / "configs" / "audits"
 REFERENCE = "output_caching-reference"
@@ -51,3 +52,15 @@ def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: Run
     finished = run_main(*arguments("Offline", out, "--dummy-ttft-ms", 250, "--audit-conf", path))
     assert finished.code == 0, finished.stderr
     LegArtifacts(RunDir(out), spec=spec).check_engaged()
+
+
+@needs_checkout
+def test_the_official_files_are_accepted() -> None:
+    found = sorted(Path(CHECKOUT, "compliance").glob("**/audit.config"))
+    assert {path.relative_to(CHECKOUT).parts[1] for path in found} >= {"TEST01", "TEST04", "TEST06", "TEST07", "TEST09"}
+    for path in found:
+        for benchmark in BENCHMARKS.values():
+            for scenario in benchmark.scenarios:
+                judged = judge_conf(read_conf_text(path, ""), path, benchmark, scenario, audit=True)
+                assert judged.problems == []
+                assert ("test0" in judged.note) == ("test0" in path.read_text())
