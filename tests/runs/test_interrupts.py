@@ -212,3 +212,17 @@ def test_a_program_is_run_to_its_end() -> None:
         run_program(["sh", "-c", "sleep 600 & sleep 600"], timeout_s=0.1)
     with pytest.raises(FileNotFoundError):
         run_program(["no such program"])
+
+
+def test_a_script_says_what_it_leaves(tmp_path: Path) -> None:
+    code = """
+    from scripts.program import exit_code_of
+    def work():
+        with temporary_folder("x", Path(sys.argv[1])):
+            send(signal.SIGTERM)
+            compute_for_ever()
+    """
+    text = HEAD.removesuffix("def job():\n") + textwrap.dedent(code) + "sys.exit(exit_code_of(work, 'as it was'))"
+    command = [sys.executable, "-c", text, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=hear_signals)
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (130, "as it was\n", [])
