@@ -3,14 +3,13 @@
 PYTHON ?=
 VLLM ?=
 PY := .venv/bin/python
-# Test files at a time: most of them wait. Fewer where memory is short.
-WORKERS ?= 6
-SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-TESTED := (not vllm or main_path) and not long and not quick
-ENGINES := vllm and not main_path and not long and not quick
+# Test files at a time in `make test`, on one core too: half of a test's time is waiting. Each takes up to 0.5 GiB.
+WORKERS ?= 4
+PYTEST := $(PY) -m pytest -q --durations=25
+BY_FILE := --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup lock setup-quantize demo published test test-fast side-by-side test-engines test-long redteam record-legs bench lint clean
+.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-legs peers lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -37,31 +36,28 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
-# Thousands of processes are started: Python is to keep what it compiled, whatever the environment says.
-test test-fast side-by-side test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
+# Python is to keep what it compiled, whatever the environment says.
+test test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 
-test-fast: setup
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long and not timed"
-
-# Lint beside the tests, most of which wait. What compares measured times runs alone, whatever came of the rest.
+# Every package, with the dummy engine and recorded runs, and one run of the real vLLM.
 test: setup
-	$(MAKE) --no-print-directory -k -j 2 lint side-by-side; together=$$?; \
-	$(PY) -m pytest -q --durations=25 -m "$(TESTED) and timed" && exit $$together
+	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not long"
 
-side-by-side: setup
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "$(TESTED) and not timed"
-
-# What starts vLLM, Ray or `vllm serve`. Two at a time: each computes.
+# What starts vLLM, Ray or `vllm serve`: two files at a time; last, alone, what Ray gives up where it is late.
+LATE := tests/vllm/test_cluster_vllm.py
 test-engines: setup
-	$(PY) -m pytest -q --durations=25 -n 2 --dist loadfile --no-loadscope-reorder \
-		-m "$(ENGINES) and not timed"; side_by_side=$$?; \
-	$(PY) -m pytest -q --durations=25 -m "$(ENGINES) and timed" && exit $$side_by_side
+	$(PYTEST) -n 2 $(BY_FILE) -m "vllm and not long" --ignore=$(LATE); beside=$$?; \
+	$(PYTEST) $(LATE) && exit $$beside
 
-# What takes longer than `make test` may, or fetches packages; last, alone, what compares measured times.
+# What takes minutes or fetches packages; last, alone, what compares measured times.
 ALONE := tests/redteam tests/scenarios/test_over_http.py tests/scenarios/tune tests/vllm/test_endpoint.py
 test-long: setup
-	$(PY) -m pytest -q --durations=25 -n 2 --dist loadfile -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
-	$(PY) -m pytest -q --durations=25 -m long $(ALONE) && exit $$beside
+	$(PYTEST) -n 2 $(BY_FILE) -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
+	$(PYTEST) -m long $(ALONE) && exit $$beside
+
+# All of them, one after the other; where one fails, the others are run nevertheless.
+test-all:
+	@$(MAKE) --no-print-directory -k -j 1 lint test test-engines test-long
 
 redteam: setup
 	$(PY) -m pytest -q tests/redteam
@@ -70,7 +66,8 @@ redteam: setup
 record-legs: setup
 	$(PY) -m tests.support.record_legs
 
-bench: setup
+# The harness measured against what it builds on.
+peers: setup
 	$(PY) -m scripts.bench
 
 # What was measured (output/) stays.

@@ -28,42 +28,28 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=_C
 settings.load_profile("any-machine")
 
 
-# Seconds of a test, roughly, and of the files that take longest, on two cores with nothing else to do.
-OF_A_TEST, OF_A_SLOW_TEST = 0.1, 1.5
+# Files that take longest, and for how many seconds of an idle core, roughly; of the others each test takes OF_A_TEST.
+OF_A_TEST = 0.1
 OF_A_FILE = {
-    "vllm/test_cluster.py": 220, "vllm/test_legs.py": 100,
-    "vllm/test_endpoint.py": 110, "vllm/test_faults.py": 75, "vllm/test_accuracy.py": 40,
-    "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60, "vllm/test_warm_up.py": 30,
-    "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45,
-    "scenarios/leg/test_trial.py": 140, "scenarios/tune/test_tune.py": 70, "scenarios/campaign/test_campaign.py": 90,
-    "scenarios/leg/test_endpoint_leg.py": 80, "scenarios/leg/test_replica_legs.py": 80,
-    "scenarios/leg/test_faults.py": 75, "scenarios/leg/test_interruptions.py": 60, "test_bench.py": 90,
-    "untrusted/test_mutations.py": 70, "honest/test_honest_variations.py": 60, "test_bad_inputs.py": 45,
-    "test_setup.py": 40, "scenarios/test_over_http.py": 40,
-    "compliance/submission/test_submission_check.py": 40, "compliance/signoff/test_signoff_backtest.py": 40,
+    "vllm/test_first_run.py": 90, "scenarios/leg/test_endpoint_leg.py": 40, "scenarios/campaign/test_campaign.py": 35,
+    "scenarios/leg/test_replica_legs.py": 35, "scenarios/leg/test_faults.py": 25, "test_bad_inputs.py": 20,
+    "sut/endpoint/test_faults.py": 25, "sut/endpoint/test_connections.py": 20, "test_surroundings.py": 20,
+    "scenarios/leg/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 20, "runs/numbers/test_result.py": 30,
+    "scenarios/tune/test_tune.py": 20, "compliance/submission/test_submission_check.py": 30,
+    "compliance/submission/test_submission_check_rebuild.py": 25, "untrusted/test_tamperings.py": 20,
+    "vllm/test_cluster.py": 220, "vllm/test_endpoint.py": 110, "vllm/test_legs.py": 100, "vllm/test_faults.py": 75,
+    "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60,
 }  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)  # after what is deselected is gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that side by side no process is left alone with one; those with vLLM, which compute, evenly
-    among the others, which mostly wait."""
-    cost: dict[bool, Counter[Path]] = {True: Counter(), False: Counter()}
-    for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
-        cost["vllm" in marks][item.path] += OF_A_SLOW_TEST if "slow" in marks else OF_A_TEST
-    place: dict[Path, float] = {}
-    for kind in cost.values():
-        kind.update({path: seconds - kind[path] for path in kind if (seconds := _seconds(path)) is not None})
-        before = 0.0
-        for path, seconds in kind.most_common():
-            place[path] = before / kind.total()
-            before += seconds
-    items.sort(key=lambda item: place[item.path])
-
-
-def _seconds(path: Path) -> float | None:
-    return OF_A_FILE.get(path.relative_to(Path(__file__).parent).as_posix())
+    """Long files first, so that side by side no process is left alone with one."""
+    cost = Counter(item.path for item in items)
+    seconds = {
+        path: OF_A_FILE.get(path.relative_to(ROOT / "tests").as_posix(), OF_A_TEST * cost[path]) for path in cost
+    }
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)

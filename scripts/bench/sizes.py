@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """The defaults are those of `make bench`, most of an hour on two idle cores."""
+    """The defaults are those of `make peers`, most of an hour on two idle cores."""
 
     repeats: int = 3  # of everything that is short enough to be repeated
     # (a) and (d)

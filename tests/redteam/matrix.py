@@ -152,9 +152,9 @@ def _told(folder: Path, ended: tuple[int, str]) -> int:
     return code
 
 
-def examine_all(scenario: str, folder: Path, kinds: tuple[str, ...] = ()) -> dict[str, Row]:
-    """Some of the scenario's systems, all if not told, and some at a time: kind of cheat → what the checks say."""
-    folders = {kind: folder / (kind or "honest") for kind in kinds or KINDS[scenario]}
+def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
+    """All systems of the scenario, some at a time: kind of cheat → what the checks say."""
+    folders = {kind: folder / (kind or "honest") for kind in KINDS[scenario]}
     with ThreadPoolExecutor(WORKERS) as pool:
         ran = list(pool.map(lambda kind: run_legs(kind, scenario, folders[kind]), folders))
     rows = {kind: row | judge(folders[kind]) for kind, row in zip(folders, ran, strict=True)}

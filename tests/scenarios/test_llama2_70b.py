@@ -24,8 +24,6 @@ from tests.support import orca
 from tests.support.official import change_benchmarks
 from tests.support.submission_legs import SYSTEM, edit
 
-pytestmark = pytest.mark.slow
-
 STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
 SCENARIOS = ("Offline", "Server", "Interactive")
 

@@ -10,8 +10,6 @@ from tests.conftest import StartMain
 from tests.support.http_campaign import Computing, make_model
 from tests.support.http_server import HttpServer, serving
 
-pytestmark = pytest.mark.slow
-
 CONF = """
 *.Offline.target_qps = 50
 *.Offline.min_duration = 200

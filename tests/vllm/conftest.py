@@ -1,6 +1,7 @@
 """Shared by the tests with the real vLLM: a tiny model, its greedy answers by transformers, legs, nodes of Ray.
 
 Everything here starts at least one engine, which takes half a minute; whatever can be shared is made once.
+All but test_first_run.py are of `make test-engines`.
 """
 
 import os
@@ -16,20 +17,6 @@ from tests.support.greedy import Answer, make_model_and_answers, read_answers
 from tests.support.once import once
 from tests.support.ray_nodes import SharedNodes, TwoNodes
 from tests.vllm.legs import Legs
-
-# The real vLLM in `make test`: a Server leg, an accuracy leg, a leg over `vllm serve`, a leg of two replicas.
-MAIN_PATH = {
-    "test_every_sample_has_the_answer_of_greedy_decoding[server]",
-    "test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores[offline-accuracy]",
-    "test_the_answers_are_the_models_own[Server-vllm-tokens]",
-    "test_answers_are_those_of_one_engine",
-}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.name in MAIN_PATH:
-            item.add_marker(pytest.mark.main_path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,18 +6,23 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
+from qsl.dataset import Dataset
 from runs.benchmark import Scenario
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_requests
 from tests.support.engine_turn import engine_turn
+from tests.support.greedy import TIE, Answer
+from tests.support.official import SAMPLING
 from tests.support.once import once
 from tests.support.patience import finish
 
@@ -77,6 +82,31 @@ def run_leg(command: list[str], run_dir: Path) -> FinishedLeg:
         finally:
             process.terminate()  # it ends what it started
     return FinishedLeg(RunDir(run_dir), process.returncode, stdout, stderr)
+
+
+def check_responses(leg: FinishedLeg, dataset: Dataset, answers: list[Answer], samples: int) -> None:
+    """Each sample was issued equally often, and each response is that of greedy decoding.
+
+    By hash, as performance runs keep no ids; responses with a tie on their way are left to the accuracy runs.
+    """
+    requests = leg.requests
+    issued, indices = len(requests), requests.sample_index.tolist()
+    assert issued == leg.result["counts"]["samples"] == leg.result["counts"]["samples_expected"]
+    assert set(indices) == set(range(samples))
+    assert issued % samples == 0, "each sample equally often"
+    assert requests.seq.tolist() == list(range(issued))
+    assert requests.prompt_tokens.tolist() == [len(dataset.prompts[index]) for index in indices]
+    assert requests.output_tokens.max() == SAMPLING.max_tokens
+    assert 2 <= requests.output_tokens.min() < SAMPLING.max_tokens, "no response ended at a stop id"
+    at_limit = (requests.output_tokens == SAMPLING.max_tokens).tolist()
+    assert all(reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit, strict=True))
+    clear = {index for index, answer in enumerate(answers) if min(answer.margins) >= TIE}
+    compared = 0
+    for index, digest in zip(indices, requests.output_sha256, strict=True):
+        if index in clear:
+            compared += 1
+            assert digest == sha256(np.array(answers[index].ids, "<i4").tobytes()).hexdigest(), f"sample {index}"
+    assert compared >= issued / 2
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tests.support.greedy import Answer
 from tests.support.nltk_data import nltk_sentences
 from tests.vllm.legs import ACCURACY, LEGS, FinishedLeg, Legs, each
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 
 def ids_of(data: bytes) -> list[int]:

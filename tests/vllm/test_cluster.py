@@ -29,9 +29,8 @@ from tests.support.legs import (
 )
 from tests.support.patience import until
 from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
-from tests.vllm.legs import leg_command, run_leg
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
+pytestmark = [pytest.mark.vllm, needs_ray]
 
 DRIVER = "sut.replicas.cluster_process launch"
 
@@ -200,21 +199,6 @@ def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMa
     finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", cluster.address, "--replicas", 9))
     assert finished.code == ExitCode.REFUSED
     assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
-
-
-@pytest.mark.timed  # Ray gives a node that is late for lost
-def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
-    conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
-    words = ["--scenario", "Server", "--cluster", cluster.address]
-    leg = run_leg(leg_command(tiny_model, tmp_path / "run", conf, words), tmp_path / "run")
-    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    replicas = leg.manifest["replicas"]
-    assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
-    assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
-    assert set(leg.requests.replica.tolist()) == {0, 1}
-    cores = sorted(os.sched_getaffinity(0))
-    assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]
-    assert cluster.left() == []
 
 
 # The last one here, as it leaves no cluster behind.

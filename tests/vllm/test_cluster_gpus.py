@@ -16,7 +16,7 @@ from tests.conftest import ROOT, StartedMain
 from tests.support.legs import arguments
 from tests.support.ray_nodes import TwoNodes, needs_ray
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
+pytestmark = [pytest.mark.vllm, needs_ray]
 
 GPUS = 2  # of each node
 # VLLM_ is among the beginnings of variables that hold on all nodes.

@@ -25,7 +25,7 @@ from tests.support.patience import until
 from tests.sut.endpoint.legs import SAMPLING, look_through
 from tests.vllm.legs import FinishedLeg, run_leg
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 SERVER = "serve {model} --port {port} --dtype float32 --enforce-eager --max-model-len 4096 --no-enable-prefix-caching"
 CONF = "*.Offline.min_duration = 1000\n*.Offline.target_qps = 100\n"

@@ -24,7 +24,7 @@ from tests.support.greedy import Answer
 from tests.support.official import SAMPLING
 from tests.support.patience import patiently
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 # vLLM's cache works in blocks of tokens; on CPUs a block has 128.
 MORE_THAN_A_BLOCK = 300

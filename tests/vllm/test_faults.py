@@ -15,7 +15,7 @@ from tests.support.legs import alive, check_failed, is_running, leg_pid, progres
 from tests.support.patience import until
 from tests.vllm.legs import leg_words
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 # Minutes of work, so that whatever happens, happens in its midst.
 LONG = "*.Offline.min_duration = 600000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 10\n"

@@ -4,7 +4,6 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from compliance.report.leg_section import leg_section
@@ -17,11 +16,21 @@ from runs.record.manifest import read_manifest
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
-from tests.support.greedy import TIE, Answer
+from tests.support.greedy import Answer
 from tests.support.official import SAMPLING
-from tests.vllm.legs import LEGS, OFFLINE, PERFORMANCE, WITHOUT_CACHING, Legs, each, leg_command, run_leg
+from tests.vllm.legs import (
+    LEGS,
+    OFFLINE,
+    PERFORMANCE,
+    WITHOUT_CACHING,
+    Legs,
+    check_responses,
+    each,
+    leg_command,
+    run_leg,
+)  # fmt: skip
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 LIMITS_MS = {"Server": (2000, 100), "Interactive": (500, 30)}
 
 
@@ -74,31 +83,13 @@ def test_what_was_asked_was_in_force(legs: Legs, tiny_model: Path, dataset: Data
 def test_every_sample_has_the_answer_of_greedy_decoding(
     legs: Legs, dataset: Dataset, answers: list[Answer], name: str
 ) -> None:
-    """By hash, as performance legs keep no ids; answers with a tie on their way are left to the accuracy legs."""
-    leg, spec = legs[name], LEGS[name]
-    requests = leg.requests
-    issued, samples = len(requests), requests.sample_index.tolist()
-    assert issued == leg.result["counts"]["samples"] == leg.result["counts"]["samples_expected"]
-    assert set(samples) == set(range(spec.samples))
-    assert issued % spec.samples == 0, "each sample equally often"
-    assert requests.seq.tolist() == list(range(issued))
-    assert requests.prompt_tokens.tolist() == [len(dataset.prompts[index]) for index in samples]
-    assert requests.output_tokens.max() == SAMPLING.max_tokens
-    assert 2 <= requests.output_tokens.min() < SAMPLING.max_tokens, "no answer ended at a stop id"
-    at_limit = (requests.output_tokens == SAMPLING.max_tokens).tolist()
-    assert all(reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit, strict=True))
-    clear = {index for index, answer in enumerate(answers) if min(answer.margins) >= TIE}
-    compared = 0
-    for index, digest in zip(samples, requests.output_sha256, strict=True):
-        if index in clear:
-            compared += 1
-            assert digest == sha256(np.array(answers[index].ids, "<i4").tobytes()).hexdigest(), f"sample {index}"
-    assert compared >= issued / 2
-    if spec.scenario == "Offline":
-        assert (requests.first_token_ns == -1).all()
+    check_responses(legs[name], dataset, answers, LEGS[name].samples)
+    times = legs[name].requests
+    if LEGS[name].scenario == "Offline":
+        assert (times.first_token_ns == -1).all()
     else:
-        assert (requests.first_token_ns > requests.issue_ns).all()
-        assert (requests.complete_ns > requests.first_token_ns).all()
+        assert (times.first_token_ns > times.issue_ns).all()
+        assert (times.complete_ns > times.first_token_ns).all()
 
 
 @each(PERFORMANCE)

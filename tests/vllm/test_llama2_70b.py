@@ -14,7 +14,7 @@ from tests.support.nltk_data import nltk_sentences
 from tests.vllm.legs import FinishedLeg, leg_command, run_leg
 from tests.vllm.test_accuracy import reference_scores
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 SAMPLES = 16
 CONF = "*.Server.min_duration = 500\n*.Server.target_qps = 20\n*.Server.min_query_count = 1\n"

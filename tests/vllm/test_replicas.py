@@ -11,7 +11,7 @@ from runs.errors import ExitCode
 from tests.support.greedy import TIE, Answer
 from tests.vllm.legs import leg_command, run_leg
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 128\n"
 TWO = ["--scenario", "Server", "--replicas", "2"]

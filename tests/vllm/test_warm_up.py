@@ -13,7 +13,7 @@ from tests.support.engine_turn import engine_turn
 from tests.support.patience import finish
 from tests.vllm.warm_up_program import LIMITS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = pytest.mark.vllm
 
 
 # Which shapes are met is dynamo's to see; what inductor makes of them, a minute of computing, follows from that.

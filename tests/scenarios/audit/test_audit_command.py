@@ -46,7 +46,6 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 # Caching --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, "--dummy-ttft-ms", 50))
@@ -77,7 +76,6 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
         assert manifest.engine.warm_up.prompts > 0
 
 
-@pytest.mark.slow
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     costs = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3)
@@ -95,7 +93,6 @@ def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     (tmp_path / "working-directory" / "audit.config").write_text("*.*.mode = 1\n")
@@ -111,7 +108,6 @@ def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tm
     assert len(json.loads(log)) == 100
 
 
-@pytest.mark.slow
 def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     # SingleStream: its accuracy leg is one query after another, as is its performance leg.
@@ -184,7 +180,6 @@ def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_
     check_no_verdict(finished, out, ExitCode.FAILED, "audit.config not engaged")
 
 
-@pytest.mark.slow  # interrupts the second of two long legs
 def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     main = start_main(*arguments("output_caching", "Offline", out, "--samples", 8, "--dummy-ttft-ms", 3000))

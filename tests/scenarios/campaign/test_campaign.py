@@ -28,8 +28,6 @@ from tests.support.once import once
 from tests.support.patience import until
 from tests.support.submission_legs import edit
 
-pytestmark = pytest.mark.slow
-
 DATACENTER: dict[str, Any] = {
     "benchmark": "llama3.1-8b",
     "engine": "dummy",

@@ -79,10 +79,9 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
     "abort": ("Offline", (), "import os\nos.abort()", FAILED, "killed by SIGABRT"),
     "exit 9": ("Offline", (), LAST_WORDS, FAILED, "ended with code 9 without naming a cause"),
 }  # fmt: skip
-SLOW = ("never ready", "caching in vain", "caching found", "exit 0", "abort")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FAULTS])
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_ends_the_leg(name: str, run_main: RunMain, tmp_path: Path) -> None:
     scenario, options, in_leg, code, cause = FAULTS[name]
     out = tmp_path / "run"
@@ -112,7 +111,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.slow
 def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
     out = small_disk / "run"
     conf = LONG_USER_CONF.replace("600000", "60000")  # the disk would hold its files

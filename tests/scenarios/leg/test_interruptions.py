@@ -132,7 +132,6 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
     assert not RunDir(out).result.exists()
 
 
-@pytest.mark.slow
 def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(

@@ -29,11 +29,21 @@ from tests.support.once import kept
 OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
 ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}
 
-SLOW = pytest.mark.slow
-# Enough legs for a quick look.
-FAST = [("Offline", "performance"), ("Offline", "accuracy"), ("Server", "performance"), ("Server", "accuracy"),
-        ("SingleStream", "performance")]  # fmt: skip
-ACCURACY = [pytest.param(scenario, marks=[SLOW] * ((scenario, "accuracy") not in FAST)) for scenario in SCENARIOS]
+MODES = ("performance", "accuracy")
+# Each scenario and each mode; where they meet nothing new is run, so the other pairs are of `make test-long`.
+FIRST = [
+    ("Offline", "accuracy"),
+    ("Server", "performance"),
+    ("SingleStream", "performance"),
+    ("Interactive", "accuracy"),
+]
+
+
+def _marks(scenario: str, mode: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] * ((scenario, mode) not in FIRST)
+
+
+ACCURACY = [pytest.param(scenario, marks=_marks(scenario, "accuracy")) for scenario in SCENARIOS]
 
 # How the official checker finds the scores in accuracy.txt: one of these in a line, by re.match.
 OFFICIAL_PATTERNS = {
@@ -87,15 +97,11 @@ def leg_of(scenario: str, mode: str) -> Leg:
     return Leg(scenario, mode, conf, finished, RunDir(home / "run"), home / "here")
 
 
-def _marks(scenario: str, mode: str) -> list[pytest.MarkDecorator]:
-    return [SLOW] * ((scenario, mode) not in FAST)
-
-
 @pytest.fixture(
     params=[
         pytest.param((scenario, mode), id=f"{scenario}-{mode}", marks=_marks(scenario, mode))
         for scenario in SCENARIOS
-        for mode in ("performance", "accuracy")
+        for mode in MODES
     ]
 )
 def leg(request: pytest.FixtureRequest) -> Leg:

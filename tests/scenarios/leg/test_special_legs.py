@@ -5,8 +5,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from runs.errors import SetupError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
@@ -17,10 +15,7 @@ from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, run_here
 from tests.support.legs import USER_CONF, arguments, patched
 
-SLOW = pytest.mark.slow
 
-
-@SLOW
 def test_loadgens_files_stay_as_loadgen_left_them(run_main: RunMain, tmp_path: Path) -> None:
     out, hashes = tmp_path / "run", tmp_path / "hashes.json"
     # The recorder is closed right after LoadGen's Start call returned.
@@ -96,7 +91,6 @@ def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
     assert f"written to {out}: " in lines[-1]
 
 
-@SLOW
 def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(

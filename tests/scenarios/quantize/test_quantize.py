@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from qsl.weights import read_weights
 from scenarios.quantize.scheme import ENVIRONMENT
 from tests.conftest import StartMain, run_here
+from tests.support.patience import until
 from tests.support.small_tokenizer import make_tiny_llama
 
 # Stands for the interpreter of the other environment: knows the packages' versions, and "quantises" by writing INT8.
@@ -116,9 +116,7 @@ def test_an_interruption_ends_the_process_and_leaves_nothing(
     folder.mkdir()
     started = start_main("quantize", "--scheme", "fp8", "--model-path", model, "--calibration", make_dataset([1]),
                          "--output", folder / "out", "--python", python)  # fmt: skip
-    while not (tmp_path / "pid").exists():
-        assert started.process.poll() is None
-        time.sleep(0.05)
+    until((tmp_path / "pid").exists, "its process", process=started.process)
     started.process.terminate()
     assert started.wait().code == 130
     assert list(folder.iterdir()) == []
@@ -130,12 +128,12 @@ def test_an_interruption_ends_the_process_and_leaves_nothing(
 @pytest.mark.skipif(not ENVIRONMENT.exists(), reason="make setup-quantize was not run")
 def test_the_embedded_model_in_int8(start_main: StartMain, tmp_path: Path) -> None:
     out, leg = tmp_path / "int8", tmp_path / "leg"
-    quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait(1800)
+    quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait()
     assert quantised.code == 0, quantised.stderr
     start_main(
         "--scenario", "Offline", "--vllm", "--accuracy", "--dtype", "bfloat16", "--model-path", out,
         "--output-log-dir", leg, "--mechanism", "weight_quantization/int8_w8a8",
-    ).wait(900)  # fmt: skip
+    ).wait()  # fmt: skip
     record = json.loads((leg / "manifest.json").read_text())
     assert record["status"] == "finished"
     assert record["observed"]["model"]["weights"]["precision"] == "int8_w8a8"

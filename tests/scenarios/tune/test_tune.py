@@ -137,7 +137,6 @@ def test_a_changed_configuration_is_named_and_never_mixed(small: Small, legs: Vi
     assert small.record()["target_qps"] == 541.2
 
 
-@pytest.mark.slow
 def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     """At ten times the capacity the verdict is certain long before the leg's minute is over."""
     small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
