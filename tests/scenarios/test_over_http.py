@@ -7,7 +7,8 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.conftest import StartMain
-from tests.support.http_campaign import Computing, make_model
+from tests.support.computing_server import Computing
+from tests.support.http_campaign import make_model
 from tests.support.http_server import HttpServer, serving
 
 CONF = """

@@ -20,7 +20,8 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
 from tests.support import server_dialects as speak
-from tests.support.http_campaign import Computing, make_model
+from tests.support.computing_server import Computing
+from tests.support.http_campaign import make_model
 from tests.support.http_server import HttpServer, Reply, json_reply, serving
 from tests.support.legs import check_failed
 from tests.support.patience import until
@@ -229,7 +230,7 @@ def _served(*programs: str) -> tuple[str, list[str]]:
         ports = [probe.getsockname()[1] for probe in probes]
     urls = ",".join(f"http://127.0.0.1:{port}" for port in ports)
     commands = [
-        f"python -m tests.support.http_campaign {port} {more}" for port, more in zip(ports, programs, strict=True)
+        f"python -m tests.support.computing_server {port} {more}" for port, more in zip(ports, programs, strict=True)
     ]
     return urls, [word for command in commands for word in ("--serve", command)]
 

@@ -18,6 +18,7 @@ from sut.replicas.cluster_process import passed_on, shares
 from tests.conftest import ROOT, RunMain, StartedMain, StartMain, run_here
 from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress
 from tests.support.patience import until
+from tests.support.ray_nodes import needs_ray
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:
@@ -138,22 +139,24 @@ def test_nothing_is_left_when_the_parent_is_killed(running: tuple[StartedMain, P
     until(lambda: not alive(group), "the group to be gone")
 
 
-def without_ray(folder: Path) -> dict[str, str]:
-    (folder / "ray.py").write_text("raise ImportError('No module named ray')\n")
-    return {"PYTHONPATH": str(folder)}
+@pytest.fixture
+def without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes that import Ray find none."""
+    (tmp_path / "ray.py").write_text("raise ImportError('No module named ray')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def test_without_ray(start_main: StartMain, tmp_path: Path) -> None:
+def test_without_ray(without_ray: None, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    finished = start_main(*arguments("Offline", out, "--cluster", "auto"), environment=without_ray(tmp_path)).wait()
+    finished = run_here(*arguments("Offline", out, "--cluster", "auto"))
     assert finished.code == ExitCode.REFUSED
     assert "--cluster auto needs Ray: No module named ray" in finished.stderr
     assert "pip install ray==" in finished.stderr
     assert not out.exists()
 
 
-def test_doctor_without_ray(start_main: StartMain, tmp_path: Path) -> None:
-    finished = start_main("doctor", "--cluster", environment=without_ray(tmp_path)).wait()
+def test_doctor_without_ray(without_ray: None) -> None:
+    finished = run_here("doctor", "--cluster")
     assert finished.code == ExitCode.REFUSED
     assert "cluster" in finished.stdout
     assert "--cluster auto needs Ray" in finished.stdout
@@ -166,8 +169,8 @@ def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
     assert f"--cluster {address}" in finished.stderr
 
 
+@needs_ray
 def test_an_address_where_nothing_answers(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed (docs/parallel.md)")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
