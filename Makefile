@@ -50,7 +50,7 @@ test-engines: setup
 	$(PYTEST) $(LATE) && exit $$beside
 
 # What takes minutes or fetches packages; last, alone, what compares measured times.
-ALONE := tests/redteam tests/scenarios/test_over_http.py tests/scenarios/tune tests/vllm/test_endpoint.py
+ALONE := tests/redteam tests/scenarios/audit tests/scenarios/test_over_http.py tests/scenarios/tune tests/vllm/test_endpoint.py
 test-long: setup
 	$(PYTEST) -n 2 $(BY_FILE) -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
 	$(PYTEST) -m long $(ALONE) && exit $$beside

@@ -15,18 +15,19 @@ from runs.record.requests_log import read_requests
 from tests.conftest import ROOT, Finished
 from tests.support.warm import FOR_LEGS
 
-# Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
-OFFICIAL_LIMITS_CONF = """
+# Limits that no busy machine misses, and enough queries for a VALID: Server 512 (early stopping needs 459),
+# SingleStream 128, Offline all 64 at once.
+USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
 *.Server.target_qps = 800
 *.Server.min_duration = 600
+*.Server.ttft_latency = 60000
+*.Server.tpot_latency = 10000
 *.SingleStream.target_latency = 8
 *.SingleStream.min_duration = 400
 """
-# The same with limits that no busy machine misses.
-USER_CONF = OFFICIAL_LIMITS_CONF + "*.Server.ttft_latency = 60000\n*.Server.tpot_latency = 10000\n"
 TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duration
 
 # A leg that would take ten minutes: there is time to disturb it, however busy the machine.

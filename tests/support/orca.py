@@ -19,8 +19,8 @@ USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
-*.Server.target_qps = 400
-*.Server.min_duration = 1500
+*.Server.target_qps = 150
+*.Server.min_duration = 4000
 """
 
 

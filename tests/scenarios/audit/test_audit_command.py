@@ -46,16 +46,18 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 # Caching --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
+def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
+    """Whether a busy machine lets the honest engine pass is for tests/redteam, in `make test-long`."""
     out = tmp_path / "run"
     finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, "--dummy-ttft-ms", 50))
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    passed = finished.code == ExitCode.OK
+    assert passed or finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     folder = out / "audit" / "output_caching"
     text = (folder / "verify_performance.txt").read_text()
     assert text.startswith("Verifying performance.\nreference score = ")
-    assert "\nTEST PASS\n" in text
+    assert ("\nTEST PASS\n" in text, "TEST FAIL: " in text) == (passed, not passed)
     result = record(out, "output_caching")
-    assert (result["passed"], result["official"], result["required"]) == (True, False, False)
+    assert (result["passed"], result["official"], result["required"]) == (passed, False, False)
     labels = [leg["label"] for leg in result["legs"]]
     assert labels[0] == "reference"
     assert len({leg["pid"] for leg in result["legs"]}) == len(labels)
@@ -76,6 +78,7 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
         assert manifest.engine.warm_up.prompts > 0
 
 
+@pytest.mark.long  # its verdict compares times
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     costs = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3)

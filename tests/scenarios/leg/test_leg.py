@@ -22,7 +22,7 @@ from runs.record.observed import Contention
 from runs.record.requests_log import read_requests
 from sut.dummy.engine import DummyEngine
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import OFFICIAL_LIMITS_CONF, USER_CONF, arguments, progress
+from tests.support.legs import USER_CONF, arguments, progress
 from tests.support.official import SAMPLING
 from tests.support.once import kept
 
@@ -58,7 +58,6 @@ class Leg:
 
     scenario: str
     mode: str
-    conf: str
     finished: Finished
     run: RunDir
     working_directory: Path
@@ -81,20 +80,18 @@ class Leg:
 @cache
 def leg_of(scenario: str, mode: str) -> Leg:
     """The leg, as long as nothing that it is made of changes."""
-    # A busy machine may miss the limits of Interactive; in its accuracy leg they hold no verdict up.
-    conf = USER_CONF if (scenario, mode) == ("Interactive", "performance") else OFFICIAL_LIMITS_CONF
 
     def make(home: Path) -> None:
         (home / "here").mkdir()
         flags = ["--accuracy"] if mode == "accuracy" else []
-        words = tuple(arguments(scenario, home / "run", *flags, conf=conf))
+        words = tuple(arguments(scenario, home / "run", *flags))
         finished = StartedMain(words, home / "here", {}, anew=True).wait()
         assert finished.code == 0, finished.stdout + finished.stderr
         (home / "said.json").write_text(json.dumps(asdict(finished)))
 
     home = kept(f"whole-{scenario}-{mode}", make)
     finished = Finished(**json.loads((home / "said.json").read_bytes()))
-    return Leg(scenario, mode, conf, finished, RunDir(home / "run"), home / "here")
+    return Leg(scenario, mode, finished, RunDir(home / "run"), home / "here")
 
 
 @pytest.fixture(
@@ -117,7 +114,7 @@ def test_what_is_said_and_left_behind(leg: Leg) -> None:
     expected = OURS | set(LOADGEN_LOGS) | (ACCURACY_FILES if leg.mode == "accuracy" else set())
     assert {path.name for path in leg.run.root.iterdir()} == expected
     assert list(leg.working_directory.iterdir()) == []  # nothing outside the run directory
-    assert leg.run.user_conf.read_text() == leg.conf
+    assert leg.run.user_conf.read_text() == USER_CONF
     assert leg.run.trace.stat().st_size == 0  # LoadGen makes the file; the trace is off
 
 
