@@ -104,7 +104,6 @@ def test_an_environment_around_what_is_installed(
     assert (checkout / ".venv" / "stamp").stat().st_mtime_ns == stamp.st_mtime_ns
 
 
-@pytest.mark.slow
 def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_python: Path) -> None:
     vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
 

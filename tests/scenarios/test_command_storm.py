@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 from tests.support.command_storm import COMMANDS
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(1, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.long)])
 def test_a_command_ends(rounds: int) -> None:
     cases = rounds * len(COMMANDS)
     command = [sys.executable, "-m", "tests.support.command_storm", str(cases)]

@@ -246,7 +246,6 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     assert verified.details["scores"]
 
 
-@pytest.mark.slow
 def test_submit_scores_each_leg_once(
     build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:

@@ -25,8 +25,6 @@ from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.records import official_record
 from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
-pytestmark = pytest.mark.slow
-
 Submit = Callable[..., SubmitOutcome]
 SCENARIO_FILES = {
     "README.md",

@@ -24,8 +24,6 @@ from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.records import official_record
 from tests.support.submission_legs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
 
-pytestmark = pytest.mark.slow
-
 Submit = Callable[..., SubmitOutcome]
 Json = dict[str, Any]
 

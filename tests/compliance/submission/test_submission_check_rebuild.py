@@ -22,8 +22,6 @@ from tests.honest.pair import Pair
 from tests.honest.variations import VARIATIONS, run_at
 from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, edit, results_of, sign_off_all
 
-pytestmark = pytest.mark.slow  # a campaign's legs
-
 Submit = Callable[..., SubmitOutcome]
 
 

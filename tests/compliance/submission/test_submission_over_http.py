@@ -28,8 +28,6 @@ from tests.support.recorded import OVER_HTTP
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
 from tests.support.verify_legs import judged
 
-pytestmark = pytest.mark.slow
-
 GIVEN = {**SYSTEM, "framework": "vLLM 0.32.0", "other_software_stack": "Linux"}
 NETWORK = {
     field.name: field.example

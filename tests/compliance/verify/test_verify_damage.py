@@ -258,7 +258,6 @@ def test_an_older_pass_does_not_survive_damage(
     assert (run.root / TEXT_NAME).read_text().splitlines()[3].startswith("TEST FAIL: ")
 
 
-@pytest.mark.slow
 def test_honest_logs_contradict_nothing() -> None:
     runs = Runs()
     for name in ALL:

@@ -64,9 +64,7 @@ def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
     assert [tokens[seq] for seq in requests.seq.tolist()] == requests.output_tokens.tolist()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "offline-huge-library" else name for name in ALL]
-)
+@pytest.mark.parametrize("name", ALL)
 def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
     detail, requests, trace = read_detail(run.detail), read_requests(run.requests), read_trace(run.trace)

@@ -192,7 +192,6 @@ def test_random_damage_ends_in_a_result_or_an_error_of_ours(
 ODD: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one_in", [len(ODD) // 2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
 def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str, one_in: int) -> None:
