@@ -125,7 +125,7 @@ def overview_of(root: Path) -> Picture:
         raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
-    title = f"{result.scenario} {plan.mode}, {manifest.model.name}, {plan.engine} {version}".rstrip()
+    title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
     title += f": {result.verdict}"
     if not manifest.official:
         title += " (not official)"

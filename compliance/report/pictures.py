@@ -235,7 +235,7 @@ def overview(title: str, lines: Sequence[str], requests: RequestTable, series: T
     below.set_ylim(bottom=0, top=1.3 * top_s)
     below.legend(loc="upper right", ncols=2)
     above.set(xlim=(0, series.edges_s[-1]), ylabel="open queries")
-    below.set(xlabel="s from the first query", ylabel="s until")
+    below.set(xlabel="s from the first query", ylabel="latency, s")
     for axes in (above, below):
         axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
     return _picture(figure, ". ".join([title, *lines, f"{words} over time, and the latency of each query"]))
