@@ -76,7 +76,9 @@ def prepare() -> None:
 
 
 def become_reaper() -> None:
-    """Have processes that lose their parent become children of this one."""
+    """Have processes that lose their parent become children of this one. In the background, too, hear signals."""
+    for number in interrupts.ENDING:
+        signal.signal(number, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
