@@ -159,3 +159,10 @@ def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path) -> None:
     finished = run_here("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
     assert finished.code == ExitCode.REFUSED
     assert "cannot be written" in finished.stderr
+
+
+def test_a_picture_shows_one_run(measured: Path, tmp_path: Path) -> None:
+    refused = run_here("report", measured, "--output", tmp_path / "run.svg")
+    assert refused.code == ExitCode.BAD_INPUT
+    assert re.search(r"--output .*run\.svg: \d+ finished runs found", refused.stderr)
+    assert list(tmp_path.iterdir()) == []
