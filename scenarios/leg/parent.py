@@ -42,12 +42,14 @@ def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
     """Within: a failure is also written into the leg's record."""
     from scenarios.leg.run_record import close_failed
 
-    try:
-        with if_abandoned(partial(close_failed, leg)):
+    with contextlib.ExitStack() as held, if_abandoned(partial(close_failed, leg)):
+        try:
             yield
-    except BaseException as error:
-        close_failed(leg, error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}"))
-        raise
+        except BaseException as error:
+            held.enter_context(critical())  # until it is not registered any more: the record is closed once
+            known = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
+            close_failed(leg, known)
+            raise
 
 
 def run_leg(

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -169,20 +170,24 @@ class Case:
             with record.open("a") as stream:
                 stream.write("closed\n")
 
-        with supervisor.EarlyLeg("engine", {}) as leg:
-            with contextlib.ExitStack() as on_record, interrupts.critical():
-                on_record.enter_context(interrupts.if_abandoned(close))
+        @contextlib.contextmanager
+        def on_record() -> Iterator[None]:  # as in scenarios/leg/parent.py
+            with contextlib.ExitStack() as held, interrupts.if_abandoned(close):
+                try:
+                    yield
+                except BaseException:
+                    held.enter_context(interrupts.critical())
+                    close(Interrupted(""))
+                    raise
+
+        with supervisor.EarlyLeg("engine", {}) as leg, contextlib.ExitStack() as opened:
+            with interrupts.critical():
                 record.write_text("open\n")
-                kept = on_record.pop_all()
-            try:
-                with kept:
-                    if self.kind == "computes":
-                        while True:
-                            sum(range(100))
-                    leg.run(RunDir(self.folder / "run"), "engine", {}, lambda _: None)
-            except BaseException:
-                close(Interrupted(""))
-                raise
+                opened.enter_context(on_record())
+            if self.kind == "computes":
+                while True:
+                    sum(range(100))
+            leg.run(RunDir(self.folder / "run"), "engine", {}, lambda _: None)
 
 
 class Trace:
