@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from compliance.audits.summaries import SUMMARIES
 from compliance.finding import Finding, Outcome, Verdict
 from runs.benchmark import Mode, Scenario
-from runs.errors import ExecutionError, InputError
+from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import Numbers, reported_numbers
@@ -34,6 +34,10 @@ _AS_LOGGED = {
 _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
 NAMED_IN_MESSAGES = 3  # faulty samples or answers
 SHOWN = ("mean", "p50", "p90", "p99")
+
+
+class NoVerdictError(SetupError):
+    """The runs of an audit are whole, and allow no verdict."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,7 @@ class AuditRequest(BaseModel):
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
     log_seed: int | None = None  # chooses the answers that a leg logs; None = drawn
+    earlier_runs: tuple[str, ...] = ()  # labels of the runs of an audit of an earlier version, to be judged again
 
     def threshold_or(self, default: float) -> float:
         """The threshold, in the open interval (0, 1).
@@ -270,9 +275,19 @@ class AuditTest(ABC):
         """Further legs, by those that are finished; none when the audit is complete."""
         return []
 
+    def run_counts(self, request: AuditRequest) -> tuple[int, int]:
+        """The fewest and the most runs of the audit."""
+        count = len(self.legs(request))
+        return count, count
+
     @abstractmethod
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
+        """Judge the finished legs from their files.
+
+        Raises:
+            ExecutionError: a file is damaged or not as planned.
+            NoVerdictError: the files are whole and allow no verdict.
+        """
 
     def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of `AuditRequest` that follow from legs that are there.
@@ -323,7 +338,8 @@ def requested_count(log: DetailLog) -> int:
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 
 
-def text_of(head: str, rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Finding]) -> str:
-    """An audit's text: the official wording, then the rule, the legs and every check."""
-    lines = [f"rule: {rule}", *(line for leg in legs for line in leg.lines()), *(f"check: {check}" for check in checks)]
-    return head + "\n".join(lines) + "\n"
+def text_of(test: AuditTest, head: str, rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Finding]) -> str:
+    """An audit's text: the official wording, then the name and origin of the audit, the rule, the legs, every check."""
+    whose = "MLCommons" if test.official else "this harness; MLCommons has no such test"
+    lines = [f"audit: {test.name}, from {whose}", f"rule: {rule}", *(line for leg in legs for line in leg.lines())]
+    return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"

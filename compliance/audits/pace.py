@@ -1,14 +1,18 @@
-"""How fast a leg answered, and whether another leg is faster than the lengths of its samples explain.
+"""How fast a run answered, and whether another run is faster than the lengths of its samples explain.
 
-An honest system needs time for prompt and output tokens, so the leg with the shorter samples may be faster by the ratio
+An honest system needs time for prompt and output tokens, so the run with the shorter samples may be faster by the ratio
 of the lengths: the limit is raised by that ratio. It is also raised by the time that a busy machine may have added to
-the reference.
+the reference. A run that is too short to be compared is for the caller to refuse; no time is replaced here.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from compliance.audits.base import LegArtifacts
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
@@ -16,12 +20,6 @@ from runs.errors import ExecutionError
 
 # Times to first token are few, short and scattered; a cached prompt saves most of such a time.
 TTFT_THRESHOLD = 0.5
-# A first token takes as long without any computing (scheduling, one step of the engine's loop).
-TTFT_FLOOR_NS = 5_000_000
-# Faster references are not compared, since chance decides how much faster another leg is: answers in SingleStream;
-# the whole run in Offline.
-LATENCY_FLOOR_NS = 5_000_000
-OFFLINE_RUN_FLOOR_NS = 50_000_000
 # Repeated answers may differ from the reference's by batch effects, but hardly in length.
 LENGTH_SHARE = 0.10
 # What a disturbed machine may have added to the reference, half of its time at most. Offline: to every sample, and to
@@ -47,6 +45,23 @@ class Pace:
     lengths: dict[int, tuple[int, float]]
     issued: list[int]  # sample indices, in the order of issue
 
+    @property
+    def seconds(self) -> float:
+        """How long the run took; in SingleStream without what a disturbed machine may have added."""
+        if self.scenario == "Offline":
+            return len(self.issued) / self.samples_per_second
+        return len(self.issued) * self.steady_latency_ns / 1e9
+
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """How often each sample was issued."""
+        return Counter(self.issued)
+
+    @cached_property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Prompt and output tokens, over the issued samples."""
+        return _mean(self.lengths, self.counts)
+
 
 def pace_of(leg: LegArtifacts) -> Pace:
     """Read a leg's pace: rates and latencies from LoadGen's log, lengths from the record of every request.
@@ -67,22 +82,30 @@ def pace_of(leg: LegArtifacts) -> Pace:
         outputs.setdefault(index, []).append(tokens)
     prompts = dict(zip(table.sample_index.tolist(), table.prompt_tokens.tolist(), strict=True))
     offline = leg.detail.scenario == "Offline"
-    if offline:
-        steady_ns = latency.mean / _without(latency.mean, OFFLINE_MEAN_NS)
-    else:
-        taken = np.sort(table.complete_ns - table.issue_ns)
-        kept = taken[: len(taken) - int(len(taken) * SLOWEST_SHARE)]
-        steady_ns = latency.mean * float(kept.mean() / taken.mean()) if taken.mean() > 0 else latency.mean
     return Pace(
         label=leg.spec.label,
         scenario=leg.detail.scenario,
         samples_per_second=rate,
         mean_latency_ns=latency.mean,
-        steady_latency_ns=steady_ns,
+        steady_latency_ns=steady_latency_ns(leg.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
         median_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.p50,
         lengths={index: (prompts[index], float(np.mean(tokens))) for index, tokens in outputs.items()},
         issued=table.sample_index.tolist(),
     )
+
+
+def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: NDArray[Any]) -> float:
+    """The mean latency without what a disturbed machine may have added.
+
+    Args:
+        mean_ns: of LoadGen.
+        taken_ns: of each query.
+    """
+    if scenario == "Offline":
+        return mean_ns / _without(mean_ns, OFFLINE_MEAN_NS)
+    sorted_ns = np.sort(taken_ns)
+    kept = sorted_ns[: len(sorted_ns) - int(len(sorted_ns) * SLOWEST_SHARE)]
+    return mean_ns * float(kept.mean() / sorted_ns.mean()) if sorted_ns.mean() > 0 else mean_ns
 
 
 @decides(
@@ -91,47 +114,53 @@ def pace_of(leg: LegArtifacts) -> Pace:
      "find out what is kept between queries; run the audit again on an idle machine"),
     ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
 )  # fmt: skip
-def compare_paces(reference: Pace, test: Pace, threshold: float) -> list[Finding]:
+def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_ns: int = 0) -> list[Finding]:
     """Judge whether `test` is faster than `reference` by more than the lengths and the threshold explain.
 
+    Args:
+        least_ttft_ns: shorter times to first token count as this, where only a single pair of runs can be compared.
+
     Returns:
-        A finding for each rate, with the numbers name, reference, test and limit, and one for the lengths of answers.
+        A finding for each rate, with the numbers name, reference, test, limit and expected (the reference's rate, less
+        what longer samples explain), and one for the lengths of answers.
     """
     offline = test.scenario == "Offline"
-    lengths = {**test.lengths, **reference.lengths}  # the reference's own, where it has the sample
-    prompts, outputs = (_mean(lengths, test.issued, one) / _mean(lengths, reference.issued, one) for one in (0, 1))
-    shorter = 1 / min(1.0, prompts, outputs)
-    # name, times of both, the least time of the reference, threshold, what else raises the limit
-    rates: list[tuple[str, tuple[float, float], float, float, float]] = [
+    # The reference's own, where it has the sample.
+    lengths = {index: reference.lengths.get(index, own) for index, own in test.lengths.items()}
+    prompts, outputs = (
+        one / other for one, other in zip(_mean(lengths, test.counts), reference.mean_lengths, strict=True)
+    )
+    shorter, longer = 1 / min(1.0, prompts, outputs), max(1.0, prompts, outputs)
+    # Offline: all samples wait for those before them, so that a run of fewer has the shorter mean latency.
+    fewer = max(1.0, len(reference.issued) / len(test.issued)) if offline else 1.0
+    # name, times of both, threshold, what else raises the limit
+    rates: list[tuple[str, tuple[float, float], float, float]] = [
         (
-            LATENCY, (reference.mean_latency_ns, test.mean_latency_ns),
-            OFFLINE_MEAN_NS if offline else LATENCY_FLOOR_NS, threshold,
-            shorter * reference.mean_latency_ns / reference.steady_latency_ns,
+            LATENCY, (reference.mean_latency_ns, test.mean_latency_ns), threshold,
+            shorter * fewer * reference.mean_latency_ns / reference.steady_latency_ns,
         )
     ]  # fmt: skip
     if offline:
         # All samples at once: the run lasts as long as its longest answer, its mean latency does not.
-        longest, longest_test = (max(lengths[index][1] for index in pace.issued) for pace in (reference, test))
+        longest = max(1.0, _longest(reference.lengths) / _longest(lengths))
         count, times_ns = len(reference.issued), (1e9 / reference.samples_per_second, 1e9 / test.samples_per_second)
-        raised = shorter * max(1.0, longest / longest_test) * _without(count * times_ns[0], OFFLINE_LAST_NS)
-        rates.append((RATE, times_ns, OFFLINE_RUN_FLOOR_NS / count, threshold, raised))
+        rates.append((RATE, times_ns, threshold, shorter * longest * _without(count * times_ns[0], OFFLINE_LAST_NS)))
     if reference.median_ttft_ns and test.median_ttft_ns is not None:
-        # Both at least the floor.
-        times_ns = max(reference.median_ttft_ns, TTFT_FLOOR_NS), max(test.median_ttft_ns, TTFT_FLOOR_NS)
-        rates.append((TTFT, times_ns, 0, TTFT_THRESHOLD, 1 / min(1.0, prompts)))
+        times_ns = max(reference.median_ttft_ns, least_ttft_ns), max(test.median_ttft_ns, least_ttft_ns, 1)
+        rates.append((TTFT, times_ns, TTFT_THRESHOLD, 1 / min(1.0, prompts)))
     findings = []
-    for name, times_ns, least_ns, allowed, raised in rates:
-        least_ns = least_ns if times_ns[0] < least_ns else 0  # then both are taken to be no faster
-        before, after = (1e9 / max(time_ns, least_ns) for time_ns in times_ns)
+    for name, times_ns, allowed, raised in rates:
+        before, after = (1e9 / time_ns for time_ns in times_ns)
         limit = before * (1 + allowed) * raised
         findings.append(
             applied(
                 "caching-pace", f"{test.label}: {name}", after < limit * (1 - ROUNDING), f"{after:.6g}",
                 f"below {limit:.6g} (reference {before:.6g})", name=name, reference=before, test=after, limit=limit,
+                expected=before / longer,
             )
         )  # fmt: skip
-    if known := [index for index in test.issued if index in reference.lengths]:
-        expected, found = (_mean(pace.lengths, known, 1) for pace in (reference, test))
+    if known := {index: count for index, count in test.counts.items() if index in reference.lengths}:
+        expected, found = (_mean(pace.lengths, known)[1] for pace in (reference, test))
         findings.append(
             applied(
                 "caching-lengths", f"{test.label}: mean output tokens", abs(found / expected - 1) <= LENGTH_SHARE,
@@ -156,5 +185,12 @@ def _without(time_ns: float, disturbance_ns: float) -> float:
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
-def _mean(lengths: dict[int, tuple[int, float]], issued: list[int], which: int) -> float:
-    return float(np.mean([lengths[index][which] for index in issued]))
+def _mean(lengths: Mapping[int, tuple[int, float]], counts: Mapping[int, int]) -> tuple[float, float]:
+    """Prompt and output tokens a query, of queries counted by sample."""
+    total = sum(counts.values())
+    prompts, outputs = (sum(lengths[index][which] * n for index, n in counts.items()) / total for which in (0, 1))
+    return prompts, outputs
+
+
+def _longest(lengths: Mapping[int, tuple[int, float]]) -> float:
+    return max(output for _, output in lengths.values())

@@ -83,7 +83,7 @@ class OfficialTest04(AuditTest):
             passed=outcome.passed,
             reason=f"{found} (test score {outcome.test_score}, reference score {outcome.reference_score})",
             rule=RULE,
-            text=text_of(outcome.text, RULE, known, ()),
+            text=text_of(self, outcome.text, RULE, known, ()),
             details={
                 "official_text": outcome.text,
                 "reference_score": outcome.reference_score,

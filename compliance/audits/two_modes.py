@@ -94,7 +94,7 @@ class TwoModeAudit(AuditTest):
         rule = self.rule(threshold)
         head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
         details = {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)}
-        text = text_of(head, rule, (), checks)
+        text = text_of(self, head, rule, (), checks)
         return self.result(checks, legs[:2], kept=checks[0].sentence, rule=rule, text=text, details=details)
 
     @abstractmethod

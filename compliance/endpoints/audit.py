@@ -14,7 +14,6 @@ from itertools import pairwise
 import numpy as np
 from pydantic import BaseModel, Field
 
-from compliance.audits.output_caching import SECOND_TIME_THRESHOLD
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
@@ -25,6 +24,11 @@ from runs.reading import read_as, read_record
 
 TEXT = "verify_OUTPUT_CACHING_TEST.txt"
 _FIX = "take the unchanged file of the client's audit"
+# A run twice as fast as the one before it shows that responses were kept; a machine does not change so much.
+SECOND_TIME_THRESHOLD = 1.0
+# Faster runs are not compared, because chance decides how much faster another run of the one pair is: a whole run with
+# everything sent at once, a response, a first token.
+MIN_RUN_S, MIN_LATENCY_NS, MIN_TTFT_NS = 0.05, 5_000_000, 5_000_000
 # Answers that are computed come piece by piece; from a cache they come at once. What keeps prompts leaves that pace.
 DECODE_FASTER = 1.5
 _SAME = ("model_params", "endpoint_config", "datasets")  # of config.yaml
@@ -122,6 +126,8 @@ def _word(passed: bool) -> str:
 @decides(
     "audit",
     ("endpoints-audit-answered", "error", OURS, "the samples asked for were answered", AUDIT_AGAIN),
+    ("endpoints-audit-too-fast", "warning", OURS, "duration of the audit's reference run",
+     "run the client's audit with more samples"),
     ("endpoints-audit-kept-prompts", "warning", "[endpoints] §2.9.5",
      "repeated prompts were answered sooner, and not from kept answers",
      "ask with a salt, or with prefix caching off, to see the answers' own pace"),
@@ -150,23 +156,28 @@ def _judged(
     cold = main is None and not reference.config.settings.warmup.enabled
     cold_ns = max(0, first_ns[0] - first_ns[1]) if cold else 0
     paces = _pace(reference, REFERENCE, by_limit, cold_ns), _pace(cached, CACHED, by_limit)
-    compared = findings = compare_paces(*paces, threshold)
+    against = list(_against(main, reference, by_limit)) if main is not None and main.answered.any() else []
+    if too_fast := _too_fast(paces[0]):
+        yield from against
+        yield applied("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
+        broken = next((one for one in against if one.severity == "error"), None)
+        ours = f"FAIL, {broken.text}" if broken else "no verdict, the reference run is too short"
+        text = f"{_client_verdict(client)}; here: {ours}"
+        yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if broken else None)
+        return
+    compared = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
     if not all(one.passed for one in compared) and _decodes_alike(reference, cached):
         findings = [
             finding if finding.passed or finding.rule != "caching-pace"
             else replace(finding, rule="endpoints-audit-kept-prompts", severity="warning")
             for finding in compared
         ]  # fmt: skip
-    if main is not None and main.answered.any():
-        findings = [*findings, *_against(main, reference, by_limit)]
+    findings = [*findings, *against]
     yield from findings
     broken = next((one for one in findings if one.severity == "error"), None)
     rate, issued = decisive(compared).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, answers = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
-    text = (
-        f"client: {_word(client.passed)}, {client.audit_qps:.6g} queries/s against {client.ref_qps:.6g} × "
-        f"{1 + client.threshold:g}; here: "
-    )
+    text = f"{_client_verdict(client)}; here: "
     text += (
         f"FAIL, {broken.text}"
         if broken
@@ -177,6 +188,13 @@ def _judged(
         + (f", which began {cold_ns / 1e9:.2f} s cold" if cold_ns else "")
     )
     yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=broken is None)
+
+
+def _client_verdict(client: ClientVerdict) -> str:
+    return (
+        f"client: {_word(client.passed)}, {client.audit_qps:.6g} queries/s against {client.ref_qps:.6g} × "
+        f"{1 + client.threshold:g}"
+    )
 
 
 def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
@@ -219,6 +237,17 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
     )
 
 
+def _too_fast(reference: Pace) -> tuple[str, str, str] | None:
+    """What is too short to be compared, what was found and what is required."""
+    if reference.scenario == "Offline":
+        if reference.seconds >= MIN_RUN_S:
+            return None
+        return "duration", f"{reference.seconds * 1e3:.3g} ms", f"at least {MIN_RUN_S * 1e3:g} ms"
+    if reference.mean_latency_ns >= MIN_LATENCY_NS:
+        return None
+    return "mean latency", f"{reference.mean_latency_ns / 1e6:.3g} ms", f"at least {MIN_LATENCY_NS / 1e6:g} ms"
+
+
 def _decodes_alike(reference: Load, cached: Load) -> bool:
     """Whether the pieces after the first came no faster; only with streaming can that be seen."""
     pace = []
@@ -233,11 +262,12 @@ def _decodes_alike(reference: Load, cached: Load) -> bool:
 
 def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
     """The reference against the run before it, which had its samples already."""
-    if main.config.settings.load_pattern == reference.config.settings.load_pattern:
+    before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
+    same_load = main.config.settings.load_pattern == reference.config.settings.load_pattern
+    if same_load and _too_fast(before) is None:
         # A server that keeps answers has those of the reference.
-        before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
         name = RATE if after.scenario == "Offline" else LATENCY  # in Offline more samples wait longer
-        rates = compare_paces(before, after, SECOND_TIME_THRESHOLD)
+        rates = compare_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
         found = next(one for one in rates if one.numbers.get("name") == name)
         text = f"{REFERENCE}: {name}, of samples that the run before had"
         yield replace(found, rule="endpoints-audit-second-time", text=text)

@@ -26,10 +26,13 @@ class AuditOptions(BaseModel):
     test: str = _field(..., f"Which audit: {', '.join(SUMMARIES)}.", metavar="NAME")
     samples: int | None = _field(
         None,
-        "Unique samples of the reference leg, or answers of the performance leg. Default: depends on the test.",
+        "Unique samples of the first reference run, which output_caching raises until a run takes long enough; or "
+        "responses of the performance run. Default: depends on the test.",
         metavar="N",
     )
-    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: --samples.", metavar="N")
+    audit_samples: int | None = _field(
+        None, "Queries of the repeating runs. Default: as many as the reference run has.", metavar="N"
+    )
     sample_index: str | None = _field(
         None,
         "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "

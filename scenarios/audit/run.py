@@ -101,7 +101,9 @@ def _show_plan(
     tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
-    tell(f"  goes to {folder}; further legs follow from what the first one shows")
+    least, most = test.run_counts(request)
+    runs = counted(most, "run") if least == most else f"{least} to {most} runs, as the runs before show"
+    tell(f"  {runs}; they go to {folder}")
     tell("dry run: nothing was started or written")
 
 

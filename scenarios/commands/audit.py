@@ -16,12 +16,14 @@ HELP = (
     + "\n".join(f"{name:<20}{summary}" for name, summary in SUMMARIES.items())
     + "\n\nThe legs and the outcome go to DIR/audit/NAME/. Every leg has its own process and engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
-    "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start, 4 failed while running (no verdict), 130 interrupted."
+    "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 failed while running, "
+    "130 interrupted."
 )
 
 EXAMPLES = (
     "what a submission needs: audit --test TEST06 --scenario Server --vllm --model-path DIR --dataset-path FILE",
-    "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy",
+    "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy "
+    "--dummy-ttft-ms 60 --dummy-slots 1",
     "two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 

@@ -17,6 +17,7 @@ from tests.redteam.matrix import (
     CHECKS,
     DOCUMENT,
     KINDS,
+    NO_VERDICT,
     PASSES,
     REFUSED,
     SCENARIOS,
@@ -43,7 +44,7 @@ UNSEEN = {
 def test_the_document_has_every_cheat_and_what_may_be_said(scenario: str) -> None:
     rows = documented(scenario)
     assert tuple(rows) == KINDS[scenario]
-    assert {said for row in rows.values() for said in row.values()} <= {PASSES, CAUGHT, STOPPED, REFUSED}
+    assert {said for row in rows.values() for said in row.values()} <= {PASSES, CAUGHT, STOPPED, REFUSED, NO_VERDICT}
     assert all(tuple(row) == CHECKS for row in rows.values())
     assert set(rows[""].values()) <= {PASSES, REFUSED}
     passed = {kind for kind, row in rows.items() if kind and not {CAUGHT, STOPPED} & set(row.values())}

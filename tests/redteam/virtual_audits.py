@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compliance.audits.audit_registry import find_audit, legs_in_turn
-from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
+from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec, NoVerdictError
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
@@ -17,7 +17,7 @@ from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
 from runs.record.requests_log import RequestRecord, encode
 from sut.dummy.engine import DummyEngine
-from tests.redteam.matrix import CAUGHT, PASSES, REFUSED, SAMPLES
+from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
 from tests.support.audit_legs import entry, write_leg
 from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
 from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
@@ -26,6 +26,7 @@ AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
 TARGET_QPS = 40.0  # of a Server leg
 # As tests/redteam/matrix.py has them.
 MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
+CACHING_MODEL = MODEL | {"prefill_us": 120.0, "slots": 1}
 
 
 @cache
@@ -59,11 +60,15 @@ def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
         test.validate(request)
     except SetupError:
         return REFUSED
-    legs = legs_in_turn(test, request, lambda spec: _leg(spec, kind, scenario, folder / spec.label))
-    return PASSES if test.verify(request, legs).passed else CAUGHT
+    model = CACHING_MODEL if audit == "output_caching" else MODEL
+    legs = legs_in_turn(test, request, lambda spec: _leg(spec, kind, scenario, folder / spec.label, model))
+    try:
+        return PASSES if test.verify(request, legs).passed else CAUGHT
+    except NoVerdictError:
+        return NO_VERDICT
 
 
-def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path) -> LegArtifacts:
+def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path, model: dict[str, Any]) -> LegArtifacts:
     accuracy, asked = spec.mode == "accuracy", spec.settings
     count = SAMPLES if accuracy else asked["min_query_count"]
     loaded, order = issued(
@@ -83,8 +88,8 @@ def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path) -> LegArtif
             not accuracy, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, _references(), now_s=loop.time
         )
         if not kind:
-            return DummyEngine(sampling, **MODEL, lead_tokens=_lead_tokens())
-        return CheatingEngine(sampling, **MODEL, lead_tokens=_lead_tokens(), cheat=make_cheat(kind, known))
+            return DummyEngine(sampling, **model, lead_tokens=_lead_tokens())
+        return CheatingEngine(sampling, **model, lead_tokens=_lead_tokens(), cheat=make_cheat(kind, known))
 
     offsets_ns = schedule_ns(TARGET_QPS, count) if scenario == "Server" else []
     answers = issue_all(engine, _prompts(), scenario, order, offsets_ns)

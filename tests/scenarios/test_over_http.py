@@ -22,7 +22,7 @@ CONF = """
 def test_a_box_that_answers_from_a_cache_is_caught(start_main: StartMain, tmp_path: Path) -> None:
     """An honest server passes the audit in the recorded campaign over HTTP."""
     (tmp_path / "user.conf").write_text(CONF)
-    with serving(HttpServer("/v1/completions", Computing(1.0, keeps=True), "vllm")) as server:
+    with serving(HttpServer("/v1/completions", Computing(2.5, keeps=True), "vllm")) as server:
         engine = ("--engine", "endpoint", "--api-server", server.url, "--api-connections", 256)
         places = ("--model-path", make_model(tmp_path / "model"), "--user-conf", tmp_path / "user.conf")
         words = ("audit", "--scenario", "Offline", "--test", "output_caching", "--samples", 20, *engine, *places)

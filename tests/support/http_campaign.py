@@ -38,7 +38,7 @@ def run_campaign(root: Path) -> None:
     root.mkdir()
     (root / "user.conf").write_text(USER_CONF)
     (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
-    with serving(HttpServer("/v1/completions", Computing(tokens_s=1.0, counts=False), "vllm")) as server:
+    with serving(HttpServer("/v1/completions", Computing(tokens_s=2.0, counts=False), "vllm")) as server:
         asked = CONFIG | {
             "api_server": server.url, "api_declaration": str(root / "declared.yaml"),
             "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),

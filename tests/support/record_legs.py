@@ -35,6 +35,8 @@ USER_CONF = """
 # Offline: longer than the minimum duration. Server: so long that what a busy machine adds makes no cache of it.
 DUMMY = {"Offline": "--dummy-ttft-ms 250", "Server": "--dummy-ttft-ms 20", "Interactive": "--dummy-ttft-ms 20"}
 _MTIME_S = 946_684_800  # the year 2000: ZIP files hold no time before 1980
+# Recorded by an earlier version and kept, because audits of earlier versions are judged again.
+KEPT = ("caching", "caching-of-one-query")
 _CACHING = "--scenario Offline --dummy-ttft-ms 50 --dummy-slots 8"
 
 
@@ -74,7 +76,12 @@ def made_of() -> dict[str, Any]:
 def make(root: Path) -> None:
     """All of them into a folder."""
     (root / "user.conf").write_text(USER_CONF)
+    with tarfile.open(ARCHIVE) as archive:
+        kept = [one for one in archive.getmembers() if one.name.partition("/")[0] in KEPT]
+        archive.extractall(root, members=kept, filter="data")
     for name, options in commands():
+        if name.partition("/")[0] in KEPT:
+            continue
         words = [*options.split(), "--engine", "dummy", "--user-conf", root / "user.conf", "--output-log-dir"]
         code, stdout, stderr = warm.run([*words, root / name], root)
         if code != ExitCode.OK:

@@ -47,19 +47,19 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 
 
 def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
-    """Whether a busy machine lets the honest engine pass is for tests/redteam, in `make test-long`."""
+    """An honest engine that sleeps passes on a busy machine, too."""
     out = tmp_path / "run"
-    finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, "--dummy-ttft-ms", 50))
-    passed = finished.code == ExitCode.OK
-    assert passed or finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    slow = ("--dummy-ttft-ms", 120, "--dummy-slots", 1)
+    finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, *slow))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "output_caching"
     text = (folder / "verify_performance.txt").read_text()
     assert text.startswith("Verifying performance.\nreference score = ")
-    assert ("\nTEST PASS\n" in text, "TEST FAIL: " in text) == (passed, not passed)
+    assert "\nTEST PASS\n" in text
     result = record(out, "output_caching")
-    assert (result["passed"], result["official"], result["required"]) == (passed, False, False)
+    assert (result["passed"], result["official"], result["required"]) == (True, False, False)
     labels = [leg["label"] for leg in result["legs"]]
-    assert labels[0] == "reference"
+    assert labels[0] == "reference-n20-round1"
     assert len({leg["pid"] for leg in result["legs"]}) == len(labels)
     for label in labels:
         run = RunDir(folder / label)
@@ -81,13 +81,13 @@ def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_pat
 @pytest.mark.long  # its verdict compares times
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    costs = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3)
+    costs = ("--samples", 20, "--dummy-ttft-ms", 120)
     cheat = {CHEAT: "cache-not-in-a-row"}
     finished = run_main(*arguments("output_caching", "SingleStream", out, *costs), environment=cheat)
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     result = record(out, "output_caching")
     assert not result["passed"]
-    assert any(leg["label"].endswith("-again") for leg in result["legs"])
+    assert any(leg["label"].endswith("-round2") for leg in result["legs"])
     text = (out / "audit" / "output_caching" / "verify_performance.txt").read_text()
     assert "TEST FAIL: " in text
     assert "TEST PASS" not in text
