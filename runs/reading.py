@@ -31,7 +31,8 @@ class Bounds(NamedTuple):
 
 
 # The largest files that are read, by kind.
-MAX_TEXT_BYTES = 16 * MIB  # configurations, records: honest ones have kilobytes
+MAX_TEXT_BYTES = 16 * MIB  # records: honest ones have kilobytes
+MAX_YAML_BYTES = MIB  # configurations: honest ones have kilobytes, and YAML is read at about 0.2 MB/s
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
 MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
 DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # honest: 100 kB, or an error record per query; a line has up to 90 kB
@@ -200,8 +201,8 @@ def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise KeyTwiceError(f"it has {twice[:40]!r} twice")
     return found
 

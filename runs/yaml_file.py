@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.reading import MAX_YAML_BYTES, read_whole
 
 
 class YamlKey(str):
@@ -20,13 +20,14 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
         option: the option that named it, for messages.
 
     Raises:
-        InputError: unreadable, not YAML, not a mapping, or a key twice in one mapping.
+        InputError: unreadable, not YAML, not a mapping, a key twice in one mapping, or too large; with aliases a small
+            file can be too large.
     """
     import yaml
 
     from runs.yaml_loader import Loader
 
-    content = read_whole(path, "name a readable YAML file", option=option)
+    content = read_whole(path, "name a readable YAML file", max_bytes=MAX_YAML_BYTES, option=option)
     loader = None
     try:
         loader = Loader(content.decode())
@@ -39,7 +40,7 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
         raise InputError(f"{place} is not YAML: {problem}", "correct the line, or the one before it") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = "too deeply nested" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"{option} {path} is not YAML: {why:.200}", "correct the file") from error
+        raise InputError(f"{option} {path} is not YAML: {why:.200}".lstrip(), "correct the file") from error
     finally:
         if loader is not None:
             loader.dispose()

@@ -79,3 +79,37 @@ def test_a_campaign_loses_no_scenario(second: str, tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="twice"):
         load_campaign(path, {})
+
+
+def bomb(depth: int, width: int) -> str:
+    """Each line names the one before several times."""
+    lines = [f"a0: &a0 [{', '.join('x' * width)}]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, depth)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bomb(9, 9), "with its aliases it has more than 200,000 values"),
+        (
+            "a: &a {x: 1}\n" + "".join(f"b: &b{i} {{<<: [*a, *a]}}\n" for i in range(1)) + bomb(20, 2),
+            "more than 200,000",
+        ),
+        ("a: &a [1, *a]\n", "the value in line 1 contains itself"),
+        ("a: &a\n  b: *a\n", "contains itself"),
+        ("k: " + "[" * 5_000, "too deeply nested"),
+        ("k: x\n" * 300_000, "at most 1,048,576 are read"),
+    ],
+)
+def test_a_small_file_does_not_become_large(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=said):
+        read_yaml(path, "--config")
+
+
+def test_aliases_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("base: &b {x: 1}\nlist: [*b, *b]\nmerged: {<<: *b, y: 2}\n")
+    assert read_yaml(path, "--config")["merged"] == {"x": 1, "y": 2}

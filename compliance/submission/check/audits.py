@@ -47,7 +47,7 @@ AUDIT_TEXTS = {
 _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_samples_per_sec"}
 # A Server rate has two decimals in the summary, which TEST04 and older scripts of TEST01 read; TEST09 prints as many.
 _PRINTED = 0.0051
-_STATED = re.compile(r"^\s*([A-Za-z][\w ]*?)\s*[=:]\s*(\S+)\s*$", re.MULTILINE)
+_STATED = re.compile(r"^[ \t]*([A-Za-z][\w ]*?)[ \t]*[=:][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 # TEST01 lets answers differ from run to run where the score of both runs is the same.
 _FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
