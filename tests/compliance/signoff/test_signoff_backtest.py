@@ -31,10 +31,11 @@ def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
 
 
 def one_of_each_kind(cases: Iterable[Case]) -> Iterator[Case]:
-    """Each case with a fault, or with a verdict and reason in its scope, that no case before it has."""
+    """Each case with a fault (of a file), or with a verdict and reason in its scope, that no case before it has."""
     known: set[tuple[str | None, ...]] = set()
     for case in cases:
-        kinds = {("fault", fault) for faults in case.faults.values() for fault, *_ in faults}
+        faults = [(fault, *map(str, arguments[:1])) for faults in case.faults.values() for fault, *arguments in faults]
+        kinds: set[tuple[str | None, ...]] = {fault[:1] if "." not in fault[-1] else fault for fault in faults}
         kinds |= set() if case.anchor else {(case.scope, case.verdict, case.reason)}
         if not kinds <= known:
             known |= kinds

@@ -62,6 +62,20 @@ def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
         result_of(FinishedLeg(run))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("effective_test_mode", "x", "the mode was x"),
+        ("effective_scenario", "x", "the scenario was x"),
+    ],
+)
+def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, value: object, said: str) -> None:
+    run = copied_run("server-too-few")
+    edit_detail(run, key, value)
+    with pytest.raises(InputError, match=re.escape(said)):
+        result_of(FinishedLeg(run))
+
+
 def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
     run = copied_run("server-one-token")
     for key in ("result_validity", "early_stopping_met", "result_perf_constraints_met"):
