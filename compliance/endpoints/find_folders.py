@@ -7,10 +7,18 @@ from runs.endpoints.folder import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
 from runs.errors import InputError
 
 MOST_FOLDERS = 64  # twice as many as a curve has points
+_DIVISIONS = ("closed", "open", "network")
 
 
 def is_for_endpoints(root: Path) -> bool:
-    """Whether a directory is a run folder of the client, holds some, or is a submission of them."""
+    """Whether a directory is a run folder of the client, holds some, or is a submission of them.
+
+    The directory's own marks decide before what lies in it: a tree of LoadGen results may have a run folder somewhere.
+    """
+    if is_run_folder(root):
+        return True
+    if any((root / division).is_dir() for division in _DIVISIONS):
+        return any(True for _ in points(root))
     return bool(run_folders(root)) or any(True for _ in points(root))
 
 

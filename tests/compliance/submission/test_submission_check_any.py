@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from compliance.endpoints.find_folders import is_for_endpoints
 from compliance.submission.check.check_tree import WITHOUT_INPUT, Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
 from compliance.submission.tree import Place, Tree
+from runs.endpoints.folder import MARKS
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
 from tests.support import tree_mutations, trees
 
@@ -230,3 +232,20 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tre
     beside = check_tree(tree.root, CURRENT_ROUND, parallel_from=1)
     assert beside.findings == alone.findings
     assert beside.judged == alone.judged
+
+
+def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tree, tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    shutil.copytree(short_tree.root, root)
+    (division, organisation), *_ = Tree(root).organisations()
+    folder = root / division / organisation / "src" / "curve"
+    folder.mkdir(parents=True)
+    for name in MARKS:
+        (folder / name).write_text("{}")
+    assert not is_for_endpoints(root)
+    assert is_for_endpoints(folder)
+    assert is_for_endpoints(folder.parent)
+    checked = check_tree(root, short_tree.round)
+    assert len(checked.places) == len(list(short_tree.places()))
+    (foreign,) = [found for found in checked.findings if "MLPerf Endpoints" in found.found]
+    assert (foreign.rule, foreign.severity, foreign.files[0]) == ("tree-unknown", "warning", folder.relative_to(root))
