@@ -1,5 +1,6 @@
 """How numbers and foreign texts are written for people, the same everywhere."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -46,6 +47,13 @@ def printable(text: str, length: int | None = None, *, lines: bool = False) -> s
     if not cut.isprintable():
         plain = "".join(sign if sign.isprintable() or sign in kept else repr(sign)[1:-1] for sign in cut)
     return plain if length is None or len(plain) <= length else plain[:length] + "..."
+
+
+def json_printable(text: str) -> str:
+    """A JSON text without control characters: in its strings they become `\\u` escapes, which mean the same."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in "\n\t\r" else json.dumps(sign)[1:-1] for sign in text)
 
 
 def shortened_list(texts: Sequence[str], most: int) -> str:

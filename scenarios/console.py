@@ -10,6 +10,7 @@ from runs.wording import printable
 if TYPE_CHECKING:  # `--help` and errors are printed without it
     from rich.console import Console
 
+
 _shown = False
 
 
@@ -44,14 +45,14 @@ def say(console: "Console", text: str) -> None:
 
 def tell(text: str) -> None:
     """The same, on the standard output."""
-    from rich.console import Console
+    from scenarios.terminal import Terminal
 
-    say(Console(), text)
+    say(Terminal(), text)
 
 
 def wide_console(width: int) -> "Console":
     """As wide as the terminal, or so many columns where there is none to ask."""
-    from rich.console import Console
+    from scenarios.terminal import Terminal
 
-    console = Console()
-    return console if console.is_terminal else Console(width=width)
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=width)

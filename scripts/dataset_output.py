@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from qsl.cnn_dailymail.prepare import Prepared, write_rows
 from runs.errors import InputError
+from scenarios.terminal import Terminal
 
 Steps = Callable[[int], None]  # called with the number of rows that are done
 INTERRUPTED = "interrupted: nothing was written"
@@ -34,7 +34,7 @@ def progress(total: int, *tasks: str) -> Iterator[list[Steps]]:
     Args:
         total: rows of each task.
     """
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         yield [_steps(bar, bar.add_task(task, total=total)) for task in tasks]

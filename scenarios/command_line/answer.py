@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from runs.errors import Ending, InputError
 from runs.reading import read_object
+from runs.wording import json_printable, printable
 
 FLAG, QUIET = "--json", ("-q", "--quiet")
 VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
@@ -59,7 +60,7 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
 
     failure = None if error is None else {"message": error.message, "fix": error.fix}
     whole = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_answer)}
-    return orjson.dumps(whole, default=str).decode()
+    return json_printable(orjson.dumps(whole, default=str).decode())
 
 
 @contextlib.contextmanager
@@ -75,13 +76,22 @@ def prose(quiet: bool, as_json: bool) -> Iterator[None]:
 
 
 class SteadyStream:
-    """A text stream whose writes never fail."""
+    """A text stream whose writes never fail, and which writes control characters as `\\x1b`.
+
+    Names and texts of files from elsewhere must not control a terminal. Of line ends, `\\n` and `\\r\\n` stay.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.error: OSError | None = None  # why nothing is written any more
+        # rich writes there, with colors and movements of its own; scenarios/terminal.py escapes the texts.
+        self.rich_proxied_file = _Unescaped(self)
 
     def write(self, text: str) -> int:
+        self.write_unescaped("\r\n".join(printable(part, lines=True) for part in text.split("\r\n")))
+        return len(text)
+
+    def write_unescaped(self, text: str) -> int:
         if self.error is None:
             try:
                 return self._stream.write(text)
@@ -101,6 +111,17 @@ class SteadyStream:
         # What is buffered goes there too, instead of failing once more when Python ends.
         with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Unescaped:
+    """A steady stream's other entrance."""
+
+    def __init__(self, stream: SteadyStream) -> None:
+        self.write = stream.write_unescaped
+        self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -48,12 +48,11 @@ def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
     own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})
     options, legs = load_audit(config, own, given_values(RunConfig, parsed))
-    from rich.console import Console
-
     from scenarios.audit.run import run_audit
+    from scenarios.terminal import Terminal
 
     def put(outcome: Path) -> None:
         answer.put(directory=outcome.parent)
         answer.put_file("audit", outcome)
 
-    return run_audit(options, legs, Console(), dry_run=dry_run, done=put)
+    return run_audit(options, legs, Terminal(), dry_run=dry_run, done=put)

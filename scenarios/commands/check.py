@@ -76,9 +76,8 @@ def check(
     Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 a file cannot be written, 4
     the official checker could not be run.
     """
-    from rich.console import Console
-
     from compliance.endpoints.find_folders import is_for_endpoints
+    from scenarios.terminal import Terminal
 
     if is_for_endpoints(tree):
         if report is not None:
@@ -89,7 +88,7 @@ def check(
     from compliance.submission.check.check_report import print_report
     from compliance.submission.check.check_tree import check_tree
 
-    in_round, console = ROUNDS[round], Console()
+    in_round, console = ROUNDS[round], Terminal()
     made_of = None
     if runs:
         from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
@@ -129,11 +128,10 @@ def _check_endpoints(
     *,
     strict: bool,
 ) -> ExitCode:
-    from rich.console import Console
-
     from compliance.endpoints.submission import check_folders, find_checker, run_checker
+    from scenarios.terminal import Terminal
 
-    program, console = find_checker(official, tree), Console()
+    program, console = find_checker(official, tree), Terminal()
     with console.status("checking"):
         checked = check_folders([tree], dataset_path, model_path=model_path)
         checked.official = None if program is None else run_checker(program, tree)

@@ -48,8 +48,7 @@ def print_report(console: "Console", asked: "ToExamine") -> ExitCode:
 )
 def doctor(**asked: Any) -> ExitCode:
     """Report what is installed, which engine, model and data set are usable, and what could be official."""
-    from rich.console import Console
-
     from scenarios.machine_checks import ToExamine
+    from scenarios.terminal import Terminal
 
-    return print_report(Console(), ToExamine(**asked))
+    return print_report(Terminal(), ToExamine(**asked))

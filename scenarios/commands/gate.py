@@ -86,9 +86,10 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """
     import orjson
-    from rich.console import Console
 
-    with Console().status("judging"):
+    from scenarios.terminal import Terminal
+
+    with Terminal().status("judging"):
         outcome = _judge(targets, options)
     record = outcome.record()
     answer.put(**record)

@@ -48,11 +48,10 @@ def quantize(**asked: Any) -> ExitCode:
 
     Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
     """
-    from rich.console import Console
-
     from scenarios.quantize.run import quantize as make_quantized
+    from scenarios.terminal import Terminal
 
-    with Console().status("quantising"):
+    with Terminal().status("quantising"):
         made = make_quantized(**asked, say=tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30

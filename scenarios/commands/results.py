@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from runs.errors import ExitCode, InputError
-from runs.wording import printable
+from runs.wording import json_printable, printable
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
@@ -52,7 +52,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
         import orjson
 
         record = {"schema_version": 1, "results": rows, "without_result": without}
-        sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
+        sys.stdout.write(json_printable(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()) + "\n")
     elif rows:
         wide_console(PLAIN_WIDTH).print(as_table(rows))
     if without:

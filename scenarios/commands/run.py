@@ -16,6 +16,7 @@ from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 if TYPE_CHECKING:
     from rich.console import Console
 
+
 EXAMPLES = (
     "the embedded model, a first VALID result on any machine: run --scenario Server --vllm",
     "the plan of a leg, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
@@ -64,9 +65,9 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     130 interrupted.
     """
     asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
-    from rich.console import Console
+    from scenarios.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     if dry_run:
         return show_plan(asked, console)
     from scenarios.leg.parent import run_leg

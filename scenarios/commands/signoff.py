@@ -141,11 +141,10 @@ def signoff(
     )
     rounds = 0
     if remeasure:
-        from rich.console import Console
-
         from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
+        from scenarios.terminal import Terminal
 
-        verdict, rounds = remeasured(sign, ref, cand, remeasure, Console(), tell)
+        verdict, rounds = remeasured(sign, ref, cand, remeasure, Terminal(), tell)
     else:
         verdict = sign(ref, cand)
     tell(verdict.as_text().rstrip())

@@ -10,6 +10,7 @@ import click
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.interrupts import pause
+from runs.wording import json_printable
 from scenarios.command_line.command import PATH, Command, writing
 
 if TYPE_CHECKING:
@@ -47,11 +48,10 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
-    from rich.console import Console
-
     from scenarios.status.snapshot import as_json, as_markdown, take_snapshot
+    from scenarios.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     terminal = console.is_terminal and not console.is_dumb_terminal
     pause_s = interval or (ON_A_TERMINAL_S if terminal else ELSEWHERE_S)
     while True:
@@ -63,7 +63,7 @@ def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json:
         if json:
             import orjson
 
-            sys.stdout.write(orjson.dumps(as_json(snapshot)).decode() + "\n")
+            sys.stdout.write(json_printable(orjson.dumps(as_json(snapshot)).decode()) + "\n")
             sys.stdout.flush()
         else:
             _show(console, snapshot, clear=watch and terminal)

@@ -53,16 +53,15 @@ def store() -> None:
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
     """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
-    from rich.console import Console
-
     from compliance.evidence.accuracy import ScoreSources
     from compliance.mechanisms.row import rows_of_runs
     from compliance.mechanisms.technique_registry import registries_or_error
     from runs.store import ResultStore
+    from scenarios.terminal import Terminal
 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
-    with Console().status("reading runs"):
+    with Terminal().status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries_or_error(), sources)]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)

@@ -83,12 +83,11 @@ def submit(
 
     if any(map(is_for_endpoints, results)):
         return _submit_folders(results, dataset_path, model_path, json, **asked)
-    from rich.console import Console
-
     from compliance.submission.build import submit as build_tree
     from compliance.submission.build_inputs import SubmitRequest
+    from scenarios.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     request = SubmitRequest(
         results=list(results),
         round=ROUNDS[round],
@@ -125,12 +124,11 @@ def _submit_folders(
 ) -> ExitCode:
     if given := next((name for name in ("source", "documentation") if others[name] is not None), None):
         raise InputError(f"--{given} has no use with run folders of MLPerf Endpoints", "leave it out")
-    from rich.console import Console
-
     from compliance.endpoints.submission import check_folders
     from compliance.submission.build_points import LACKING, build_points, refusals
+    from scenarios.terminal import Terminal
 
-    console = Console()
+    console = Terminal()
     with console.status("verifying"):
         checked = check_folders(folders, dataset_path, model_path=model_path)
     if checked.error is not None:

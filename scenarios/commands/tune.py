@@ -62,12 +62,11 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     """
     own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     asked = load_tune(config, own, given_values(RunConfig, parsed))
-    from rich.console import Console
-
     from scenarios.status.shown_legs import say_page
+    from scenarios.terminal import Terminal
     from scenarios.tune.run import run_tune
 
-    console = Console()
+    console = Terminal()
     code = run_tune(asked, console, restart_changed=restart_changed, dry_run=dry_run)
     answer.put(directory=asked.place.root)
     if not dry_run:

@@ -89,16 +89,15 @@ def verify(
             raise InputError(f"{name} has no effect with --performance-only", "leave it out")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
-    from rich.console import Console
-
     from compliance.evidence.accuracy import with_scorer
     from compliance.verify.find_results import find_results
     from compliance.verify.result_verdict import as_text, logs_judged, verify_result
     from runs.endpoints.folder import is_run_folder
     from runs.record.leg import ACCURACY, PERFORMANCE
+    from scenarios.terminal import Terminal
 
     sources = score_sources(dataset_path, model_path)
-    console = Console()
+    console = Terminal()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
     run_folders = [path for path in run_dirs if is_run_folder(path)]
     if run_folders and (document is not None or accuracy_only or scenario is not None):

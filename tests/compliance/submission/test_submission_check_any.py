@@ -239,8 +239,8 @@ def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tre
     shutil.copytree(short_tree.root, root)
     (division, organisation), *_ = Tree(root).organisations()
     folder = root / division / organisation / "src" / "curve"
-    folder.mkdir(parents=True)
     for name in MARKS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     assert not is_for_endpoints(root)
     assert is_for_endpoints(folder)

@@ -1,0 +1,20 @@
+"""The console of every command: what comes from files cannot control the terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from runs.wording import printable
+
+
+class Terminal(Console):
+    """rich's console, which writes control characters of a text as `\\x1b`. Its own colors and movements stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the parts of what is shown; a part without `control` is text."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable(segment.text, lines=True), segment.style)
