@@ -116,7 +116,8 @@ def _enter(arguments: list[str], folder: Path, environment: dict[str, str], stdo
     for number, path in ((1, stdout), (2, stderr)):
         with path.open("wb") as stream:
             os.dup2(stream.fileno(), number)
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    # As Python does, write whole lines of the standard error at once.
+    sys.stdout, sys.stderr = (open(number, "w", size, closefd=False) for number, size in ((1, -1), (2, 1)))  # noqa: SIM115
     sys.path[:] = [str(ROOT), *(path for path in sys.path if path != str(ROOT))]
     sys.argv = ["main.py", *arguments]
     subprocess.Popen = _Popen  # type: ignore[misc]
