@@ -75,12 +75,25 @@ def main(arguments: list[str], *, hears_signals: bool = False) -> int:
             return command_line(arguments)
         with listening(last_words):
             code = command_line(arguments)
-            for number in ENDING:  # the outcome stands, and all output is written
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    signal.signal(number, lambda *_: os._exit(code))
+            _keep_outcome(code)
         return code
     except ImportError as error:  # what is installed is broken
         return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
+
+
+def _keep_outcome(code: int) -> None:
+    """All output is written: a signal ends the process with the exit code that stands, or changes nothing."""
+    import atexit
+
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, lambda *_: os._exit(code))
+
+    def ignore() -> None:  # Python is about to restore what signals do by default
+        for number in heard:
+            signal.signal(number, signal.SIG_IGN)
+
+    atexit.register(ignore)
 
 
 def _lacking() -> str:

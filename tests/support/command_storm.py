@@ -119,7 +119,8 @@ class Case:
         faults += [f"process {one} is left" for one in orphans()]
         stderr = streams[1].read_text() if streams[1].exists() else ""
         was_over = code in (ExitCode.OK, ExitCode.NEGATIVE) and said == sizes(streams)
-        if code != ExitCode.INTERRUPTED and not was_over:
+        before_its_start = code in [-number for number in ENDING] and not any(said) and not out.exists()
+        if code != ExitCode.INTERRUPTED and not was_over and not before_its_start:
             faults.append(f"exit code {code}: {stderr}")
         if code == ExitCode.INTERRUPTED:
             faults += self._faults_of_interrupted(stderr, streams[0].read_text(), out)
