@@ -34,6 +34,7 @@ TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duratio
 LONG_USER_CONF = """
 *.Server.target_qps = 50
 *.Server.min_duration = 600000
+*.Offline.target_qps = 50
 *.Offline.min_duration = 1
 *.Offline.min_query_count = 64
 """

@@ -171,7 +171,7 @@ def test_another_environment_than_planned_means_another_process(start_main: Star
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
     from sut.dummy.kind import DummyKind
-    DummyKind.early_environment = lambda kind, asked: {"GUESSED": "wrongly"}
+    DummyKind.early_environment = lambda kind, asked, **more: {"GUESSED": "wrongly"}
     """
     finished = start_main(
         *arguments("Offline", out),

@@ -88,7 +88,7 @@ def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
     assert finished.code == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[0].endswith(f"run directory {out}")
-    assert f"written to {out}: " in lines[-1]
+    assert any(f"written to {out}: " in line for line in lines)
 
 
 def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) -> None:
