@@ -1,14 +1,21 @@
-"""How often output_caching errs, in simulated audits."""
+"""How often output_caching errs, in simulated audits: a few here, all of docs/audits.md in `make test-long`."""
 
 from itertools import product
 
+import pytest
+
 from tests.support.caching_power import (
     CACHES,
+    CHEATS,
     DISTURBANCES,
+    HONEST,
     SYSTEMS,
     System,
     acts,
+    documented,
+    row,
     simulate,
+    table,
 )
 
 FEW = 15  # audits of each system
@@ -25,3 +32,30 @@ def test_caches_fail() -> None:
     for (scenario, slots), cheat in product(SYSTEMS, CACHES):
         system = System(scenario, slots, 1_000, cheat)
         assert not acts(system) or simulate(system, "idle", FEW).of("FAIL") == 1, system
+
+
+def _cells(title: str) -> dict[tuple[str, str], list[str]]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in documented(title).splitlines()[2:]]
+    return {(system, what): cells for system, what, *cells in rows}
+
+
+def test_the_document_claims_what_is_required() -> None:
+    honest, cheats = _cells(HONEST), _cells(CHEATS)
+    assert {what for _, what in honest} == DISTURBANCES.keys()
+    assert {what for _, what in cheats} == set(CACHES)
+    for (_, what), cells in honest.items():
+        for cell in cells:
+            failed, undecided = map(float, cell.split("/"))
+            assert failed <= 1
+            assert what != "idle" or failed + undecided <= 1
+    assert all(cell == "–" or float(cell) >= 99 for cells in cheats.values() for cell in cells)
+
+
+def test_a_row_of_the_document_is_current() -> None:
+    assert row("SingleStream", 1, "idle") in documented(HONEST)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("title", [HONEST, CHEATS])
+def test_the_tables_are_current(title: str) -> None:
+    assert documented(title) == table(title)
