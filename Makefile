@@ -39,7 +39,7 @@ lint: setup
 # Python is to keep what it compiled, whatever the environment says.
 test test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 
-# Every package, with the dummy engine and recorded runs, and one run of the real vLLM.
+# Every package, with the dummy engine and recorded runs, and two runs of the real vLLM.
 test: setup
 	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not long"
 

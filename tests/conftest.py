@@ -31,7 +31,7 @@ settings.load_profile("any-machine")
 # Files that take longest, and for how many seconds of an idle core, roughly; of the others each test takes OF_A_TEST.
 OF_A_TEST = 0.1
 OF_A_FILE = {
-    "vllm/test_first_run.py": 90, "scenarios/leg/test_endpoint_leg.py": 40, "scenarios/campaign/test_campaign.py": 35,
+    "vllm/test_first_run.py": 120, "scenarios/leg/test_endpoint_leg.py": 40, "scenarios/campaign/test_campaign.py": 35,
     "scenarios/leg/test_replica_legs.py": 35, "scenarios/leg/test_faults.py": 25, "test_bad_inputs.py": 20,
     "sut/endpoint/test_faults.py": 25, "sut/endpoint/test_connections.py": 20, "test_surroundings.py": 20,
     "scenarios/leg/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 20, "runs/numbers/test_result.py": 30,

@@ -1,11 +1,11 @@
 """Shared by the tests with the real vLLM: a tiny model, its greedy answers by transformers, legs, nodes of Ray.
 
 Everything here starts at least one engine, which takes half a minute; whatever can be shared is made once.
-All but test_first_run.py are of `make test-engines`.
+All but test_first_run.py is of `make test-engines`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from tests.support.greedy import Answer, make_model_and_answers, read_answers
+from tests.support.nltk_data import nltk_sentences
 from tests.support.once import once
 from tests.support.ray_nodes import SharedNodes, TwoNodes
 from tests.vllm.legs import Legs
@@ -47,6 +48,13 @@ def dataset(tiny_model: Path) -> Dataset:
 def answers(made: Path) -> list[Answer]:
     """The tiny model's greedy answer to each row of `dataset`."""
     return read_answers(made)
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
+    """NLTK's own splitting of a text into sentences."""
+    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
+        yield split
 
 
 @pytest.fixture(scope="module")

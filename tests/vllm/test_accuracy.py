@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from rouge_score import rouge_scorer
 from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.greedy import Answer
-from tests.support.nltk_data import nltk_sentences
-from tests.vllm.legs import ACCURACY, LEGS, FinishedLeg, Legs, each
+from tests.vllm.legs import ACCURACY, LEGS, FinishedLeg, Legs, Spec, each
 
 pytestmark = pytest.mark.vllm
 
@@ -26,16 +25,20 @@ def ids_of(data: bytes) -> list[int]:
     return ids
 
 
+Sentences = Callable[[str], list[str]]
+
+
 @each(ACCURACY)
 def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
-    legs: Legs,
-    answers: list[Answer],
-    dataset: Dataset,
-    sentences: Callable[[str], list[str]],
-    tiny_model: Path,
-    name: str,
+    legs: Legs, answers: list[Answer], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
 ) -> None:
-    leg, spec = legs[name], LEGS[name]
+    check_accuracy_run(legs[name], LEGS[name], answers, dataset, sentences, tiny_model)
+
+
+def check_accuracy_run(
+    leg: FinishedLeg, spec: Spec, answers: list[Answer], dataset: Dataset, sentences: Sentences, model: Path
+) -> None:
+    """LoadGen was given the responses of greedy decoding, and the scores are those of the reference procedure."""
     entries, requests = read_accuracy_log(leg.run.accuracy_log), leg.requests
     assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
     assert leg.result["verdict"] == "DONE"
@@ -51,7 +54,7 @@ def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
         else:
             assert ids_of(entry.token_data or b"") == ids[:1]
     scores = orjson.loads(leg.run.accuracy_json.read_bytes())["scores"]
-    assert scores == reference_scores(leg, dataset.targets, sentences, tiny_model)
+    assert scores == reference_scores(leg, dataset.targets, sentences, model)
     text = leg.run.accuracy_text.read_text()  # as the official checker looks through it
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         (found,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
@@ -62,9 +65,7 @@ def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
     assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers: NumPy's own would not parse
 
 
-def reference_scores(
-    leg: FinishedLeg, targets: list[str], sentences: Callable[[str], list[str]], model: Path
-) -> dict[str, Any]:
+def reference_scores(leg: FinishedLeg, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
     """The reference evaluation, from LoadGen's log to the scores, with none of our code."""
     from transformers import AutoTokenizer
 
@@ -79,9 +80,3 @@ def reference_scores(
     scored = [scorer.score(reference, prediction) for reference, prediction in pairs]
     means = {name: round(float(np.mean([scores[name].fmeasure for scores in scored])) * 100, 4) for name in names}
     return {**means, "gen_len": sum(map(len, predictions)), "gen_num": len(predictions)}
-
-
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
-        yield split

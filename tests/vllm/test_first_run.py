@@ -1,6 +1,6 @@
-"""The one run of the real vLLM in `make test`: a Server run of the tiny model, started as a user starts it.
+"""The two runs of the real vLLM in `make test`, started as a user starts them, one after the other.
 
-LoadGen needs a process for each run, and an engine lives as long as that: an accuracy run would be another start.
+LoadGen needs a process for each run, and an engine lives in its run's process: two runs are two starts.
 """
 
 from pathlib import Path
@@ -8,7 +8,8 @@ from pathlib import Path
 from qsl.dataset import Dataset
 from runs.errors import ExitCode
 from tests.support.greedy import Answer
-from tests.vllm.legs import check_responses, leg_command, run_leg
+from tests.vllm.legs import LEGS, check_responses, leg_command, run_leg
+from tests.vllm.test_accuracy import Sentences, check_accuracy_run
 
 # As many queries as there are samples, and limits that any machine keeps: the verdict tells nothing of its speed.
 CONF = """
@@ -36,3 +37,13 @@ def test_a_server_run_is_valid_and_its_responses_are_those_of_greedy_decoding(
     engine = run.manifest["engine"]["configuration"]
     assert (engine["enable_prefix_caching"], engine["dtype"]) == (False, "float32")
     assert run.manifest["observed"]["cached_prompt_tokens"] == 0
+
+
+def test_an_accuracy_run_has_the_responses_of_greedy_decoding_and_the_reference_scores(
+    tiny_model: Path, dataset: Dataset, answers: list[Answer], sentences: Sentences, tmp_path: Path
+) -> None:
+    spec = LEGS["offline-accuracy"]
+    words = ["--scenario", "Offline", "--accuracy"]
+    run = run_leg(leg_command(tiny_model, tmp_path / "run", spec.conf, words), tmp_path / "run")
+    assert run.exit_code == ExitCode.OK, run
+    check_accuracy_run(run, spec, answers, dataset, sentences, tiny_model)
