@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from compliance.audits.caching_steps import FEW, FEW_SAMPLES, REFERENCE, Measurement, Outcome, Plan, Run, next_step
 from compliance.audits.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD
-from compliance.audits.pace import Pace, steady_latency_ns
+from compliance.audits.pace import TTFT_THRESHOLD, Pace, steady_latency_ns
 from qsl.tokenizers import BOS_ID, EOS_ID
 from sut.engine import Request
 from tests.support.cheats import STORE, CheatContext, Service, make_cheat
@@ -338,14 +338,25 @@ def simulate(system: System, disturbance: str, audits: int = AUDITS, seed: int =
 
 
 def acts(system: System) -> bool:
-    """Whether a cheat changes a time in the audit's runs."""
+    """Whether a cheat makes a repeating run faster by more than the audit's threshold, without noise.
+
+    With as many samples as the audit of the honest system uses.
+    """
     honest = System(system.scenario, system.slots, system.sample_ms)
-    runs = [Run(kind, 64, 64, 1) for kind in (REFERENCE, "repeat-5", FEW)]
-    return any(
-        not np.array_equal(getattr(_served(system, (run,)), name), getattr(_served(honest, (run,)), name))
-        for run in runs
-        for name in (("latency_s",) if system.scenario == "Offline" else ("latency_s", "ttft_s"))
-    )
+    outcome, _ = audit(honest, _idle, np.random.default_rng(1))
+    assert outcome.test is not None
+    count = outcome.test.run.samples
+    reference = Run(REFERENCE, count, count, 1)
+    typical = _typical(tuple(_served(honest, (reference,)).samples))
+    for kind in (f"repeat-{typical}", FEW):
+        run = Run(kind, count, count, 1)
+        mine, theirs = _served(system, (reference, run)), _served(honest, (run,))
+        if mine.latency_s.mean() * (1 + system.plan.threshold) < theirs.latency_s.mean():
+            return True
+        streams = system.scenario != "Offline"
+        if streams and np.median(mine.ttft_s) * (1 + TTFT_THRESHOLD) < np.median(theirs.ttft_s):
+            return True
+    return False
 
 
 # The document ---------------------------------------------------------------------------------------------------------
