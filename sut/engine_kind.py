@@ -129,6 +129,10 @@ class EngineKind(ABC, Generic[Options]):
         """Why a leg without the option `--replicas` should have several; "" where one engine is better."""
         return ""
 
+    def start_beside(self) -> None:
+        """Start, in the run's process, what the engine needs besides imports; called before them."""
+        return
+
     def warm_import(self) -> None:
         """Import what the engine needs, ahead of its start, which reports whatever fails here."""
         return

@@ -34,7 +34,9 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
     kind = engine_kind(config.engine)
     if config.has_replicas or kind.own_processes:
         return EarlyLeg(NO_ENGINE, {})
-    return EarlyLeg(kind.name, kind.early_environment(config, light=config.is_light))
+    # In SingleStream the core of an engine on a CPU is in the run's own process.
+    environment = kind.early_environment(config, light=config.is_light)
+    return EarlyLeg(kind.name, environment, beside=config.scenario != "SingleStream")
 
 
 @contextlib.contextmanager

@@ -42,7 +42,6 @@ from sut.engine import Engine, EngineObserved, EngineReport
 from sut.engines import engine_kind, make_engine
 from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
-from sut.fork import unforked
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 from sut.watchdog import EngineWatch, WarmUpWatch
@@ -146,9 +145,8 @@ class LegProcess:
                 raise self.failure
             if finished():
                 return
-            with unforked:
-                look()
-                self._beat()
+            look()
+            self._beat()
             self._wake.wait(TICK_S)
             self._wake.clear()
 
@@ -245,8 +243,7 @@ class LegProcess:
 
         def read() -> None:
             try:
-                with unforked:
-                    reading.set_result(_read_dataset(self.plan))
+                reading.set_result(_read_dataset(self.plan))
             except BaseException as error:
                 self.fail(error)
 

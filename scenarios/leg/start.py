@@ -1,8 +1,8 @@
 """The first steps of a leg's process: import the engine's code, wait for a run directory, become the leg.
 
-The parent runs it as `python -m scenarios.leg.start ENGINE` and goes on checking the leg, which takes about as long
-as these imports. It writes the run directory's path to the standard input when everything is checked, and closes it
-without a word when the leg is refused. Until then there is no run directory, no engine and no LoadGen.
+The parent runs it as `python -m scenarios.leg.start ENGINE [beside]` and goes on checking the leg, which takes about
+as long as these imports. It writes the run directory's path to the standard input when everything is checked, and
+closes it without a word when the leg is refused. Until then there is no run directory, no engine and no LoadGen.
 
 vLLM's processes import this module again under another name, so it imports little by itself.
 """
@@ -20,13 +20,16 @@ def main() -> NoReturn:
     gc.disable()  # all that is imported stays: looking through it again and again finds nothing
     from runs.record.layout import RunDir
     from scenarios.leg import process as leg_process
-    from scenarios.leg.supervisor import NO_ENGINE
+    from scenarios.leg.supervisor import BESIDE, NO_ENGINE
     from sut.engines import engine_kind
 
     if sys.argv[1] == NO_ENGINE:
         import sut.replicas.pool  # noqa: F401
     else:
-        engine_kind(sys.argv[1]).warm_import()
+        kind = engine_kind(sys.argv[1])
+        if BESIDE in sys.argv[2:]:
+            kind.start_beside()
+        kind.warm_import()
     gc.freeze()
     gc.enable()
     path = sys.stdin.buffer.read()

@@ -25,6 +25,7 @@ from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress
 from sut.watchdog import Watchdog
 
 COMMAND = (sys.executable, "-m", "scenarios.leg.start")
+BESIDE = "beside"  # the engine's core has a process beside the run's
 NO_ENGINE = "none"  # for a leg whose engines have processes of their own
 POLL_S = 0.2
 REPORT_INTERVAL_NS = 10**9
@@ -39,14 +40,16 @@ class EarlyLeg:
 
     Args:
         environment: variables for the process; those set by the user win.
+        beside: the engine's core will have a process beside the run's.
     """
 
-    def __init__(self, engine: str, environment: dict[str, str]) -> None:
+    def __init__(self, engine: str, environment: dict[str, str], *, beside: bool = False) -> None:
         self._started_for = (engine, environment)
+        self._beside = beside
         self._at_the_end = contextlib.ExitStack()
 
     def __enter__(self) -> "EarlyLeg":
-        self._child = self._at_the_end.enter_context(_leg_process(*self._started_for))
+        self._child = self._at_the_end.enter_context(_leg_process(*self._started_for, self._beside))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +71,7 @@ class EarlyLeg:
         """
         if (engine, environment) != self._started_for:
             self._at_the_end.close()
-            self._child = self._at_the_end.enter_context(_leg_process(engine, environment))
+            self._child = self._at_the_end.enter_context(_leg_process(engine, environment, self._beside))
         child = self._child
         with self._at_the_end:
             try:
@@ -90,7 +93,7 @@ class _Child:
 
 
 @contextlib.contextmanager
-def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
+def _leg_process(engine: str, environment: dict[str, str], beside: bool) -> Iterator[_Child]:
     """A process that waits for its run directory; on leaving, its whole group is ended.
 
     Its temporary directory is its own and removed with it: vLLM leaves sockets and `vllm_dist_*` files there. [vLLM
@@ -100,19 +103,21 @@ def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
         output = at_the_end.enter_context(tempfile.TemporaryFile())
         with critical():
             own = str(at_the_end.enter_context(temporary_folder("leg-")))
-            process = _start(engine, environment, output, own)
+            process = _start(engine, environment, beside, output, own)
             at_the_end.enter_context(owned(process, own))
         yield _Child(process, output)
 
 
-def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: str) -> "subprocess.Popen[bytes]":
+def _start(
+    engine: str, environment: dict[str, str], beside: bool, output: IO[bytes], folder: str
+) -> "subprocess.Popen[bytes]":
     common = tempfile.gettempdir()  # shared by all legs
     kept = {"TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{os.getuid()}", "RAY_TMPDIR": common}
     # The plan's first: vLLM's processes, which take names of their own, find their titles by the first variable, and
     # must not set that one anew, as PyTorch does its cache. [setproctitle, spt_setup.c]
     variables = {**environment, **kept, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
     return subprocess.Popen(
-        [*COMMAND, engine],
+        [*COMMAND, engine, *[BESIDE] * beside],
         cwd=HARNESS_ROOT,  # the first place where Python looks for modules
         env=variables,
         stdin=subprocess.PIPE,

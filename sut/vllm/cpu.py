@@ -63,9 +63,9 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
-def forks(options: dict[str, Any], environment: dict[str, str]) -> bool:
-    """Whether the core's process of an engine may be a fork of the run's process: a lone process that computes, with
-    the OpenMP library that vLLM would load into a new one; unless the user has named vLLM's way."""
+def computes_alone(options: dict[str, Any], environment: dict[str, str]) -> bool:
+    """Whether an engine's core is one process that computes, with the OpenMP library that vLLM would load into a new
+    one, and the user has not named vLLM's way of starting it."""
     alone = options.get("distributed_executor_backend") == "uni" and parallel_size(options, "data_parallel_size") == 1
     loaded = OPENMP in os.environ.get(PRELOAD, "") and OPENMP in environment.get(PRELOAD, "")
     return alone and loaded and START_METHOD not in os.environ

@@ -42,7 +42,7 @@ class VllmEngine(Engine):
         sampling: how tokens are chosen.
         stream_first_token: report the first token when it is there; without it only finished outputs are reported,
             which is all that Offline needs.
-        fork: the core's process is a fork of this one (sut/fork.py).
+        core_by_server: the core's process is made by the server of sut/vllm/core_process.py.
     """
 
     one_process: ClassVar[bool] = False  # computes on the event loop, in no other process
@@ -54,12 +54,12 @@ class VllmEngine(Engine):
         sampling: SamplingPolicy,
         *,
         stream_first_token: bool,
-        fork: bool = False,
+        core_by_server: bool = False,
     ) -> None:
         self._asked = {"model": model_path, **options}
         self._sampling = sampling
         self._stream_first_token = stream_first_token
-        self._fork = fork
+        self._core_by_server = core_by_server
         self._tasks: set[asyncio.Task[None]] = set()
         self._llm: Any = None
         self._core_outputs = 0
@@ -74,7 +74,7 @@ class VllmEngine(Engine):
         context = vllm.usage_context(stream=stream)
         try:
             arguments = vllm.engine_arguments(self._asked, self._sampling, stream=stream)
-            self._llm = vllm.start(arguments, context, fork=self._fork)
+            self._llm = vllm.start(arguments, context, by_server=self._core_by_server)
         except Exception as error:
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:

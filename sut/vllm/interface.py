@@ -7,18 +7,14 @@ interval, for all requests.
 import dataclasses
 import difflib
 import inspect
-import json
 import logging
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
-from sut.vllm.cpu import START_METHOD
 
 OLDEST = (0, 24)  # older ones were not tested
 
@@ -121,24 +117,19 @@ class Interface:
             logging.disable(logging.NOTSET)
         return {name: asked[name] for name in wrong}
 
-    def start(self, arguments: Any, context: Any, *, fork: bool) -> Any:
+    def start(self, arguments: Any, context: Any, *, by_server: bool) -> Any:
         """An engine that runs.
 
         Args:
-            fork: make the core's process a copy of this one, which has imported everything, instead of a new one that
-                imports it again. For an engine that computes on a CPU, in its core's own process.
+            by_server: the core's process is made by the server of sut/vllm/core_process.py.
         """
-        if not fork:
+        if not by_server:
             return self.engine_class.from_engine_args(arguments, usage_context=context)
-        _import_model(arguments.model)
-        config = arguments.create_engine_config(context)
-        os.environ[START_METHOD] = "fork"  # vLLM's platform has set "spawn" just now
-        return self.engine_class.from_vllm_config(
-            config,
-            usage_context=context,
-            enable_log_requests=arguments.enable_log_requests,
-            disable_log_stats=arguments.disable_log_stats,
-        )
+        from sut.vllm.core_process import from_server, import_model
+
+        import_model(arguments.model)
+        with from_server():
+            return self.engine_class.from_engine_args(arguments, usage_context=context)
 
     def usage_context(self, *, stream: bool) -> Any:
         """For vLLM's defaults of batch sizes: those of its server, or those of LLM.generate."""
@@ -159,19 +150,6 @@ class Interface:
             output_kind=self._output_kinds.DELTA if stream else self._output_kinds.FINAL_ONLY,
             **interval,
         )
-
-
-def _import_model(folder: str) -> None:
-    """Import a model's class here. vLLM would start a process to look at it, and the core would import it again."""
-    from vllm import ModelRegistry
-
-    try:
-        config = json.loads(Path(folder, "config.json").read_bytes())
-        for name in config["architectures"]:
-            if name in ModelRegistry.models:
-                ModelRegistry.register_model(name, ModelRegistry.models[name].load_model_cls())
-    except Exception as error:  # vLLM looks for itself, and reports what is wrong
-        print(f"model class not imported ahead: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _unreadable_variables() -> dict[str, Any]:

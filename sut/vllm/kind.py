@@ -2,9 +2,10 @@
 
 import importlib
 import math
+import os
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,7 +14,7 @@ from runs.errors import InputError, SetupError
 from runs.fields import option_field
 from runs.record.official_inputs import option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment, forks
+from sut.vllm.cpu import CORE_PROCESS, computes_alone, computes_in_core, cpu_batch_limits, cpu_environment
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
@@ -80,6 +81,7 @@ class VllmKind(EngineKind[VllmOptions]):
     help = "in this process"
     options = VllmOptions
     has_priorities = True
+    _has_server: ClassVar[bool] = False  # of this process, which makes cores (sut/vllm/core_process.py)
 
     def __init__(
         self, machine: Callable[[], Machine] = this_machine, likely: Callable[[], Machine] = likely_machine
@@ -184,6 +186,13 @@ class VllmKind(EngineKind[VllmOptions]):
         copies = tuple(number for number in COPIES if number * devices_a_copy <= places)
         return {"data_parallel_size": copies, **usual} if copies else dict(usual)
 
+    def start_beside(self) -> None:
+        if computes_alone({"distributed_executor_backend": "uni"}, dict(os.environ)):
+            from sut.vllm.core_process import start_server
+
+            start_server()
+            VllmKind._has_server = True
+
     def warm_import(self) -> None:
         try:
             importlib.import_module("vllm.v1.engine.async_llm")
@@ -203,8 +212,9 @@ class VllmKind(EngineKind[VllmOptions]):
             dict(plan.engine_options),
             SamplingPolicy(**plan.sampling),
             stream_first_token=plan.loadgen_scenario != "Offline",
-            # A replica's process has threads of its own kind.
-            fork=not in_core and plan.replicas is None and forks(plan.engine_options, plan.environment),
+            core_by_server=self._has_server
+            and plan.replicas is None
+            and computes_alone(plan.engine_options, plan.environment),
         )
 
 
