@@ -67,7 +67,7 @@ MEAN, MOST, LEAST = "result_mean_latency_ns", "result_max_latency_ns", "result_m
 NUMBERS: dict[str, tuple[str, Change, str]] = {
     "server-completed-rate": (SDXL, times(1.2, "result_completed_samples_per_sec"), "log-arithmetic"),
     "server-mean-halved": (SDXL, times(0.5, MEAN), "log-arithmetic"),
-    "server-mean-doubled": (SDXL, times(1.9, MEAN), "log-arithmetic"),
+    "server-mean-above-all": (SDXL, times(1000, MEAN), "log-arithmetic"),  # of at most 1,000 queries, whatever the tail
     "server-p99": (SDXL, times(0.4, P99), "log-arithmetic"),
     "server-limit-broken": (SDXL, numbers(effective_target_latency_ns=1, requested_server_target_latency_ns=1),
                             "log-arithmetic"),
