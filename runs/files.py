@@ -30,7 +30,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with critical():
         try:
-            with temporary.open("wb") as stream:
+            temporary.unlink(missing_ok=True)  # of a killed writer, or a link that somebody put there
+            with temporary.open("xb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())

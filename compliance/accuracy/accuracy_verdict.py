@@ -79,7 +79,8 @@ def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") 
     """
     scores: Scores = {}
     for form in metric.forms:
-        found = {float(value) for value in re.findall(form.pattern, text)}
+        # The checker's pattern reads 1 of 1e-05.
+        found = {float(value + power) for value, power in re.findall(rf"{form.pattern}(e[+-]?\d{{1,4}})?", text)}
         if not found and form.optional:
             continue
         if len(found) != 1:

@@ -30,7 +30,7 @@ from runs.errors import InputError, SetupError
 from runs.fields import Sha256
 from runs.files import sha256_of, write_json
 from runs.interrupts import critical
-from runs.reading import MAX_WEIGHTS_BYTES, SIGNING_KEY, files_below, first_problem, json_object, read_whole
+from runs.reading import MAX_ATTESTED_BYTES, SIGNING_KEY, files_below, first_problem, json_object, read_whole
 from runs.record.layout import RunDir
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -108,7 +108,7 @@ def attest(
     """Write the statement of a finished leg, whose files must not change afterwards; returns its digest."""
     statement = _Statement(
         subject=[
-            _Subject(name=name, digest=_Digest(sha256=sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)))
+            _Subject(name=name, digest=_Digest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
             for name, path in _files(run)
         ],
         predicate=Predicate(record_version=record_version, harness_commit=harness_commit, previous=previous),
@@ -165,7 +165,7 @@ def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
 
 def _digest(path: Path) -> str | None:
     with contextlib.suppress(InputError):  # such as a sparse file of terabytes
-        return sha256_of(path)
+        return sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)
     return None
 
 

@@ -93,10 +93,22 @@ def read_engine_log(path: Path) -> EngineLog:
     return log
 
 
+def end_of(log: Path, most_bytes: int) -> str:
+    """The last bytes of a log as text, without reading the others.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with log.open("rb") as stream:
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - most_bytes))
+        return stream.read(most_bytes).decode(errors="replace")
+
+
 def last_error(path: Path) -> str:
     """The last line of the last traceback of an engine's process; empty if there is none. For display."""
     try:
-        text = path.read_bytes()[-MAX_BYTES:].decode(errors="replace")
+        text = end_of(path, MAX_BYTES)
     except OSError:
         return ""
     found = _ERROR.findall(text)
@@ -113,10 +125,7 @@ def _plain(value: str) -> Any:
 def start_stage(engine_log: Path) -> str:
     """The stage of an engine's start; empty while its log names none."""
     try:
-        with engine_log.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - TAIL_BYTES))
-            text = stream.read().decode(errors="replace")
+        text = end_of(engine_log, TAIL_BYTES)
     except OSError:
         return ""
     last = 0

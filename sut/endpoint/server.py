@@ -17,6 +17,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from runs.record.engine_log import end_of
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import USER_AGENT
 from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name, error_words
@@ -26,6 +27,7 @@ MOST_ANSWER_BYTES = 4 << 20
 POLL_S = 0.5
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 3
+LAST_BYTES = 64 * 1024  # of the log that they are looked for in
 
 # Counters of prompt tokens taken from a cache, and of tokens generated. [each server's /metrics]
 _CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
@@ -323,7 +325,7 @@ class ServedServer:
             return
         last = ["no output"]
         with contextlib.suppress(OSError):
-            lines = self.log.read_text(errors="replace").split("\n")
+            lines = end_of(self.log, LAST_BYTES).split("\n")
             last = [line.strip() for line in lines if line.strip()][-LAST_LINES:]
         raise ExecutionError(f"the server ended with status {code}: {' / '.join(last)}", f"see {self.log.name}")
 

@@ -183,6 +183,15 @@ def test_a_file_and_a_link_are_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "target"]
 
 
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "record.json"
+    victim.write_text("before")
+    (tmp_path / f".record.json.{os.getpid()}.tmp").symlink_to(victim)
+    write_atomic(path, "content")
+    assert (path.read_text(), victim.read_text()) == ("content", "before")
+    assert not path.is_symlink()
+
+
 def test_a_pipe_that_is_read_gets_everything(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe", list[bytes]()
     os.mkfifo(pipe)

@@ -36,6 +36,12 @@ def test_the_reference_passes_its_own_target() -> None:
     assert judge(ROUGE, EXACT, EDGE.targets, "run").passed is False
 
 
+def test_a_score_with_an_exponent_is_read_whole() -> None:
+    text = "{'rouge1': 1e-05, 'rouge2': '2.5e-05', 'rougeL': 3, 'rougeLsum': 4.5, 'gen_len': 7, 'gen_num': 1}"
+    scores = parse_accuracy_text(ROUGE, text)
+    assert (scores["rouge1"], scores["rouge2"], scores["rougeL"]) == (1e-05, 2.5e-05, 3.0)
+
+
 @pytest.mark.parametrize(
     ("score", "worst_that_passes", "best_that_fails"),
     [
