@@ -188,6 +188,11 @@ class Finding:
         return self.severity == "pass"
 
     @property
+    def violated(self) -> bool:
+        """Whether the rule was broken; a note breaks none."""
+        return self.severity in ("error", "warning")
+
+    @property
     def slug(self) -> str:
         """The last part of an id such as P-5/same_process."""
         return self.rule.rpartition("/")[2]

@@ -314,7 +314,7 @@ class AuditTest(ABC):
             kept: the reason where none failed.
             others: fields of `AuditResult`, which win.
         """
-        failed = [check for check in checks if check.severity not in ("pass", "note")]
+        failed = [check for check in checks if check.violated]
         reason = failed[0].sentence if failed else kept
         outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
         summaries = tuple(leg.record() for leg in legs)

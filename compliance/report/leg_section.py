@@ -62,10 +62,7 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
         InputError: its files are missing or damaged.
     """
     run = RunDir(root)
-    manifest, result = read_manifest(run.manifest), read_result(run.result)
-    requests = read_requests(run.requests)
-    if not len(requests):
-        raise InputError(f"{run.requests} is empty", "name the directory of a finished leg")
+    manifest, result, requests = _files_of(run)
     reasons = [result.load.warning] if result.load and result.load.warning else []
     reasons += result.reasons
     notes = [*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes]
@@ -112,6 +109,19 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     )
 
 
+def _files_of(run: RunDir) -> tuple[Manifest, Result, RequestTable]:
+    """What a page is drawn from.
+
+    Raises:
+        InputError: a file is missing or damaged, or there is no request.
+    """
+    manifest, result = read_manifest(run.manifest), read_result(run.result)
+    requests = read_requests(run.requests)
+    if not len(requests):
+        raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
+    return manifest, result, requests
+
+
 def overview_of(root: Path) -> Picture:
     """One picture of a finished run.
 
@@ -119,10 +129,7 @@ def overview_of(root: Path) -> Picture:
         InputError: its files are missing or damaged.
     """
     run = RunDir(root)
-    manifest, result = read_manifest(run.manifest), read_result(run.result)
-    requests = read_requests(run.requests)
-    if not len(requests):
-        raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
+    manifest, result, requests = _files_of(run)
     plan, observed = manifest.plan, manifest.observed
     version = manifest.engine.versions.get(plan.engine, "")
     title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()

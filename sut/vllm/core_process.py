@@ -1,8 +1,8 @@
 """The process of vLLM's engine core on a CPU, made by a server process that has imported vLLM and has no threads.
 
 A new process would import vLLM anew, after the run's process and for as long. The server (multiprocessing's forkserver)
-imports beside the run's process, and the core is a fork of the server. It is no fork of the run's process, which has
-threads: the copy would keep the locks that they held at that moment.
+imports beside the run's process, and the core is a fork of the server. A fork of the run's process would keep the locks
+that its threads held at that moment.
 """
 
 import contextlib
