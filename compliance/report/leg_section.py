@@ -13,13 +13,11 @@ from compliance.finding import Finding
 from compliance.report.ceiling import ceiling_rows
 from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
 from runs.errors import HarnessError, InputError
-from runs.loadgen.detail_log import read_detail
-from runs.loadgen.trace_log import read_trace
 from runs.numbers.numbers import LatencyNumbers, shows
 from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
-from runs.record.leg import finished_leg
+from runs.record.leg import FinishedLeg, finished_leg
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import counted, milliseconds
@@ -63,6 +61,7 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     """
     run = RunDir(root)
     manifest, result, requests = _files_of(run)
+    leg = FinishedLeg(run)
     reasons = [result.load.warning] if result.load and result.load.warning else []
     reasons += result.reasons
     notes = [*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes]
@@ -75,7 +74,9 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
         notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
     else:
         try:
-            part = verify_performance(finished_leg(run))
+            leg = finished_leg(run)
+            leg.requests = requests  # read once
+            part = verify_performance(leg)
             findings = [
                 finding
                 for finding in part.findings
@@ -88,8 +89,7 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     derived = None
     if result.reported is not None:
         try:
-            trace = read_trace(run.trace) if run.trace.exists() else None
-            derived = derive(read_detail(run.detail), requests, trace)
+            derived = derive(leg.detail, requests, leg.trace)
         except HarnessError as error:
             notes.append(f"no distributions: {error.message}")
     tokens_per_second = result.reported.tokens_per_second if result.reported else None
