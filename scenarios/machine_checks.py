@@ -33,7 +33,6 @@ from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from scenarios.command_line import answer
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.client_speed import measure_client
 from sut.endpoint.server import choose_dialect, learn
 from sut.replicas.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
@@ -72,7 +71,6 @@ class ToExamine:
     ("machine/data-set", "error", OURS, "the data set can be read", "make it with scripts/prepare_dataset.py"),
     ("machine/cache", "error", OURS, "where made files are kept", "set the variable of the cache"),
     ("machine/server", "error", OURS, "the server answers", "start the server, or correct its address"),
-    ("machine/client", "error", OURS, "what the client can do", "choose a faster machine"),
     ("machine/cluster", "error", OURS, "the cluster can be reached", "start Ray"),
     ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
 )  # fmt: skip
@@ -207,18 +205,6 @@ def _server(asked: ToExamine) -> Iterator[Row]:
         "server",
         "pass" if facts.prefix_caching is False else "note",
         f"prefix caching {CACHING[facts.prefix_caching]}",
-    )
-    try:
-        speed = measure_client(dialect)
-    except HarnessError as error:
-        yield "client", "note", f"{error.message}; {error.fix}"
-        return
-    yield (
-        "client",
-        "pass",
-        f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
-        f"{speed.answers_per_core_s:,.0f} a second of its processor time, {speed.events} events an answer "
-        f"({dialect.name})",
     )
 
 

@@ -32,12 +32,9 @@ def test_a_box_that_answers_from_a_cache_is_caught(start_main: StartMain, tmp_pa
     assert json.loads(record.read_bytes())["passed"] is False
 
 
-def test_a_first_look_at_a_server_says_what_the_client_holds(start_main: StartMain) -> None:
+def test_a_first_look_at_a_server_names_its_dialect_and_model(start_main: StartMain) -> None:
     speaks = Computing(0.0, counts=False)
     with serving(HttpServer("/v1/completions", speaks, "vllm", model="model\x1b]0;owned\x07")) as server:
         finished = start_main("doctor", "--api-server", server.url).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    lines = [line for line in finished.stdout.splitlines() if server.url in line or " client " in line]
-    assert r"dialect vllm, model model\x1b]0;owned\x07" in lines[0]
-    assert "answers/s of one client process" in lines[-1]
-    assert "2 events an answer (vllm)" in lines[-1]
+    assert r"dialect vllm, model model\x1b]0;owned\x07" in finished.stdout
