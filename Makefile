@@ -28,7 +28,7 @@ demo: setup
 
 # Results of others, into the cache: tests of `make test-long` that read them are skipped without.
 published: setup
-	@sh scripts/fetch_published.sh
+	@sh tools/fetch_published.sh
 
 lint: setup
 	$(PY) -m ruff format --check .
@@ -68,7 +68,7 @@ record-legs: setup
 
 # The harness measured against what it builds on.
 peers: setup
-	$(PY) -m scripts.bench
+	$(PY) -m tools.bench
 
 # What was measured (output/) stays.
 clean:

@@ -1,6 +1,6 @@
 """The submission rounds: seeds, the layout of trees, and the table of what each benchmark requires.
 
-scripts/make_round_tables.py makes the tables in configs/rounds/: numbers and names, each with its official file and
+tools/make_round_tables.py makes the tables in configs/rounds/: numbers and names, each with its official file and
 line. The benchmarks that this harness runs have more facts in runs/benchmarks/.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runs.reading import read_as
 
 TABLES = Path(__file__).parent.parent / "configs" / "rounds"
-_FIX = "make the tables again: scripts/make_round_tables.py"
+_FIX = "make the tables again: tools/make_round_tables.py"
 _ANY = "any"  # key for all scenarios that are not named
 _ONE_OF = frozenset({"Server", "Interactive"})
 _TARGETS_OF_ONE = re.compile(r"-(95|99|99\.9)$")

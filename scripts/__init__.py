@@ -1,1 +1,1 @@
-"""Programs for set-up, data and the bench."""
+"""Programs for set-up and data."""

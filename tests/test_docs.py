@@ -8,10 +8,10 @@ import pytest
 
 from compliance.finding import all_rules
 from scenarios.command_line.dispatch import COMMANDS
-from scripts.bench.__main__ import bench
-from scripts.false_alarms import BEGIN, END, PAGE, own_rules
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse
+from tools.bench.__main__ import bench
+from tools.false_alarms import BEGIN, END, PAGE, own_rules
 
 LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 
@@ -32,9 +32,9 @@ def test_every_command_can_be_typed(line: CommandLine) -> None:
         parse(line.arguments)
     elif line.head == "make":
         assert f"\n{line.arguments[0]}:" in (ROOT / "Makefile").read_text()
-    elif line.head == "scripts.bench":
+    elif line.head == "tools.bench":
         bench.make_context("bench", list(line.arguments))
-    elif line.head.startswith("scripts"):
+    elif line.head.startswith(("scripts", "tools")):
         program = importlib.import_module(line.head.removesuffix(".py").replace("/", "."))
         program._parser().parse_args(line.arguments)
     else:
@@ -54,7 +54,7 @@ def test_links_and_named_files_exist(path: Path) -> None:
         if anchor:
             titles = re.findall(r"(?m)^#+ (.*)$", page.read_text())
             assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}, anchor
-    for named in re.findall(r"`((?:sut|qsl|runs|scenarios|compliance|scripts|configs|tests)/[\w./-]+)`", text):
+    for named in re.findall(r"`((?:sut|qsl|runs|scenarios|compliance|scripts|tools|configs|tests)/[\w./-]+)`", text):
         assert (ROOT / named).exists(), f"{path.name} names {named}"
 
 

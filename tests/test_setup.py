@@ -443,7 +443,7 @@ def remote(tmp_path: Path) -> tuple[str, str]:
 
 def fetch_published(cache: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "MLPERF_LLAMA_VLLM_CACHE": str(cache)}
-    command = ["sh", str(ROOT / "scripts" / "fetch_published.sh"), *arguments]
+    command = ["sh", str(ROOT / "tools" / "fetch_published.sh"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

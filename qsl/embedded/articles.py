@@ -1,7 +1,7 @@
 """The bundled data set: 64 articles written for this project, to try the harness with. Never official.
 
 `data/baseline.json` has the scores that plain greedy decoding of the embedded model reaches on them
-(scripts/make_baseline.py), with which an accuracy run of the default model and data set is compared.
+(tools.make_baseline), with which an accuracy run of the default model and data set is compared.
 """
 
 from dataclasses import dataclass

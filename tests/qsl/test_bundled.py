@@ -72,7 +72,7 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
 
 def test_the_baseline_belongs_to_these_articles_and_this_model() -> None:
     baseline = bundled_baseline()
-    assert baseline is not None, "the articles have changed: run scripts/make_baseline.py"
+    assert baseline is not None, "the articles have changed: run tools.make_baseline"
     assert baseline.gen_num == 64
     assert baseline.model_sha256 == MODEL_SHA256["model.safetensors"]
     assert 0 < baseline.rouge2 < baseline.rougeL <= baseline.rougeLsum <= baseline.rouge1 < 100

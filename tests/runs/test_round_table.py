@@ -11,8 +11,8 @@ import pytest
 from runs.benchmark import SCENARIOS, Target
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS, default_benchmark, submitted_benchmark
 from runs.rounds import CURRENT_ROUND, ROUNDS, TABLES, score_patterns, table_of
-from scripts.make_round_tables import CONF_COMMITS, SUITES, Table, written
 from tests.support.published import CHECKOUT, needs_checkout
+from tools.make_round_tables import CONF_COMMITS, SUITES, Table, written
 
 ENTRIES = [(name, benchmark) for name in ROUNDS for benchmark in table_of(name).benchmarks]
 # Lines as the reference evaluations write them, and the score in each.

@@ -5,10 +5,8 @@ import contextlib
 
 import pytest
 
-from sut.endpoint import client_speed
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.connection import FIRST_DELAY_S, ConnectionPool
-from sut.endpoint.dialects import TENSORRT_LLM, VLLM
 from tests.support import server_dialects as speak
 from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, answer_ids
 from tests.support.http_tricks import ROWS
@@ -109,9 +107,3 @@ async def test_what_a_box_does_is_caught_or_on_record(name: str) -> None:
 
     async with HttpServer("/v1/completions", speak.vllm, "vllm", {"/metrics": metrics}) as server:
         await look_through(server.url, ROWS[name])
-
-
-def test_a_client_is_measured_with_the_events_of_the_servers_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_speed, "MOST_ANSWERS", 10)
-    assert client_speed.measure_client(VLLM).events == 2
-    assert client_speed.measure_client(TENSORRT_LLM).events == 128

@@ -1,6 +1,6 @@
 """Make the tables of the rounds in configs/rounds/ from a checkout of mlcommons/inference.
 
-    .venv/bin/python -m scripts.make_round_tables CHECKOUT [--policies CHECKOUT] [--round v6.1] [--output DIR]
+    .venv/bin/python -m tools.make_round_tables CHECKOUT [--policies CHECKOUT] [--round v6.1] [--output DIR]
 
 CHECKOUT may be a work tree or a bare repository: files are read by git, at the commits named below, so what is checked
 out does not matter. A table has numbers and names, each with the file and the line that it was read from; no code.

@@ -19,7 +19,7 @@ from runs.errors import ExecutionError
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.legs import offline_leg
+from .support.legs import offline_leg
 
 VARIABLE = "MLPERF_ENDPOINTS_CLIENT"
 SHARE = 0.8  # of our Offline rate

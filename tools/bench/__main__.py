@@ -1,4 +1,4 @@
-"""`python -m scripts.bench [PART…]`: run the measurements, print tables, write one JSON file."""
+"""`python -m tools.bench [PART…]`: run the measurements, print tables, write one JSON file."""
 
 import dataclasses
 import importlib
@@ -103,7 +103,7 @@ def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
     try:
-        return int(bench.main(arguments, prog_name="python -m scripts.bench", standalone_mode=False))
+        return int(bench.main(arguments, prog_name="python -m tools.bench", standalone_mode=False))
     except click.ClickException as error:
         print(f"error: {error.format_message()}", file=sys.stderr)
         return ExitCode.BAD_INPUT

@@ -27,7 +27,7 @@ _AS_IN_A_LEG = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
 
 def measure(module: str, *arguments: object, log: Path) -> Any:
-    """Run `python -m scripts.bench.MODULE ARGUMENTS…` and return the JSON of its last line, if it printed any.
+    """Run `python -m tools.bench.MODULE ARGUMENTS…` and return the JSON of its last line, if it printed any.
 
     Args:
         log: file for the rest of its output.
@@ -37,11 +37,11 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
-        command = [sys.executable, "-m", f"scripts.bench.{module}", *map(str, arguments)]
+        command = [sys.executable, "-m", f"tools.bench.{module}", *map(str, arguments)]
         done = subprocess.run(command, cwd=HARNESS_ROOT, stdout=subprocess.PIPE, stderr=stream, check=False)
         stream.write(done.stdout)
     if done.returncode != 0:
-        raise ExecutionError(f"scripts.bench.{module} ended with code {done.returncode}", f"see {log}")
+        raise ExecutionError(f"tools.bench.{module} ended with code {done.returncode}", f"see {log}")
     return orjson.loads(done.stdout.splitlines()[-1]) if done.stdout else None
 
 

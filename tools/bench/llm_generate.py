@@ -14,9 +14,9 @@ from runs.record.layout import RunDir
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.legs import Finished, engine_plan, offline_leg, run_leg
-from .tools.llm_server import llm_server
-from .tools.models import SHAPES, TINY, model_and_rows
+from .support.legs import Finished, engine_plan, offline_leg, run_leg
+from .support.llm_server import llm_server
+from .support.models import SHAPES, TINY, model_and_rows
 
 
 def offline(work: Path, sizes: Sizes) -> BenchPart:

@@ -9,7 +9,7 @@ from runs.numbers.numbers import Numbers
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.null_run import NullSpec, Side, null_run
+from .support.null_run import NullSpec, Side, null_run
 
 LATENCY_QPS = 1_000.0
 RATE_STEP = 1.15  # between neighbouring rates of the ladder

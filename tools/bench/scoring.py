@@ -1,6 +1,6 @@
 """(e) Accuracy scoring against the reference procedure, from the same log to equal scores.
 
-As a program, `python -m scripts.bench.scoring ours|reference FOLDER`: scores the log in FOLDER.
+As a program, `python -m tools.bench.scoring ours|reference FOLDER`: scores the log in FOLDER.
 """
 
 import json
@@ -23,8 +23,8 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 
 from .report import BenchPart, at_most
 from .sizes import Sizes
-from .tools.models import TINY, make_llama, make_texts
-from .tools.programs import measure
+from .support.models import TINY, make_llama, make_texts
+from .support.programs import measure
 
 LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 

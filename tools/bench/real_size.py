@@ -17,8 +17,8 @@ from runs.record.requests_log import RequestTable, read_requests
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.legs import check_end, one_query, started_leg
-from .tools.models import TINY, model_and_rows
+from .support.legs import check_end, one_query, started_leg
+from .support.models import TINY, model_and_rows
 
 POLL_S = 0.2
 

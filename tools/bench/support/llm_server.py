@@ -1,6 +1,6 @@
 """vLLM's own `LLM.generate`, kept alive while legs run beside it, and stopped (SIGSTOP) meanwhile.
 
-As a program, `python -m scripts.bench.tools.llm_server SPEC.json`: reads commands from its input, one per line, and
+As a program, `python -m tools.bench.support.llm_server SPEC.json`: reads commands from its input, one per line, and
 answers each with a line of JSON: the seconds of each call. `all` is one call for all prompts, `one` a call per prompt.
 """
 
@@ -71,7 +71,7 @@ def llm_server(
     )
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.bench.tools.llm_server", str(spec.resolve())],
+            [sys.executable, "-m", "tools.bench.support.llm_server", str(spec.resolve())],
             cwd=HARNESS_ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,

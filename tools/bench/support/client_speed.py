@@ -1,6 +1,7 @@
 """What this machine's client can carry, measured against a server of vLLM's dialect that computes nothing.
 
-`python -m sut.endpoint.client_speed EVENTS` is that server: it prints its URL and serves until its input is closed;
+`python -m tools.bench.support.client_speed EVENTS` is that server: it prints its URL and serves until its input is
+closed;
 EVENTS is the number of events in which the ids of an answer come.
 """
 
@@ -110,7 +111,7 @@ class _Listener:
 @contextlib.contextmanager
 def instant_server(events: int = TWO_EVENTS) -> Iterator[str]:
     """The server in a process of its own; gives its URL."""
-    command = [sys.executable, "-m", "sut.endpoint.client_speed", str(events)]
+    command = [sys.executable, "-m", "tools.bench.support.client_speed", str(events)]
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
     assert server.stdout is not None

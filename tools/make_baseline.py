@@ -13,8 +13,6 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from compliance.accuracy.scores import score_texts
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import BASELINE_FILE, Baseline, bundled_dataset, bundled_sha256
@@ -54,7 +52,7 @@ def _make(options: argparse.Namespace) -> None:
         model_sha256=MODEL_SHA256["model.safetensors"],
         articles_sha256=bundled_sha256(),
         **scores,  # type: ignore[arg-type]  # names and kinds are the same
-        command=f"python scripts/make_baseline.py --threads {options.threads}",
+        command=f"python -m tools.make_baseline --threads {options.threads}",
         versions={"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
     )
     write_json(options.output, asdict(baseline))

@@ -2,7 +2,7 @@
 
 Two sides. "bare": the minimal system under test in Python, which answers inside LoadGen's call with the same bytes for
 every sample. "ours": the harness's path, with its event loop, its records and its statistics.
-As a program, `python -m scripts.bench.tools.null_run FOLDER SIDE QPS DURATION_MS`.
+As a program, `python -m tools.bench.support.null_run FOLDER SIDE QPS DURATION_MS`.
 """
 
 import sys
@@ -69,7 +69,7 @@ def null_run(spec: NullSpec) -> Numbers:
     """Run `spec` in a process of its own; returns LoadGen's numbers."""
     run = RunDir(spec.folder)
     run.create()
-    measure("tools.null_run", *astuple(spec), log=run.engine_log)
+    measure("support.null_run", *astuple(spec), log=run.engine_log)
     detail = read_detail(run.detail)
     if detail.error_count:
         raise ExecutionError(f"LoadGen logged {detail.error_count} errors around a null engine", f"see {run.detail}")

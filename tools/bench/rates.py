@@ -11,9 +11,9 @@ from runs.record.layout import RunDir
 from .null_path import highest
 from .report import BenchPart, at_least
 from .sizes import Sizes
-from .tools.legs import Finished, engine_plan, offline_leg, run_leg
-from .tools.models import COMPUTE, TINY, model_and_rows
-from .tools.programs import vllm_serve
+from .support.legs import Finished, engine_plan, offline_leg, run_leg
+from .support.models import COMPUTE, TINY, model_and_rows
+from .support.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99

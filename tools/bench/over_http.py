@@ -10,15 +10,15 @@ from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.errors import ExecutionError
-from sut.endpoint.client_speed import instant_server, measure_client
 
 from .endpoints_client import TEMPLATE, side_by_side
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .tools.legs import engine_plan, offline_leg
-from .tools.models import TINY, make_llama
-from .tools.programs import VLLM, vllm_serve
+from .support.client_speed import instant_server, measure_client
+from .support.legs import engine_plan, offline_leg
+from .support.models import TINY, make_llama
+from .support.programs import VLLM, vllm_serve
 
 OUTPUT_TOKENS = 128
 SERVER_RATE = 200.0  # queries/s of the legs against the instant server

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fetches the published results that tests read, of three systems, from all of round v5.1 into the cache.
-# Usage: scripts/fetch_published.sh [URL [COMMIT]]   (of a git repository that has them)
+# Usage: tools/fetch_published.sh [URL [COMMIT]]   (of a git repository that has them)
 set -eu
 cd "$(dirname "$0")/.."
 url=${1:-https://github.com/mlcommons/inference_results_v5.1}

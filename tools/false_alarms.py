@@ -1,6 +1,6 @@
 """Count the findings of this project's own rules on published rounds, for the table in docs/check.md.
 
-    .venv/bin/python -m scripts.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
+    .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
 
 Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply (v5.0 for v4.1,
 which has no table here). The findings were looked at by hand: `LOOKED_AT` says how many, and how many of them were
@@ -20,7 +20,7 @@ from runs.environment import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
 PAGE = HARNESS_ROOT / "docs" / "check.md"
-BEGIN, END = "<!-- false alarms: scripts/false_alarms.py -->\n", "<!-- end of false alarms -->\n"
+BEGIN, END = "<!-- false alarms: tools/false_alarms.py -->\n", "<!-- end of false alarms -->\n"
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
-from scripts.bench import endpoints_client, null_path, real_size, sizes
-from scripts.bench.__main__ import main
-from scripts.bench.report import BenchPart, at_least, at_most
-from scripts.bench.tools.llm_server import llm_server
-from scripts.bench.tools.models import TINY, make_llama, write_rows
-from scripts.bench.tools.null_run import MIN_QUERIES
-from scripts.bench.tools.programs import measure
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tokenizer
+from tools.bench import endpoints_client, null_path, real_size, sizes
+from tools.bench.__main__ import main
+from tools.bench.report import BenchPart, at_least, at_most
+from tools.bench.support.llm_server import llm_server
+from tools.bench.support.models import TINY, make_llama, write_rows
+from tools.bench.support.null_run import MIN_QUERIES
+from tools.bench.support.programs import measure
 
 SMALLEST = sizes.SMALLEST
 

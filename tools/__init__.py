@@ -1,0 +1,1 @@
+"""Developers' tools: the product imports none of them."""
