@@ -4,9 +4,8 @@ The official script does not find a Llama 3 end-of-sequence id, compares first t
 list only, and passes an empty log. So the text is what it would write, and the verdict is by stricter rules.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,70 +141,100 @@ def judge_entries(
     Returns:
         All checks, passed or not; an empty log breaks the first.
     """
-    dtype, total, needs_first = dtype_of(entries), len(entries), scenario != "Offline"
-    stops = np.array(sorted(stop_ids), np.int64)
-    begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
-    others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
-    wrong: defaultdict[str, list[str]] = defaultdict(list)  # by the rule that is broken
-    answers: list[tuple[int, Ids]] = []
-    starts_with_begin = 0
-    for entry in entries:
-        place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
-        ids = as_ids(entry.data, dtype)
-        if ids is None or np.any(ids < 0):
-            wrong["test06-ids"].append(place)
-            continue
-        answers.append((entry.qsl_idx, ids))
-        count, most = len(ids), max_tokens or len(ids)
-        begin, other, stop = (_places_of(wanted, ids) for wanted in (begins, others, stops))
-        faults = {
-            "test06-length": "" if MIN_TOKENS_LOADGEN_ACCEPTS <= count <= most else f"{count}",
-            "test06-token-count": "" if entry.token_count == count else f"{entry.token_count} for {count} ids",
-            "test06-first-token": _first_token_problem(entry, ids, dtype, needs_first),
-            "test06-begin": _first_of(begin, ids),
-            "test06-special-ids": _first_of(other, ids),
-            "test06-end-once": f"{len(stop)} of {count} tokens" if len(stop) > 1 else "",
-            "test06-end-last": _first_of(stop, ids) if np.any(stop < count - 1) else "",
-        }
-        for rule, fault in faults.items():
-            if fault:
-                wrong[rule].append(f"{place}: {fault}")
-        starts_with_begin += bool(len(begin) and begin[0] == 0)
-    lengths = [len(ids) for _, ids in answers]
-    span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
-    longest = f"to {max_tokens}" if max_tokens else "or more"
-    first = "a record" if needs_first else "none in Offline, or"
-    ends = _listed(stops.tolist())
-    rows = [  # rule, title, found where all answers keep it, found where some break it, required
-        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", "are not whole ids",
-         f"{dtype.name} ids of at least 0"),
-        ("test06-length", "length", span, "have another number of ids", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
-        ("test06-token-count", "token count", "", "have another token_count", "the number of ids"),
-        ("test06-first-token", "first token", "", "have another first token", f"{first} equal to the answer's start"),
-        ("test06-begin", "begin-of-sequence id", "", "have one",
-         f"no first token {_listed(begins.tolist())}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"),
-        ("test06-special-ids", "other special ids", "", "have one",
-         f"none of the tokenizer's {len(others)} special ids that end no answer"),
-        ("test06-end-once", "end-of-sequence id once", "", "have more than one", f"at most one of the ids {ends}"),
-        ("test06-end-last", "end-of-sequence id last", "", "go on after an end-of-sequence id",
-         f"no token after the id {ends}"),
+    dtype, total = dtype_of(entries), len(entries)
+    read = [(entry, as_ids(entry.data, dtype)) for entry in entries]
+    whole = [(entry, ids) for entry, ids in read if ids is not None and np.all(ids >= 0)]
+    torn = [_place(entry) for entry, ids in read if ids is None or np.any(ids < 0)]
+    stops, begins = {*stop_ids}, {*bos_ids} - {*stop_ids}
+    begin_is_first = any(len(ids) and int(ids[0]) in begins for _, ids in whole)
+    rules = [
+        *_form_rules([len(ids) for _, ids in whole], max_tokens, dtype, first_tokens=scenario != "Offline"),
+        *_special_id_rules(stops, begins, {*special_ids} - {*bos_ids} - stops),
+    ]
+    checks = [
+        applied("test06-count", "number of logged answers", total == expected_count, f"{total}", f"{expected_count}"),
+        AnswerRule(
+            "test06-ids", "whole token ids", "are not whole ids", f"{dtype.name} ids of at least 0",
+            kept=f"all {total} are {dtype.name}",
+        ).check(torn, total),
     ]  # fmt: skip
-    name = "number of logged answers"
-    checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
-    for rule, name, kept, broken, required in rows:
-        if rule == "test06-special-ids" and not len(others):
-            continue
-        found, bad = kept or f"all {total} answers keep it", wrong[rule]
-        if bad:
-            more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
-            found = f"{len(bad)} of {total} answers {broken} ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})"
-        check = applied(rule, name, not bad and total > 0, found, required, answers=len(bad))
-        if rule == "test06-begin" and bad and not starts_with_begin and len(bad) <= MOST_WITH_BEGIN * total:
-            check = replace(check, severity="note")
-        checks.append(check)
-    if shared := shared_answers(answers):
+    for rule in rules:
+        faults = [f"{_place(entry)}: {fault}" for entry, ids in whole if (fault := rule.fault(entry, ids))]
+        check = rule.check(faults, total)
+        few = 0 < len(faults) <= MOST_WITH_BEGIN * total and not begin_is_first
+        checks.append(replace(check, severity="note") if rule.id == "test06-begin" and few else check)
+    if shared := shared_answers([(entry.qsl_idx, ids) for entry, ids in whole]):
         checks.append(shared)
     return checks
+
+
+@dataclass(frozen=True)
+class AnswerRule:
+    """A rule on each logged answer."""
+
+    id: str
+    name: str
+    broken: str  # what answers do that break it
+    required: str
+    fault: Callable[[AccuracyEntry, Ids], str] = lambda entry, ids: ""  # of an answer; empty where it keeps the rule
+    kept: str = ""  # what was found where all answers keep it
+
+    def check(self, faults: Sequence[str], total: int) -> Finding:
+        """The finding on all answers."""
+        found, count = self.kept or f"all {total} answers keep it", len(faults)
+        if faults:
+            more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
+            found = f"{count} of {total} answers {self.broken} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
+        return applied(self.id, self.name, not faults and total > 0, found, self.required, answers=count)
+
+
+def _form_rules(
+    lengths: Sequence[int], max_tokens: int | None, dtype: np.dtype[Any], *, first_tokens: bool
+) -> Iterator[AnswerRule]:
+    """Rules on lengths, counts and first tokens."""
+    least, most = MIN_TOKENS_LOADGEN_ACCEPTS, max_tokens or max(lengths, default=0)
+    yield AnswerRule(
+        "test06-length", "length", "have another number of ids",
+        f"{least} {f'to {max_tokens}' if max_tokens else 'or more'} ids",
+        lambda _, ids: "" if least <= len(ids) <= most else f"{len(ids)}",
+        f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids",
+    )  # fmt: skip
+    yield AnswerRule(
+        "test06-token-count", "token count", "have another token_count", "the number of ids",
+        lambda entry, ids: "" if entry.token_count == len(ids) else f"{entry.token_count} for {len(ids)} ids",
+    )  # fmt: skip
+    yield AnswerRule(
+        "test06-first-token", "first token", "have another first token",
+        f"{'a record' if first_tokens else 'none in Offline, or'} equal to the answer's start",
+        lambda entry, ids: _first_token_problem(entry, ids, dtype, first_tokens),
+    )  # fmt: skip
+
+
+def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> Iterator[AnswerRule]:
+    """Rules on the tokenizer's ids without a text."""
+
+    def in_answer(wanted: set[int]) -> Callable[[AccuracyEntry, Ids], str]:
+        places = _finder(wanted)
+        return lambda _, ids: _first_of(places(ids), ids)
+
+    def too_many(_: AccuracyEntry, ids: Ids) -> str:
+        count = len(stop_places(ids))
+        return f"{count} of {len(ids)} tokens" if count > 1 else ""
+
+    def too_early(_: AccuracyEntry, ids: Ids) -> str:
+        places = stop_places(ids)
+        return _first_of(places, ids) if np.any(places < len(ids) - 1) else ""
+
+    stop_places, ends = _finder(stops), _listed(stops)
+    required = f"no first token {_listed(begins)}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"
+    yield AnswerRule("test06-begin", "begin-of-sequence id", "have one", required, in_answer(begins))
+    if others:
+        required = f"none of the tokenizer's {len(others)} special ids that end no answer"
+        yield AnswerRule("test06-special-ids", "other special ids", "have one", required, in_answer(others))
+    required, broken = f"at most one of the ids {ends}", "have more than one"
+    yield AnswerRule("test06-end-once", "end-of-sequence id once", broken, required, too_many)
+    required, broken = f"no token after the id {ends}", "go on after an end-of-sequence id"
+    yield AnswerRule("test06-end-last", "end-of-sequence id last", broken, required, too_early)
 
 
 def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
@@ -272,12 +301,17 @@ def as_ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
     return np.frombuffer(data, dtype).astype(np.int64) if len(data) % dtype.itemsize == 0 else None
 
 
-def _places_of(wanted: Ids, ids: Ids) -> Ids:
-    """The places in `ids` of any id of `wanted`, which is sorted; on short answers much faster than `np.isin`."""
-    if not len(wanted):
-        return np.empty(0, np.int64)
-    nearest = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
-    return np.flatnonzero(wanted[nearest] == ids)
+def _finder(wanted: Collection[int]) -> Callable[[Ids], Ids]:
+    """Return what finds the places of any id of `wanted`; on short answers much faster than `np.isin`."""
+    sorted_ids = np.array(sorted(wanted), np.int64)
+
+    def places(ids: Ids) -> Ids:
+        if not len(sorted_ids):
+            return np.empty(0, np.int64)
+        nearest = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+        return np.flatnonzero(sorted_ids[nearest] == ids)
+
+    return places
 
 
 def _first_of(places: Ids, ids: Ids) -> str:
@@ -293,6 +327,10 @@ def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], n
     if len(first) > len(ids) or not np.array_equal(first, ids[: len(first)]):
         return f"{first[:4].tolist()} for an answer that starts with {ids[:4].tolist()}"
     return ""
+
+
+def _place(entry: AccuracyEntry) -> str:
+    return f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
 
 
 def _listed(ids: Collection[int]) -> str:

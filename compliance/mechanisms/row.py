@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from compliance.audits.audit_registry import judged_again, request_beside
+from compliance.audits.state import audit_state
 from compliance.endpoints.verdict import folder_hashes, judge_folder
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
@@ -29,7 +29,7 @@ from runs.files import sha256_of
 from runs.numbers.derive_result import result_of
 from runs.reading import MIB, json_value, read_whole
 from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, leg_fingerprint, value_text
-from runs.record.layout import ResultDir, RunDir
+from runs.record.layout import RunDir, result_homes
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.store import COLUMN_NAMES, COLUMNS
@@ -145,7 +145,7 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
         **_status(result, verdict, manifest),
         **_conditions(manifest, main),
         **_numbers(main),
-        _AUDITS: _audits(result.home, main),
+        _AUDITS: _audits(result, main),
     }
     return _declared(
         given, engine, quality, declaration.over(manifest.mechanism if manifest is not None else {}), registries
@@ -307,18 +307,17 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
     return found
 
 
-def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
+def _audits(result: ResultLegs, leg: FinishedLeg | None) -> str | None:
     """The outcome of each audit in the result's directory, judged again, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
-    for path in sorted(ResultDir(home).audit("*").parent.glob("*/audit_*.json")):
+    homes = result_homes(*(one.run.root for one in result.legs), named=result.home)
+    for path in (path for home in homes for path in sorted(home.root.glob("audit/*/audit_*.json"))):
         name = path.stem.removeprefix("audit_")
-        try:
-            if leg is None:
-                raise InputError("the result has no finished leg")
-            result, _ = judged_again(path.parent, name, request_beside(leg))
-            outcomes[name] = "PASS" if result.passed else "FAIL"
-        except (HarnessError, OSError):
-            outcomes[name] = "unreadable"
+        state = audit_state(path.parent, name, leg) if leg is not None and name not in outcomes else None
+        if leg is None or state is None:
+            outcomes.setdefault(name, "unreadable")
+        elif not state.differs_from(leg):  # beside single runs there may be audits of others
+            outcomes[name] = state.outcome if state.outcome in ("PASS", "FAIL") else "unreadable"
     return _sorted_json(outcomes) if outcomes else None
 
 

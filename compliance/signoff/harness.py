@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.audits.audit_registry import judged_again, read_audit, request_beside
-from compliance.audits.base import AuditTest, LegArtifacts, LegSpec, NoVerdictError
+from compliance.audits.audit_registry import request_beside
+from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
+from compliance.audits.state import AuditState, audit_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
@@ -28,7 +29,6 @@ from compliance.signoff.evidence import (
 from compliance.signoff.provenance import between_legs, leg_proofs, one_system
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, BOTH_MODES, BUNDLE_BENCHMARK, differences
-from runs.record.layout import ResultDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.record.servers import reuse_unobserved
@@ -137,12 +137,10 @@ def _load(evidence: Evidence) -> Iterator[Finding]:
 )
 def caching(evidence: Evidence) -> Iterator[Finding]:
     """H-5: an audit, judged again from its legs, or the leg's repetitions show that answers are not cached."""
-    root = evidence.run.root
-    home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
-    folder = home.audit(_AUDIT.name)
-    record = audit_record(folder, _AUDIT.name)
-    if record.is_file():
-        yield from _audited(evidence, folder, record)
+    state = audit_beside(evidence, _AUDIT.name)
+    record = state.record
+    if state.outcome != "missing":
+        yield from _audited(evidence, state)
     elif evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unobserved(evidence.manifest):
         text = "no audit of output caching, and the server does not count what it takes from a cache"
         yield fail("H-5/caching_audit_absent", text, record)
@@ -164,34 +162,25 @@ def output_caching_passed(leg: FinishedLeg) -> bool:
     return any(finding.rule == _PASSED for finding in caching(Evidence.of(leg)))
 
 
-def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
-    """Judge the audit again from its legs: its record is no evidence."""
-    try:
-        recorded = read_audit(folder, _AUDIT.name)
-        outcome, legs = judged_again(folder, _AUDIT.name, request_beside(evidence))
-    except NoVerdictError as error:
-        yield warn("H-5/caching_audit_absent", error.message, record)
-        return
-    except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
-        why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-        text = f"the audit of output caching cannot be judged again: {why}"
-        yield fail("H-5/caching_audit_forged", text, record)
-        return
-    if not (outcome.passed and recorded.passed):
-        reason = recorded.reason if outcome.passed else outcome.reason
-        yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {reason}", record)
+def _audited(evidence: Evidence, state: AuditState) -> Iterator[Finding]:
+    """Judge the audit by its runs, judged again: its record is no evidence."""
+    if state.outcome != "PASS":
+        rule = {"no verdict": "H-5/caching_audit_absent", "FAIL": "H-5/caching_audit_failed"}
+        make = warn if state.outcome == "no verdict" else fail
+        text = f"the audit of output caching {state.why}"
+        yield make(rule.get(state.outcome, "H-5/caching_audit_forged"), text, state.record)
         return
     # Of the samples that decided: shorter reference runs before them only showed that more were needed.
-    unique = max(leg.requested for leg in legs if leg.spec.settings["performance_issue_unique"])
-    fewest = max(leg.requested for leg in legs if not leg.spec.settings["performance_issue_unique"])
+    unique = max(leg.requested for leg in state.runs if leg.spec.settings["performance_issue_unique"])
+    fewest = max(leg.requested for leg in state.runs if not leg.spec.settings["performance_issue_unique"])
     if fewest < unique:
         text = f"the audit of output caching has {fewest} queries of repeated samples, {unique} of unique ones"
-        yield warn("H-5/caching_audit_absent", text, record)
+        yield warn("H-5/caching_audit_absent", text, state.record)
         return
-    broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
+    broken = list(audit_problems(evidence, [leg.run.root for leg in state.runs]))
     yield from broken
-    if all(reason.severity != "error" for reason in broken):
-        yield note(_PASSED, f"judged again: {outcome.reason}", record)
+    if state.result is not None and all(reason.severity != "error" for reason in broken):
+        yield note(_PASSED, f"judged again: {state.result.reason}", state.record)
 
 
 def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_harness, one_system
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
+from compliance.verify.find_results import find_results
 from runs.endpoints.folder import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.interrupts import OutOfTime, within
@@ -64,18 +65,7 @@ def sign_off(
     Raises:
         InputError: a directory does not exist, there are too many, or the scope needs others.
     """
-    if not ref:
-        raise InputError("--ref: no directory was given", "name at least one run directory")
-    if len(ref) + len(cand) > MOST_DIRECTORIES:
-        raise InputError(
-            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MOST_DIRECTORIES} are judged together",
-            "sign off fewer repeats at a time",
-        )
-    if scope == "patch" and not cand:
-        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
-    if cand and scope in ("baseline", "harness"):
-        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
-    claim = claim or Claim()
+    folders, claim = _check_directories(scope, ref, cand, trust), claim or Claim()
     verdict = SignOff(
         scope,
         noise_band_pct,
@@ -84,17 +74,6 @@ def sign_off(
         ref=[str(path) for path in ref],
         cand=[str(path) for path in cand],
     )
-    for option, paths in (("--ref", ref), ("--cand", cand)):
-        for path in paths:
-            if not path.is_dir():
-                problem = "is no directory" if path.exists() else "does not exist"
-                raise InputError(f"{option} {path} {problem}", "name a directory")
-    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
-    if folders and (scope != "harness" or len(folders) < len(ref) or trust not in (None, Trust())):
-        raise InputError(
-            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
-            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
-        )
 
     def judge() -> None:
         with with_scorer(sources) as (scored_with, _):
@@ -110,14 +89,44 @@ def sign_off(
     except HarnessError as error:
         verdict.findings.append(fail("P-1/damaged_raw", error.message))
     except OutOfTime:  # the thread that judges may still write into its verdict
-        verdict = replace(
-            verdict, findings=[*verdict.findings], error=ExecutionError(f"no verdict within {limit_s:g} s")
-        )
+        late = ExecutionError(f"no verdict within {limit_s:g} s")
+        verdict = replace(verdict, findings=[*verdict.findings], error=late)
     except Exception as error:  # a failure of the sign-off itself is no verdict on the legs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
     return verdict
+
+
+def _check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], trust: Trust | None) -> list[Path]:
+    """Return those of the directories that are run folders of the MLPerf Endpoints client.
+
+    Raises:
+        InputError: as for `sign_off`.
+    """
+    if not ref:
+        raise InputError("--ref: no directory was given", "name at least one run directory")
+    if len(ref) + len(cand) > MOST_DIRECTORIES:
+        raise InputError(
+            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MOST_DIRECTORIES} are judged together",
+            "sign off fewer repeats at a time",
+        )
+    if scope == "patch" and not cand:
+        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
+    if cand and scope in ("baseline", "harness"):
+        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
+    for option, paths in (("--ref", ref), ("--cand", cand)):
+        for path in paths:
+            if not path.is_dir():
+                problem = "is no directory" if path.exists() else "does not exist"
+                raise InputError(f"{option} {path} {problem}", "name a directory")
+    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
+    if folders and (scope != "harness" or len(folders) < len(ref) or trust not in (None, Trust())):
+        raise InputError(
+            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
+            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
+        )
+    return folders
 
 
 def _judge(
@@ -251,9 +260,10 @@ def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence
         raise InputError(f"{path} is not a patch verdict ({type(error).__name__}: {error})") from error
     if scope != "patch" or lever not in levers:
         raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
-    if len(ref) + len(cand) > MOST_PATCH_LEGS:
-        raise InputError(f"{path} names {len(ref) + len(cand)} legs, at most {MOST_PATCH_LEGS} are judged again")
-    if different := foreign_legs([*ref, *cand], bundle):
+    legs = [leg for result in find_results([*ref, *cand][:MOST_DIRECTORIES]) for leg in result.legs]
+    if (count := max(len(legs), len(ref) + len(cand))) > MOST_PATCH_LEGS:
+        raise InputError(f"{path} names {count} legs, at most {MOST_PATCH_LEGS} are judged again")
+    if different := foreign_legs(legs, bundle):
         raise InputError(f"the legs of {path} are not of this bundle's system: {different}")
     band_pct = verdict.noise_band_pct
     again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)

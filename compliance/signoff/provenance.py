@@ -9,7 +9,6 @@ H-9 and B-3 on all legs together: they are of one system and one version of the 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
 from compliance.finding import Finding, fail, find_rule, note, warn
@@ -17,8 +16,17 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence, checks, difference_text, same_facts
 from compliance.signoff.requests import late_issues, replay, request_checks
 from runs.loadgen.detail_log import unchanged_sources
-from runs.record.fingerprint import BUNDLE, BUNDLE_BENCHMARK, BUNDLE_MODE, CODE, LEVER, MEASURED, differences
-from runs.record.layout import RunDir
+from runs.record.fingerprint import (
+    BUNDLE,
+    BUNDLE_BENCHMARK,
+    BUNDLE_MODE,
+    CODE,
+    LEVER,
+    MEASURED,
+    differences,
+    leg_fingerprint,
+)
+from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.wording import counted
@@ -275,18 +283,15 @@ def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> 
         yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
 
 
-def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
-    """How the legs of a lever's verdict differ from every performance leg of the bundle; empty if they do not.
+def foreign_legs(legs: Sequence[FinishedLeg], bundle: Sequence[Evidence]) -> str:
+    """How the performance legs of a lever's verdict differ from all those of the bundle; empty if they do not.
 
     Raises:
         HarnessError: a leg cannot be read.
     """
     own = [evidence for evidence in bundle if evidence.is_performance]
-    for path in paths:
-        evidence = Evidence(RunDir(path))
-        if not evidence.is_performance:
-            continue
-        found = [differences(one.facts, evidence.facts, LEVER) for one in own]
+    for facts in (leg_fingerprint(leg) for leg in legs if leg.is_performance):
+        found = [differences(one.facts, facts, LEVER) for one in own]
         if found and all(found):
             return difference_text(min(found, key=len))
     return ""

@@ -13,7 +13,7 @@ from compliance.verify.find_results import ResultLegs, campaign_results, find_re
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, SUBMISSIONS
 from runs.errors import InputError
-from runs.record.layout import ResultDir, RunDir, audit_record
+from runs.record.layout import ResultDir, RunDir, audit_record, result_homes
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
@@ -93,10 +93,8 @@ class Candidate:
 
     @property
     def homes(self) -> list[ResultDir]:
-        """The result's directory, as named and by the places of its legs."""
-        roots = [leg.run.root.absolute() for leg in self.legs]
-        above = [root.parent.parent if root.parent.name == "performance" else root.parent for root in roots]
-        return [ResultDir(path) for path in dict.fromkeys([self.result.home.absolute(), *above])]
+        """The possible directories of the result: as named, and by the places of its legs."""
+        return result_homes(*(leg.run.root for leg in self.legs), named=self.result.home)
 
     def manifests(self) -> dict[str, Manifest]:
         """The record of every leg, audits included, by a name for people."""
@@ -113,7 +111,8 @@ def gather(paths: list[Path]) -> list[Candidate]:
     """Find every result and audit in `paths`, in the order of their places in a tree.
 
     A path is a campaign's directory, a result's (`performance/run_1`, `accuracy`, `audit/NAME`), a leg's, or an
-    audit's. Legs that were named one by one are paired as `verify` pairs them.
+    audit's. Legs that were named one by one are paired as `verify` pairs them; unless an audit is named, the one in
+    their result's directory counts.
 
     Raises:
         InputError: a path has none of these, two results or audits are for one place, or an audit's result is
@@ -151,6 +150,11 @@ def gather(paths: list[Path]) -> list[Candidate]:
                 f"two {audit.test} for {candidate.name}: {twin.folder} and {path}",
                 "name the one to submit",
             )
+    for candidate in candidates.values():
+        folders = [folder for home in candidate.homes for folder in _audits_of(home)]  # of legs named one by one
+        for audit in (_audit(folder) for folder in folders if audit_record(folder, folder.name).is_file()):
+            if (audit.benchmark, audit.scenario) == (candidate.benchmark, candidate.scenario):
+                candidate.audits.setdefault(audit.test, audit)
     if not candidates:
         raise InputError(f"no result in {', '.join(map(str, paths))}", "name a campaign's or a result's directory")
     return [candidates[key] for key in sorted(candidates)]

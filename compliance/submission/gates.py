@@ -11,8 +11,8 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ, judged_again, read_audit, request_beside
-from compliance.audits.base import EXISTING
+from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
+from compliance.audits.state import audit_state
 from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
@@ -35,7 +35,6 @@ from runs.record.fingerprint import (
     differences,
     fingerprint,
 )
-from runs.record.layout import audit_record
 from runs.record.leg import ACCURACY
 from runs.record.servers import all_servers_remote, reuse_unobserved
 from runs.rounds import round_of
@@ -150,18 +149,18 @@ def _judge_audits(judged: Judged, required: tuple[str, ...]) -> None:
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     """The rule that is broken, and why."""
-    record = read_audit(audit.folder, audit.test)
-    if not record.passed:
-        yield "submit/audit", f"{audit.test} did not pass: {record.reason}"
+    state = audit_state(audit.folder, audit.test, audit.leg)
+    recorded, result = state.recorded, state.result
+    if recorded is None or result is None:
+        yield "submit/audit", f"{audit.test} {state.why}"
         return
-    if absent := [name for name in IDS if name not in (record.model_extra or {})]:
-        yield "submit/audit", f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
+    if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
+        yield "submit/audit", f"{state.record.name} has no {', '.join(absent)}"
         return
-    result, legs = judged_again(audit.folder, audit.test, request_beside(audit.leg))
-    if broken := [found for leg in legs for found in verify_performance(leg).contradictions]:
+    if broken := [found for leg in state.runs for found in verify_performance(leg).contradictions]:
         yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
         return
-    for leg in legs:
+    for leg in state.runs:
         if leg.detail.error_count:
             yield "submit/audit", f"{leg.run.detail}: {leg.detail.error_count} error records"
     again = f"{audit.test} judged again from {audit.run.root} does not pass"
@@ -173,23 +172,12 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
 
 
 def _judge_other_audits(judged: Judged) -> None:
-    """Check that audits that are not submitted, if they are in the result's directory, did not fail. Those with legs of
-    their own are judged again."""
-    for home, test in product(judged.candidate.homes, AUDITS):
-        path = audit_record(home.audit(test), test)
-        if test in SUBMITTED_TESTS or not path.exists():
-            continue
-        try:
-            record = read_audit(path.parent, test)
-            reason = "" if record.passed else f"did not pass: {record.reason}"
-            if not reason and {leg.get("label") for leg in record.legs} != set(EXISTING):
-                result, _ = judged_again(path.parent, test, request_beside(judged.candidate.legs[0]))
-                reason = "" if result.passed else f"judged again does not pass: {result.reason}"
-        except (OSError, HarnessError) as error:
-            reason = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
-        if reason:
+    """Check that audits in the result's directory that are not submitted did not fail."""
+    for home, test in product(judged.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
+        state = audit_state(home.audit(test), test, judged.candidate.legs[0])
+        if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"find out why; `main.py audit --test {test}` runs it again"
-            judged.refuse("submit/audit", f"{test} of this result {reason}", fix)
+            judged.refuse("submit/audit", f"{test} of this result {state.why}", fix)
 
 
 def _judge_network(judged: Judged, division: Division) -> None:

@@ -7,6 +7,7 @@ changed to fit a rule. In cases with `anchor` the files were edited after the ru
 another statement than the one that was anchored when it ended, and only that shows their true reason.
 """
 
+import re
 import shutil
 import sys
 import tarfile
@@ -20,10 +21,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from compliance.finding import WORTH
-from compliance.signoff.claim import read_claim
+from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
-from runs.files import sha256_of
+from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
 
@@ -32,11 +33,25 @@ RUNS, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
 LEGS = "legs"  # in the archive
 
 
-class Case(BaseModel):
+class Sides(BaseModel):
+    """Legs to compare, by name; `a=b` is leg b under the name a. Those in `a/` are signed off as the directory a."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ref: list[str]
+    cand: list[str] = Field(default_factory=list)
+
+    def directories(self, place: Path) -> tuple[list[Path], list[Path]]:
+        """What is signed off, below `place`."""
+        ref, cand = ([place / re.split("[/=]", one)[0] for one in side] for side in (self.ref, self.cand))
+        return list(dict.fromkeys(ref)), list(dict.fromkeys(cand))
+
+
+class Case(Sides):
     """One case.
 
     Attributes:
-        ref, cand: names of legs; `a=b` is leg b under the name a.
+        patches: by a lever, what is signed off before as a patch; its verdict is written to `LEVER.json`.
         faults: by a leg's name, what is done to it: [fault, argument, …] in order.
         claim: content of the claim's file.
         verdict: the label.
@@ -44,12 +59,9 @@ class Case(BaseModel):
         anchor: whether only an anchored statement shows the true reason.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: str
     scope: Scope
-    ref: list[str]
-    cand: list[str] = Field(default_factory=list)
+    patches: dict[str, Sides] = Field(default_factory=dict)
     faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
     claim: dict[str, Any] | None = None
     verdict: Literal["PASS", "FLAG", "FAIL"]
@@ -58,7 +70,9 @@ class Case(BaseModel):
 
     def legs(self) -> list[tuple[str, str]]:
         """(name here, name in the archive) of every leg."""
-        pairs = (entry.partition("=") for entry in (*self.ref, *self.cand))
+        sides = (self, *self.patches.values())
+        entries = dict.fromkeys(entry for one in sides for entry in (*one.ref, *one.cand))
+        pairs = (entry.partition("=") for entry in entries)
         return [(name, source or name) for name, _, source in pairs]
 
 
@@ -117,7 +131,7 @@ def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
         anchors = {sha256_of(path) for path in legs.glob("*/seal.json")}
         for case in read_cases() if cases is None else cases:
             verdict = _run(case, legs, place)
-            seals = {sha256_of(path) for path in place.glob("*/seal.json")}
+            seals = {sha256_of(path) for path in place.rglob("seal.json")}
             yield CaseOutcome(case, verdict, seals <= anchors)
             shutil.rmtree(place)
 
@@ -133,8 +147,10 @@ def _run(case: Case, legs: Path, place: Path) -> SignOff:
         claim_path = place / "claim.json"
         claim_path.write_bytes(orjson.dumps(case.claim))
         claim = read_claim(claim_path)
-    ref, cand = ([place / entry.partition("=")[0] for entry in side] for side in (case.ref, case.cand))
-    return sign_off(case.scope, ref, cand, claim)
+    for lever, sides in case.patches.items():
+        patch = sign_off("patch", *sides.directories(place), Claim(levers=[lever]))
+        write_json(place / f"{lever}.json", patch.record())
+    return sign_off(case.scope, *case.directories(place), claim)
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
 # Cases and labels are never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "8e38d3aa3e65b4c1e2cc9260a29a1ce6da0bda8416700d72299dd612afdf0bf3"
+FROZEN = "1cb305fd74c469f0166da3e789a47ae3baa927ed41c2b8bbe760f81d4f41ee31"
 
 
 def test_the_cases_are_frozen() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -271,9 +272,11 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
     legs: FrozenLegs, scorings: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
+    for place, leg in zip(("performance/run_1", "performance/run_2", "accuracy"), ref, strict=True):
+        shutil.copytree(leg, tmp_path / "before" / place)
     patches = []
     for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
-        signed = sign_off("patch", ref, legs.paths(*candidate), Claim(levers=[lever]))
+        signed = sign_off("patch", [tmp_path / "before"], legs.paths(*candidate), Claim(levers=[lever]))
         assert signed.outcome == "PASS"
         write_json(tmp_path / f"{lever}.json", signed.record())
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))

@@ -231,6 +231,14 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path
     assert said in found[reason]
 
 
+def test_a_repeat_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
+    repeat = result.performance.root.rename(result.performance.root.with_name("run_2"))
+    monkeypatch.chdir(repeat)
+    for path in (repeat, Path(), Path("..") / repeat.name):
+        assert [one.rule for one in caching(evidence(path))] == ["H-5/caching_audited"]
+
+
 def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     legs: FrozenLegs, scorings: list[tuple[str, ...]]
 ) -> None:

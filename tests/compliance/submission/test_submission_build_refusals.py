@@ -307,6 +307,20 @@ def test_a_changed_result_is_refused(build: Submit, campaign: CampaignDir, case:
     assert f"{BENCHMARK}/Offline: " not in text
 
 
+def test_runs_that_are_named_have_the_audits_of_their_result(campaign: CampaignDir, tmp_path: Path) -> None:
+    result = campaign.result(BENCHMARK, "Server")
+    runs = [result.performance.root.rename(result.performance.root.with_name("run_2")), result.accuracy.root]
+    (candidate,) = gather(runs)
+    assert [audit.folder for audit in candidate.audits.values()] == [result.audit("TEST06")]
+    other = ResultDir(Path(shutil.copytree(result.root, tmp_path / "other"))).audit("TEST06")
+    (candidate,) = gather([*runs, other])
+    assert [audit.folder for audit in candidate.audits.values()] == [other]
+    beside = campaign.result(BENCHMARK, "Offline").audit("TEST06")  # of another scenario
+    shutil.rmtree(result.audit("TEST06"))
+    shutil.copytree(beside, result.audit("TEST06"))
+    assert gather(runs)[0].audits == {}
+
+
 def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(campaign.result(BENCHMARK, "Server").root, other)

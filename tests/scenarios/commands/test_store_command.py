@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runs.benchmark import Target
-from runs.record.layout import ResultDir
+from runs.record.layout import ResultDir, RunDir
 from tests.conftest import ROOT, run_here
 from tests.support.editing import say_in_manifest
 from tests.support.official import reachable
@@ -117,6 +117,22 @@ def test_an_audit_is_judged_again_from_its_legs(call: Any, db: Path, tmp_path: P
     assert stored() == '{"TEST06":"unreadable"}'
     shutil.copytree(result.performance.root, leg)  # ran without the audit's settings
     assert stored() == '{"TEST06":"unreadable"}'
+
+
+def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path, tmp_path: Path) -> None:
+    result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
+    repeat = RunDir(result.performance.root.rename(result.performance.root.with_name("run_2")))
+    other = ResultDir(tmp_path / "other")  # runs and audits of several scenarios in one directory
+    shutil.copytree(result.audit("TEST06"), other.audit("TEST06"))
+    shutil.copytree(recorded() / RESULTS["Server"] / "performance" / "run_1", other.root / "server")
+
+    def stored(run: Path) -> object:
+        call("store", "ingest", "--db", db, run, "--replace")
+        (row,) = [one for one in exported(call, db) if one["run_directory"] == str(run)]
+        return row["audits"]
+
+    assert stored(repeat.root) == '{"TEST06":"PASS"}'
+    assert stored(other.root / "server") is None
 
 
 def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""The audits of a result: whether each was made, passed when judged again, and is of the result's system."""
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from compliance.audits.audit_registry import AuditRecord, judged_again, read_audit, request_beside
+from compliance.audits.base import EXISTING, AuditResult, LegArtifacts, NoVerdictError
+from runs.errors import HarnessError
+from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint
+from runs.record.layout import RunDir, audit_record, result_homes
+from runs.record.leg import FinishedLeg
+
+# "recorded": passed by its record alone, since its runs are elsewhere (`audit --ref --run`).
+AuditOutcome = Literal["missing", "unreadable", "no verdict", "recorded", "FAIL", "PASS"]
+_SAME = Scope((*AUDITED.only, "scenario", "benchmark"))
+
+
+@dataclass(frozen=True)
+class AuditState:
+    """One audit, judged again from its runs. Its record can only make the outcome worse."""
+
+    folder: Path
+    test: str
+    outcome: AuditOutcome
+    why: str = ""  # of any outcome but PASS: the end of a sentence about the audit
+    recorded: AuditRecord | None = None
+    result: AuditResult | None = None  # None: not judged again
+    runs: tuple[LegArtifacts, ...] = field(default=(), repr=False)
+
+    @property
+    def record(self) -> Path:
+        return audit_record(self.folder, self.test)
+
+    def differs_from(self, run: FinishedLeg) -> Differences:
+        """How the first run of the audit that is not of another run's system and scenario differs from it."""
+        there = (FinishedLeg(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.run.detail.name}")))
+        for one in self.runs or there:
+            with contextlib.suppress(HarnessError, OSError):
+                found = differences(leg_fingerprint(one), leg_fingerprint(run), _SAME)
+                if found.keys() - FREE_MEMORY:
+                    return found
+        return {}
+
+
+def audit_state(folder: Path, test: str, run: FinishedLeg) -> AuditState:
+    """Judge the audit in a directory again.
+
+    Args:
+        run: of the audited system, from which the request of the audit follows.
+    """
+    if not audit_record(folder, test).exists():
+        return AuditState(folder, test, "missing", "is missing")
+    recorded = None
+    try:
+        recorded = read_audit(folder, test)
+        if not recorded.passed:
+            return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
+        if {leg.get("label") for leg in recorded.legs} == set(EXISTING):
+            return AuditState(folder, test, "recorded", "has its runs elsewhere", recorded)
+        result, runs = judged_again(folder, test, request_beside(run))
+    except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
+        why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+        outcome: AuditOutcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"
+        return AuditState(folder, test, outcome, f"cannot be judged again: {why}", recorded)
+    if not result.passed:
+        why = f"judged again does not pass: {result.reason}"
+        return AuditState(folder, test, "FAIL", why, recorded, result, tuple(runs))
+    return AuditState(folder, test, "PASS", "", recorded, result, tuple(runs))
+
+
+def audit_beside(run: FinishedLeg, test: str) -> AuditState:
+    """The audit in the directory of a run's result."""
+    states = [audit_state(home.audit(test), test, run) for home in result_homes(run.run.root)]
+    return next((state for state in states if state.outcome != "missing"), states[0])
