@@ -40,6 +40,7 @@ from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
+from runs.record.servers import prompt_reuse
 from runs.wording import counted
 
 DEFAULT_SAMPLES = 64
@@ -321,12 +322,11 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     """What the engine itself reports; a cheating engine would report nothing."""
     if leg.manifest is None:
         return
-    label, path = leg.spec.label, leg.run.manifest
-    caching = leg.manifest.engine.prefix_caching
-    found = "on" if caching else "off"
-    yield applied("caching-engine", f"{label}: prefix caching in the engine", not caching, found, "off", path)
-    cached = int(leg.manifest.observed.cached_prompt_tokens or 0)
-    yield applied("caching-tokens", f"{label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", path)
+    label, path, reuse = leg.spec.label, leg.run.manifest, prompt_reuse(leg.manifest)
+    found = "on" if reuse.is_on else "off"
+    yield applied("caching-engine", f"{label}: prefix caching in the engine", not reuse.is_on, found, "off", path)
+    text = f"{label}: prompt tokens from a cache"
+    yield applied("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
 
 
 def _broken_evidence(legs: Sequence[LegArtifacts]) -> list[Finding]:

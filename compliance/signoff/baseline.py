@@ -6,11 +6,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from compliance.evidence.same_system import REPEATS, differing, with_first
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence, checks, same_facts
+from compliance.signoff.evidence import Evidence, checks
 from runs.numbers.numbers import Numbers
-from runs.record.fingerprint import MEASURED
 
 NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
 LEAST_REPEATS = 2
@@ -73,9 +73,8 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
 @checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """B-3: repeats are of one configuration."""
-    for other in repeats[1:]:
-        text = "the repeats ran under different conditions"
-        yield from same_facts("B-3/other_conditions", text, repeats[0], other, MEASURED)
+    for first, other in with_first(repeats):
+        yield from differing(REPEATS, first.facts, other.facts, first.run.root, other.run.root)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:

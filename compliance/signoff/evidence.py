@@ -1,6 +1,6 @@
 """The raw files of the legs that are signed off; each is read once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,18 +9,17 @@ from typing import Any, TypeVar
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Decider, Finding, LegVerdict, Worth, decides, fail, warn
+from compliance.finding import OURS, Decider, Finding, LegVerdict, Worth, decides, fail
 from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
-from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences, leg_fingerprint
+from runs.record.fingerprint import Facts, leg_fingerprint
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
-from runs.wording import shortened_list
 
 Read = TypeVar("Read")
 
@@ -180,20 +179,3 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
-
-
-def difference_text(found: Differences) -> str:
-    """Differences between a first and a second leg as a text."""
-    return shortened_list(describe(found, "in the first", "in the second"), 4)
-
-
-def differing(rule: str, text: str, found: Differences, *roots: Path) -> Iterator[Finding]:
-    """A finding if there are differences; a warning if only the free memory at the start differs."""
-    if found:
-        make = warn if found.keys() <= FREE_MEMORY else fail
-        yield make(rule, f"{text}: {difference_text(found)}", *roots, keys=sorted(found))
-
-
-def same_facts(rule: str, text: str, one: Evidence, other: Evidence, scope: Scope) -> Iterator[Finding]:
-    """A finding where two legs differ in a fact of a scope."""
-    yield from differing(rule, text, differences(one.facts, other.facts, scope), one.run.root, other.run.root)

@@ -14,6 +14,7 @@ from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
 from compliance.audits.state import AuditState, audit_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
+from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, differing
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
@@ -22,16 +23,13 @@ from compliance.signoff.evidence import (
     STAMP_MEDIAN_NS,
     Evidence,
     checks,
-    differing,
     load,
-    same_facts,
 )
 from compliance.signoff.provenance import between_legs, leg_proofs, one_system
 from runs.errors import HarnessError
-from runs.record.fingerprint import AUDITED, BOTH_MODES, BUNDLE_BENCHMARK, differences
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
-from runs.record.servers import reuse_unobserved
+from runs.record.servers import prompt_reuse
 
 # Of the accuracy leg's median time per output token, and in SingleStream time to first token, at the same load. Pairs
 # of an engine that only waits are within 2 %; a busy machine makes one of them slower.
@@ -84,11 +82,8 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-1 and H-3 by the records; answers and H-7 by the audits that need no legs of their own."""
-    found = differences(accuracy.facts, performance.facts, BOTH_MODES)
-    roots = accuracy.run.root, performance.run.root
-    data = {key: found[key] for key in BUNDLE_BENCHMARK.of(found)}
-    rule = "H-3/other_model_or_data" if data else "H-1/other_path"
-    yield from differing(rule, "accuracy and performance ran differently", data or found, *roots)
+    facts, roots = (accuracy.facts, performance.facts), (accuracy.run.root, performance.run.root)
+    yield from [*differing(DATA_OF_MODES, *facts, *roots)] or differing(MODES, *facts, *roots)
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
     audits: tuple[tuple[str, str, AuditTest], ...] = (
@@ -141,7 +136,11 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     record = state.record
     if state.outcome != "missing":
         yield from _audited(evidence, state)
-    elif evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unobserved(evidence.manifest):
+    elif (
+        evidence.scenario not in _NO_AUDIT
+        and evidence.manifest is not None
+        and prompt_reuse(evidence.manifest).is_unobserved
+    ):
         text = "no audit of output caching, and the server does not count what it takes from a cache"
         yield fail("H-5/caching_audit_absent", text, record)
     elif evidence.part is not None and any(
@@ -191,7 +190,7 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
     broken += [reason for other in found for reason in leg_proofs(other)]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     for other in found:
-        yield from same_facts("H-5/caching_audit_forged", "the audit is of another system", evidence, other, AUDITED)
+        yield from differing(AUDIT, evidence.facts, other.facts, evidence.run.root, other.run.root)
 
 
 @checks("H-8", ("faster_than_accuracy", "error", "performance is not faster than accuracy at the same load"))

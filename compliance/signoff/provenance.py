@@ -11,24 +11,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
+from compliance.evidence.same_system import (
+    HARNESS,
+    MOST_DAYS_APART,
+    OF_BUNDLE,
+    OF_BUNDLE_BENCHMARK,
+    OF_BUNDLE_MODE,
+    Question,
+    difference_text,
+    differing,
+    too_far_apart,
+    with_first,
+)
 from compliance.finding import Finding, fail, find_rule, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff.evidence import Evidence, checks, difference_text, same_facts
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.requests import late_issues, replay, request_checks
 from runs.loadgen.detail_log import unchanged_sources
-from runs.record.fingerprint import (
-    BUNDLE,
-    BUNDLE_BENCHMARK,
-    BUNDLE_MODE,
-    CODE,
-    LEVER,
-    MEASURED,
-    differences,
-    leg_fingerprint,
-)
+from runs.record.fingerprint import LEVER, MEASURED, differences, leg_fingerprint
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
+from runs.record.servers import prompt_reuse
 from runs.wording import counted
 
 # Of the share that others used, between the sides of a comparison; half of what others may use during a leg.
@@ -133,10 +137,10 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
         yield fail("gate/mechanism_misdeclared", sentence, run.manifest)
-    cached = manifest.observed.cached_prompt_tokens or 0
-    if manifest.engine.prefix_caching or cached:
-        text = f"prefix caching was on, {cached} prompt tokens came from a cache"
-        yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
+    reuse = prompt_reuse(manifest)
+    if reuse.is_on or reuse.tokens:
+        text = f"prefix caching was on, {reuse.tokens} prompt tokens came from a cache"
+        yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
 def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
@@ -241,21 +245,18 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
 # Legs together --------------------------------------------------------------------------------------------------------
 
 
-_DAY_NS = 86_400 * 10**9
-MOST_DAYS_APART = 183  # between the first leg of a bundle and the last; a round takes half a year
-
-
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
 def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """Compare every leg with the first of its kind."""
-    first: dict[tuple[str, ...], Evidence] = {}
-    for evidence in legs:
-        if evidence.manifest is None:
-            continue
-        of, mode = evidence.benchmark.submission_name, evidence.manifest.plan.mode
-        for kind, scope in (((), BUNDLE), ((of,), BUNDLE_BENCHMARK), ((of, mode), BUNDLE_MODE)):
-            text, other = "the legs of this bundle are of several systems", first.setdefault(kind, evidence)
-            yield from same_facts("H-9/several_systems", text, other, evidence, scope)
+    made = [evidence for evidence in legs if evidence.manifest is not None]
+    kinds: tuple[tuple[Question, Callable[[Evidence], object]], ...] = (
+        (OF_BUNDLE, lambda leg: ""),
+        (OF_BUNDLE_BENCHMARK, lambda leg: leg.benchmark.submission_name),
+        (OF_BUNDLE_MODE, lambda leg: (leg.benchmark.submission_name, leg.mode)),
+    )
+    for question, kind in kinds:
+        for first, leg in with_first(made, kind):
+            yield from differing(question, first.facts, leg.facts, first.run.root, leg.run.root)
     yield from far_apart(legs)
 
 
@@ -263,22 +264,18 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """B-3: legs outside a bundle are of one commit of the harness, which affects what is measured."""
     made = [evidence for evidence in legs if evidence.manifest is not None]
-    for evidence in made[1:]:  # uncommitted changes are allowed here, not in a bundle
-        if found := differences(made[0].facts, evidence.facts, CODE):
-            text = f"legs by different versions of the harness: {difference_text(found)}"
-            yield warn("B-3/other_harness", text, made[0].run.root, evidence.run.root, keys=sorted(found))
+    for first, leg in with_first(made):  # uncommitted changes are allowed here, not in a bundle
+        if found := [*differing(HARNESS, first.facts, leg.facts, first.run.root, leg.run.root)]:
+            yield replace(found[0], severity="warning")
             return
 
 
 @checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
 def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
     """All legs were made within half a year; `make` is `warn` for legs outside a bundle."""
-    starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
-    if not starts:
-        return
-    (early_ns, early), (late_ns, late) = (pick(starts, key=lambda start: start[0]) for pick in (min, max))
-    days = (late_ns - early_ns) / _DAY_NS
-    if days > MOST_DAYS_APART:
+    starts = ((leg.manifest.start_time_ns or 0, leg) for leg in legs if leg.manifest is not None)
+    if apart := too_far_apart(starts):
+        days, early, late = apart
         text = f"{days:.0f} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
         yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
 

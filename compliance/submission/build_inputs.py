@@ -13,6 +13,7 @@ from compliance.verify.find_results import ResultLegs, campaign_results, find_re
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, SUBMISSIONS
 from runs.errors import InputError
+from runs.record.fingerprint import Facts, fingerprint
 from runs.record.layout import ResultDir, RunDir, audit_record, result_homes
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
@@ -105,6 +106,11 @@ class Candidate:
     def record(self) -> Manifest | None:
         """The record of its first leg, the performance leg where it is there."""
         return next(iter(self.manifests().values()), None)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The fingerprint of that record."""
+        return fingerprint(self.record) if self.record is not None else {}
 
 
 def gather(paths: list[Path]) -> list[Candidate]:

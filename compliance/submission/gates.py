@@ -5,7 +5,7 @@ of samples in Offline's query. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -14,6 +14,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
 from compliance.audits.state import audit_state
 from compliance.evidence.performance import verify_performance
+from compliance.evidence.same_system import OF_BENCHMARK, OF_PRECISION, OF_RESULT, OF_TREE, Question, with_first
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
@@ -23,20 +24,9 @@ from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole
-from runs.record.fingerprint import (
-    BENCHMARK,
-    PRECISION,
-    RESULT,
-    SERVERS,
-    TREE,
-    Facts,
-    Scope,
-    describe,
-    differences,
-    fingerprint,
-)
+from runs.record.fingerprint import SERVERS, describe, differences, fingerprint
 from runs.record.leg import ACCURACY
-from runs.record.servers import all_servers_remote, reuse_unobserved
+from runs.record.servers import all_servers_remote, prompt_reuse
 from runs.rounds import round_of
 
 # Rules that make a leg unofficial, and do not refuse one that does not claim to be official.
@@ -124,8 +114,10 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     facts = {name: fingerprint(manifest) for name, manifest in candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
-        for reason in describe(differences(reference, found, RESULT), "in the performance leg", f"in the {name} leg"):
-            judged.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
+        for reason in describe(
+            differences(reference, found, OF_RESULT.scope), "in the performance leg", f"in the {name} leg"
+        ):
+            judged.refuse(OF_RESULT.rule, reason, OF_RESULT.text)
     if not is_open:
         _judge_network(judged, request.division)
     return judged
@@ -221,21 +213,16 @@ def _several_systems(candidates: list[Candidate], division: Division) -> Iterato
 
     [inference_policies: implementations may differ by scenario, and numerical precisions may be picked by hand]
     """
-    first: dict[tuple[str, ...], tuple[str, Facts]] = {}
-    for candidate in candidates:
-        if (manifest := candidate.record) is None:
-            continue
-        facts, benchmark = fingerprint(manifest), candidate.benchmark
-        fix = "submit results of one system; another has a tree entry of its own"
-        groups: list[tuple[tuple[str, ...], Scope, str]] = [(("submit/one-system",), TREE, fix)]
-        if division != "open":
-            fix, precision = "run all scenarios with that one", str(facts.get("weights.precision"))
-            groups.append((("submit/one-model", benchmark), BENCHMARK, fix))
-            groups.append((("submit/one-model", benchmark, precision), PRECISION, fix))
-        for group, scope, fix in groups:
-            name, theirs = first.setdefault(group, (candidate.name, facts))
-            for reason in describe(differences(theirs, facts, scope), f"in {name}", f"in {candidate.name}"):
-                yield refusal(group[0], candidate.name, reason, fix)
+    recorded = [candidate for candidate in candidates if candidate.record is not None]
+    kinds: list[tuple[Question, Callable[[Candidate], object]]] = [(OF_TREE, lambda one: "")]
+    if division != "open":
+        kinds.append((OF_BENCHMARK, lambda one: one.benchmark))
+        kinds.append((OF_PRECISION, lambda one: (one.benchmark, str(one.facts.get("weights.precision")))))
+    for question, kind in kinds:
+        for first, other in with_first(recorded, kind):
+            found = differences(first.facts, other.facts, question.scope)
+            for reason in describe(found, f"in {first.name}", f"in {other.name}"):
+                yield refusal(question.rule, other.name, reason, question.text)
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
@@ -247,7 +234,8 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
         unseen = (
             name
             for name, one in records
-            if reuse_unobserved(one) and all(differences(fingerprint(one), other, SERVERS) for other in audited)
+            if prompt_reuse(one).is_unobserved
+            and all(differences(fingerprint(one), other, SERVERS) for other in audited)
         )
         if name := next(unseen, None):
             reason = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"

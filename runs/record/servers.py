@@ -1,6 +1,7 @@
 """The servers of a leg: facts in its record, and their operator's declaration."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,10 +60,18 @@ def read_declaration(path: Path) -> ServerDeclaration:
         raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error
 
 
-def reuse_unobserved(manifest: Manifest) -> bool:
-    """Whether a server did not count reused prompt tokens, or answers came from something in front of it, which its
-    metrics do not count."""
-    return any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
+class PromptReuse(NamedTuple):
+    """What a run's record shows of prompts that were reused across queries."""
+
+    is_on: bool  # prefix caching, by the engine's configuration
+    tokens: int  # prompt tokens from a cache, as the engine counted them
+    is_unobserved: bool  # a server does not count them, or responses came from something in front of it
+
+
+def prompt_reuse(manifest: Manifest) -> PromptReuse:
+    """Return what the record shows."""
+    unobserved = any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
+    return PromptReuse(manifest.engine.prefix_caching, int(manifest.observed.cached_prompt_tokens or 0), unobserved)
 
 
 def _made_elsewhere(client: ServerClient) -> bool:

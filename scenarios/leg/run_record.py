@@ -30,6 +30,7 @@ from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
+from runs.record.servers import prompt_reuse
 from scenarios.console import say
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
@@ -111,7 +112,7 @@ def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
 
 
 def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
-    cached = manifest.observed.cached_prompt_tokens
+    cached = prompt_reuse(manifest).tokens
     if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
         raise ExecutionError(
             f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",

@@ -29,7 +29,7 @@ def test_an_id_is_of_one_rule() -> None:
 
 def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
     """Also where no test breaks it: a finding of an unknown rule is no verdict."""
-    makers = {"fail", "warn", "note", "applied", "make", "differing", "same_facts"}
+    makers = {"fail", "warn", "note", "applied", "make", "Question"}
     written = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_bytes())):

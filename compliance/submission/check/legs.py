@@ -12,8 +12,8 @@ from typing import cast
 
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.evidence.same_system import MOST_DAYS_APART
 from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, note_applied
-from compliance.signoff.provenance import MOST_DAYS_APART
 from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_bytes, read_text
 from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
