@@ -213,27 +213,27 @@ def _form_rules(
 def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> Iterator[AnswerRule]:
     """Rules on the tokenizer's ids without a text."""
 
-    def in_answer(wanted: set[int]) -> Callable[[AccuracyEntry, Ids], str]:
-        places = _finder(wanted)
-        return lambda _, ids: _first_of(places(ids), ids)
+    begin, other, stop = (np.array(sorted(ids), np.int64) for ids in (begins, others, stops))
+
+    def any_of(wanted: Ids) -> Callable[[AccuracyEntry, Ids], str]:
+        return lambda _, ids: _first_of(_places_of(wanted, ids), ids)
 
     def too_many(_: AccuracyEntry, ids: Ids) -> str:
-        count = len(stop_places(ids))
+        count = len(_places_of(stop, ids))
         return f"{count} of {len(ids)} tokens" if count > 1 else ""
 
     def too_early(_: AccuracyEntry, ids: Ids) -> str:
-        places = stop_places(ids)
+        places = _places_of(stop, ids)
         return _first_of(places, ids) if np.any(places < len(ids) - 1) else ""
 
-    stop_places, ends = _finder(stops), _listed(stops)
     required = f"no first token {_listed(begins)}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"
-    yield AnswerRule("test06-begin", "begin-of-sequence id", "have one", required, in_answer(begins))
+    yield AnswerRule("test06-begin", "begin-of-sequence id", "have one", required, any_of(begin))
     if others:
         required = f"none of the tokenizer's {len(others)} special ids that end no answer"
-        yield AnswerRule("test06-special-ids", "other special ids", "have one", required, in_answer(others))
-    required, broken = f"at most one of the ids {ends}", "have more than one"
+        yield AnswerRule("test06-special-ids", "other special ids", "have one", required, any_of(other))
+    required, broken = f"at most one of the ids {_listed(stops)}", "have more than one"
     yield AnswerRule("test06-end-once", "end-of-sequence id once", broken, required, too_many)
-    required, broken = f"no token after the id {ends}", "go on after an end-of-sequence id"
+    required, broken = f"no token after the id {_listed(stops)}", "go on after an end-of-sequence id"
     yield AnswerRule("test06-end-last", "end-of-sequence id last", broken, required, too_early)
 
 
@@ -301,17 +301,12 @@ def as_ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
     return np.frombuffer(data, dtype).astype(np.int64) if len(data) % dtype.itemsize == 0 else None
 
 
-def _finder(wanted: Collection[int]) -> Callable[[Ids], Ids]:
-    """Return what finds the places of any id of `wanted`; on short answers much faster than `np.isin`."""
-    sorted_ids = np.array(sorted(wanted), np.int64)
-
-    def places(ids: Ids) -> Ids:
-        if not len(sorted_ids):
-            return np.empty(0, np.int64)
-        nearest = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-        return np.flatnonzero(sorted_ids[nearest] == ids)
-
-    return places
+def _places_of(wanted: Ids, ids: Ids) -> Ids:
+    """The places in `ids` of any id of `wanted`, which is sorted; on short answers much faster than `np.isin`."""
+    if not len(wanted):
+        return np.empty(0, np.int64)
+    nearest = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
+    return np.flatnonzero(wanted[nearest] == ids)
 
 
 def _first_of(places: Ids, ids: Ids) -> str:

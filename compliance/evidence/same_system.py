@@ -5,25 +5,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from compliance.finding import Finding, fail, warn
-from runs.record.fingerprint import (
-    AUDITED,
-    BENCHMARK,
-    BOTH_MODES,
-    BUNDLE,
-    BUNDLE_BENCHMARK,
-    BUNDLE_MODE,
-    CODE,
-    FREE_MEMORY,
-    MEASURED,
-    PRECISION,
-    RESULT,
-    TREE,
-    Differences,
-    Facts,
-    Scope,
-    describe,
-    differences,
-)
+from runs.record import fingerprint as facts
+from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences
 from runs.wording import shortened_list
 
 Item = TypeVar("Item")
@@ -41,20 +24,19 @@ class Question(NamedTuple):
     text: str
 
 
-REPEATS = Question("B-3/other_conditions", MEASURED, "the repeats ran under different conditions")
-MODES = Question("H-1/other_path", BOTH_MODES, "accuracy and performance ran differently")
-DATA_OF_MODES = Question("H-3/other_model_or_data", BUNDLE_BENCHMARK, MODES.text)
-AUDIT = Question("H-5/caching_audit_forged", AUDITED, "the audit is of another system")
-_BUNDLE = "H-9/several_systems", "the legs of this bundle are of several systems"
-OF_BUNDLE, OF_BUNDLE_BENCHMARK, OF_BUNDLE_MODE = (
-    Question(_BUNDLE[0], scope, _BUNDLE[1]) for scope in (BUNDLE, BUNDLE_BENCHMARK, BUNDLE_MODE)
-)
-HARNESS = Question("B-3/other_harness", CODE, "legs by different versions of the harness")
+REPEATS = Question("B-3/other_conditions", facts.MEASURED, "the repeats ran under different conditions")
+MODES = Question("H-1/other_path", facts.BOTH_MODES, "accuracy and performance ran differently")
+DATA_OF_MODES = Question("H-3/other_model_or_data", facts.BUNDLE_BENCHMARK, MODES.text)
+AUDIT = Question("H-5/caching_audit_forged", facts.AUDITED, "the audit is of another system")
+OF_BUNDLE = Question("H-9/several_systems", facts.BUNDLE, "the legs of this bundle are of several systems")
+OF_BUNDLE_BENCHMARK = OF_BUNDLE._replace(scope=facts.BUNDLE_BENCHMARK)
+OF_BUNDLE_MODE = OF_BUNDLE._replace(scope=facts.BUNDLE_MODE)
+HARNESS = Question("B-3/other_harness", facts.CODE, "legs by different versions of the harness")
 # Before a tree is built; the text is the fix.
-OF_RESULT = Question("submit/one-configuration", RESULT, "run the legs again in one configuration")
-OF_TREE = Question("submit/one-system", TREE, "submit results of one system; another has a tree entry of its own")
-OF_BENCHMARK = Question("submit/one-model", BENCHMARK, "run all scenarios with that one")
-OF_PRECISION = Question("submit/one-model", PRECISION, OF_BENCHMARK.text)
+OF_RESULT = Question("submit/one-configuration", facts.RESULT, "run the legs again in one configuration")
+OF_TREE = Question("submit/one-system", facts.TREE, "submit results of one system; another has a tree entry of its own")
+OF_BENCHMARK = Question("submit/one-model", facts.BENCHMARK, "run all scenarios with that one")
+OF_PRECISION = Question("submit/one-model", facts.PRECISION, OF_BENCHMARK.text)
 
 
 def with_first(

@@ -113,12 +113,14 @@ class Candidate:
         return fingerprint(self.record) if self.record is not None else {}
 
 
-def gather(paths: list[Path]) -> list[Candidate]:
+def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     """Find every result and audit in `paths`, in the order of their places in a tree.
 
     A path is a campaign's directory, a result's (`performance/run_1`, `accuracy`, `audit/NAME`), a leg's, or an
-    audit's. Legs that were named one by one are paired as `verify` pairs them; unless an audit is named, the one in
-    their result's directory counts.
+    audit's. Legs that were named one by one are paired as `verify` pairs them.
+
+    Args:
+        beside: whether legs that were named one by one have the audits in their result's directory.
 
     Raises:
         InputError: a path has none of these, two results or audits are for one place, or an audit's result is
@@ -156,8 +158,8 @@ def gather(paths: list[Path]) -> list[Candidate]:
                 f"two {audit.test} for {candidate.name}: {twin.folder} and {path}",
                 "name the one to submit",
             )
-    for candidate in candidates.values():
-        folders = [folder for home in candidate.homes for folder in _audits_of(home)]  # of legs named one by one
+    for candidate in candidates.values() if beside else ():
+        folders = [folder for home in candidate.homes for folder in _audits_of(home)]
         for audit in (_audit(folder) for folder in folders if audit_record(folder, folder.name).is_file()):
             if (audit.benchmark, audit.scenario) == (candidate.benchmark, candidate.scenario):
                 candidate.audits.setdefault(audit.test, audit)

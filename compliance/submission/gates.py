@@ -27,7 +27,7 @@ from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.fingerprint import SERVERS, describe, differences, fingerprint
 from runs.record.leg import ACCURACY
 from runs.record.servers import all_servers_remote, prompt_reuse
-from runs.rounds import round_of
+from runs.rounds import Round, round_of
 
 # Rules that make a leg unofficial, and do not refuse one that does not claim to be official.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
@@ -64,6 +64,24 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
 def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     """Apply the rules to one result and its audits; reads the files anew."""
     judged, is_open = Judged(candidate), request.division == "open"
+    _judge_presence(judged)
+    if judged.refusals:
+        return judged
+    judged.verdict = verify_result(candidate.result, sources=request.sources)
+    _judge_official(judged, judged.verdict, _judge_verdict(judged, judged.verdict, is_open=is_open), request)
+    _judge_seeds(judged, request.round)
+    _judge_audits(judged, () if is_open else SUBMISSIONS[candidate.benchmark].audits)
+    if not is_open:
+        _judge_other_audits(judged)
+    _judge_configuration(judged)
+    if not is_open:
+        _judge_network(judged, request.division)
+    return judged
+
+
+def _judge_presence(judged: Judged) -> None:
+    """Check that both legs are there, with our record of them."""
+    candidate = judged.candidate
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
             fix = f"run it, and name its directory too, with {candidate.result.home}"
@@ -71,10 +89,12 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
         elif leg.manifest is None:
             reason = f"{leg.run.root} has no manifest.json, which records how it was run"
             judged.refuse("submit/not-ours", reason, "give a run of this harness")
-    if judged.refusals:
-        return judged
-    judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
-    broken = []  # also official rules that the legs do not claim to keep
+
+
+def _judge_verdict(judged: Judged, verdict: Verification, *, is_open: bool) -> list[Finding]:
+    """Refuse for what `verify` finds, also for official rules that the legs do not claim to keep; returns the broken
+    rules, without contradictions."""
+    broken = []
     if verdict.outcome != "ERROR":
         broken = [
             (part, found)
@@ -87,40 +107,41 @@ def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     reasons = [("log-damaged", verdict.error.message)] if verdict.error is not None else []
     reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + broken]
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
+    see = f"see `main.py verify {judged.candidate.result.home} --official`"
     for rule, reason in reasons:
-        judged.refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
-    not_official = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
+        judged.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
+    return [found for _, found in broken]
+
+
+def _judge_official(judged: Judged, verdict: Verification, refused: list[Finding], request: SubmitRequest) -> None:
+    """Collect why the result is not official, and refuse it where the division and the request ask for that.
+
+    Args:
+        refused: broken rules that refuse it already.
+    """
+    manifests = judged.candidate.manifests().values()
+    not_official = [*dict.fromkeys(_not_official(judged.candidate, request.sources.dataset_path))]
     unofficial = list(not_official)  # and the legs' own reasons, and official rules that did not refuse them
     for part in (part for part in verdict.parts if not part.claims_official):
-        refused = [found for _, found in broken]
         official = [found for found in part.broken if found.kind == "official" and found not in refused]
         unofficial += [*part.declared_unofficial, *(found.sentence for found in official)]
     judged.unofficial = [*dict.fromkeys(unofficial)]
-    if request.division == "network" and not all(map(all_servers_remote, candidate.manifests().values())):
+    if request.division == "network" and not all(map(all_servers_remote, manifests)):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
     # The open division takes other models and engine options, but no synthetic data and no dummy engine.
-    for reason in [] if request.rehearsal else not_official if is_open else judged.unofficial:
+    refusing = [] if request.rehearsal else not_official if request.division == "open" else judged.unofficial
+    for reason in refusing:
         fix = "run it as an official one, or build a marked tree with --rehearsal"
         judged.refuse("submit/not-official", f"not official: {reason}", fix)
-    for log in (leg.detail for leg in candidate.all_legs if leg.run.detail.is_file()):
-        if log.seeds != request.round.seeds:
+
+
+def _judge_seeds(judged: Judged, in_round: Round) -> None:
+    for log in (leg.detail for leg in judged.candidate.all_legs if leg.run.detail.is_file()):
+        if log.seeds != in_round.seeds:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
             of = round_of(log.seeds) or "no known round"
-            fix = f"run it in round {request.round}, or choose the round with --round"
-            judged.refuse(rule, f"{log.path}: the seeds are those of {of}, not of {request.round}", fix)
-    _judge_audits(judged, () if is_open else SUBMISSIONS[candidate.benchmark].audits)
-    if not is_open:
-        _judge_other_audits(judged)
-    facts = {name: fingerprint(manifest) for name, manifest in candidate.manifests().items()}
-    reference = facts.pop("performance")
-    for name, found in facts.items():
-        for reason in describe(
-            differences(reference, found, OF_RESULT.scope), "in the performance leg", f"in the {name} leg"
-        ):
-            judged.refuse(OF_RESULT.rule, reason, OF_RESULT.text)
-    if not is_open:
-        _judge_network(judged, request.division)
-    return judged
+            fix = f"run it in round {in_round}, or choose the round with --round"
+            judged.refuse(rule, f"{log.path}: the seeds are those of {of}, not of {in_round}", fix)
 
 
 def _judge_audits(judged: Judged, required: tuple[str, ...]) -> None:
@@ -170,6 +191,16 @@ def _judge_other_audits(judged: Judged) -> None:
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"find out why; `main.py audit --test {test}` runs it again"
             judged.refuse("submit/audit", f"{test} of this result {state.why}", fix)
+
+
+def _judge_configuration(judged: Judged) -> None:
+    """Compare each leg, audits included, with the performance leg."""
+    facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
+    reference = facts.pop("performance")
+    for name, found in facts.items():
+        different = differences(reference, found, OF_RESULT.scope)
+        for reason in describe(different, "in the performance leg", f"in the {name} leg"):
+            judged.refuse(OF_RESULT.rule, reason, OF_RESULT.text)
 
 
 def _judge_network(judged: Judged, division: Division) -> None:

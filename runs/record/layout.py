@@ -165,11 +165,7 @@ class ResultDir(Folder):
 
 
 def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
-    """Return the directories that may be the result's of some runs, the most likely first.
-
-    Args:
-        named: the directory that the user named.
-    """
+    """Return the directories that may be that of some runs' result: the named one, then by the places of the runs."""
     found = [] if named is None else [Path(os.path.normpath(named))]
     for run in runs:
         root = Path(os.path.normpath(run))

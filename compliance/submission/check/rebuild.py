@@ -131,7 +131,7 @@ def _compare_system(
     results += [found.root.parent for run in audits if (found := own[run])]
     home = tree.results(first.division, first.organisation) / first.system
     try:
-        candidates = gather(results)
+        candidates = gather(results, beside=False)
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
         with temporary_folder("check-") as folder:
             request = _request(tree, first, folder / "tree", results, candidates[0].manifests(), made_of)
