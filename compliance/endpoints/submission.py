@@ -19,7 +19,6 @@ import orjson
 from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
-from compliance.evidence.same_system import with_first
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.child import run_program
 from runs.endpoints.folder import (
@@ -152,7 +151,7 @@ def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
         facts = model if isinstance(model, dict) else {}
         facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
         asked.append({name: value for name, value in facts.items() if name != "streaming"})
-    differ = sorted({name for first, one in with_first(asked) for name in differences(first, one)})
+    differ = sorted({name for one in asked for name in differences(asked[0], one)})
     found = ", ".join(differ) or "nothing"
     yield applied("endpoints-one-system", "what the configurations differ in", not differ, found, "nothing", root)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compliance.evidence.same_system import REPEATS, differing, with_first
+from compliance.evidence.same_system import REPEATS, one_system
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, checks
@@ -73,8 +73,7 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
 @checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """B-3: repeats are of one configuration."""
-    for first, other in with_first(repeats):
-        yield from differing(REPEATS, first.facts, other.facts, first.run.root, other.run.root)
+    yield from one_system(repeats, REPEATS)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
 from compliance.audits.state import AuditState, audit_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
-from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, differing
+from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, one_system
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
@@ -25,7 +25,7 @@ from compliance.signoff.evidence import (
     checks,
     load,
 )
-from compliance.signoff.provenance import between_legs, leg_proofs, one_system
+from compliance.signoff.provenance import between_legs, leg_proofs, one_bundle
 from runs.errors import HarnessError
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
@@ -82,8 +82,8 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
 )
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-1 and H-3 by the records; answers and H-7 by the audits that need no legs of their own."""
-    facts, roots = (accuracy.facts, performance.facts), (accuracy.run.root, performance.run.root)
-    yield from [*differing(DATA_OF_MODES, *facts, *roots)] or differing(MODES, *facts, *roots)
+    pair = accuracy, performance
+    yield from [*one_system(pair, DATA_OF_MODES)] or one_system(pair, MODES)
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
     audits: tuple[tuple[str, str, AuditTest], ...] = (
@@ -186,11 +186,10 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
     """Errors in the legs of an audit of a performance leg: each alone, and as legs of one system."""
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
-    broken = [*reasons, *between_legs(every), *one_model(every), *one_system(every)]
+    broken = [*reasons, *between_legs(every), *one_model(every), *one_bundle(every)]
     broken += [reason for other in found for reason in leg_proofs(other)]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
-    for other in found:
-        yield from differing(AUDIT, evidence.facts, other.facts, evidence.run.root, other.run.root)
+    yield from one_system(every, AUDIT)
 
 
 @checks("H-8", ("faster_than_accuracy", "error", "performance is not faster than accuracy at the same load"))

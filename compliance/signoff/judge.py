@@ -24,7 +24,7 @@ from compliance.signoff.evidence import Evidence, checks, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
-from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_harness, one_system
+from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_bundle, one_harness
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from compliance.verify.find_results import find_results
 from runs.endpoints.folder import is_run_folder
@@ -162,7 +162,7 @@ def _judge(
     elif verdict.scope == "harness":
         found += harness(reference)
     elif verdict.scope == "bundle":
-        found += one_system(judged)
+        found += one_bundle(judged)
         groups: dict[tuple[str, str], list[Evidence]] = {}
         for evidence in judged:
             groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)

@@ -12,16 +12,12 @@ from dataclasses import replace
 from statistics import mean
 
 from compliance.evidence.same_system import (
+    BUNDLE,
     HARNESS,
     MOST_DAYS_APART,
-    OF_BUNDLE,
-    OF_BUNDLE_BENCHMARK,
-    OF_BUNDLE_MODE,
-    Question,
     difference_text,
-    differing,
+    one_system,
     too_far_apart,
-    with_first,
 )
 from compliance.finding import Finding, fail, find_rule, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
@@ -246,28 +242,19 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
 
 
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
-def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Compare every leg with the first of its kind."""
-    made = [evidence for evidence in legs if evidence.manifest is not None]
-    kinds: tuple[tuple[Question, Callable[[Evidence], object]], ...] = (
-        (OF_BUNDLE, lambda leg: ""),
-        (OF_BUNDLE_BENCHMARK, lambda leg: leg.benchmark.submission_name),
-        (OF_BUNDLE_MODE, lambda leg: (leg.benchmark.submission_name, leg.mode)),
-    )
-    for question, kind in kinds:
-        for first, leg in with_first(made, kind):
-            yield from differing(question, first.facts, leg.facts, first.run.root, leg.run.root)
+def one_bundle(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """All legs are of one system and were made close in time."""
+    yield from one_system((leg for leg in legs if leg.manifest is not None), *BUNDLE)
     yield from far_apart(legs)
 
 
 @checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """B-3: legs outside a bundle are of one commit of the harness, which affects what is measured."""
-    made = [evidence for evidence in legs if evidence.manifest is not None]
-    for first, leg in with_first(made):  # uncommitted changes are allowed here, not in a bundle
-        if found := [*differing(HARNESS, first.facts, leg.facts, first.run.root, leg.run.root)]:
-            yield replace(found[0], severity="warning")
-            return
+    made = (leg for leg in legs if leg.manifest is not None)
+    for found in one_system(made, HARNESS):  # uncommitted changes are allowed here, not in a bundle
+        yield replace(found, severity="warning")
+        return
 
 
 @checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))

@@ -5,7 +5,7 @@ of samples in Offline's query. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
 from compliance.audits.state import audit_state
 from compliance.evidence.performance import verify_performance
-from compliance.evidence.same_system import OF_BENCHMARK, OF_PRECISION, OF_RESULT, OF_TREE, Question, with_first
+from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
@@ -24,7 +24,7 @@ from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole
-from runs.record.fingerprint import SERVERS, describe, differences, fingerprint
+from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.leg import ACCURACY
 from runs.record.servers import all_servers_remote, prompt_reuse
 from runs.rounds import Round, round_of
@@ -198,9 +198,9 @@ def _judge_configuration(judged: Judged) -> None:
     facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
-        different = differences(reference, found, OF_RESULT.scope)
+        different = differences(reference, found, RESULT)
         for reason in describe(different, "in the performance leg", f"in the {name} leg"):
-            judged.refuse(OF_RESULT.rule, reason, OF_RESULT.text)
+            judged.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
 
 
 def _judge_network(judged: Judged, division: Division) -> None:
@@ -240,20 +240,11 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
 
 def _several_systems(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
     """Check that all results are of one system, and that scenarios of one closed benchmark ran one model, however
-    quantised, on one data set.
-
-    [inference_policies: implementations may differ by scenario, and numerical precisions may be picked by hand]
-    """
-    recorded = [candidate for candidate in candidates if candidate.record is not None]
-    kinds: list[tuple[Question, Callable[[Candidate], object]]] = [(OF_TREE, lambda one: "")]
-    if division != "open":
-        kinds.append((OF_BENCHMARK, lambda one: one.benchmark))
-        kinds.append((OF_PRECISION, lambda one: (one.benchmark, str(one.facts.get("weights.precision")))))
-    for question, kind in kinds:
-        for first, other in with_first(recorded, kind):
-            found = differences(first.facts, other.facts, question.scope)
-            for reason in describe(found, f"in {first.name}", f"in {other.name}"):
-                yield refusal(question.rule, other.name, reason, question.text)
+    quantised, on one data set."""
+    recorded = (candidate for candidate in candidates if candidate.record is not None)
+    for question, first, other, found in unlike(recorded, *([TREE] if division == "open" else CLOSED_TREE)):
+        for reason in describe(found, f"in {first.name}", f"in {other.name}"):
+            yield refusal(question.rule, other.name, reason, question.text)
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
