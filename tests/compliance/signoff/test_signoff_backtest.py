@@ -11,7 +11,7 @@ from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
 # Cases and labels are never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "1cb305fd74c469f0166da3e789a47ae3baa927ed41c2b8bbe760f81d4f41ee31"
+FROZEN = "6ad527916821fa37a36c9109e46f14b88022fdad2eabc21800bc6fe6528c51c5"
 
 
 def test_the_cases_are_frozen() -> None:

@@ -16,7 +16,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
 from compliance.signoff.judge import sign_off
-from compliance.signoff.provenance import foreign_legs, one_system
+from compliance.signoff.provenance import foreign_legs, one_bundle
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
 from runs.accelerators import FACTS
@@ -48,7 +48,7 @@ LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9
 
 
 def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
-    assert list(one_system([evidence(path) for path in legs.paths(*LEGS)])) == []
+    assert list(one_bundle([evidence(path) for path in legs.paths(*LEGS)])) == []
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,19 @@ def test_a_bundle_of_two_systems(legs: FrozenLegs, tmp_path: Path, changed: str,
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
     paths = [edited(legs, tmp_path, name, values) if name == changed else legs(name) for name in names]
-    found = {finding.slug for finding in one_system([evidence(path) for path in paths])}
+    found = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
     assert found == {slug}
 
 
 def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: FrozenLegs, tmp_path: Path) -> None:
     bundle = [evidence(path) for path in legs.paths("off-1", "off-2", "off-acc")]
-    assert foreign_legs(legs.paths("off-1", "off-fast-1", "off-acc"), bundle) == ""
-    assert "scenario" in foreign_legs(legs.paths("ss-1", "ss-fast-1"), bundle)
-    other = edited(legs, tmp_path, "off-fast-1", ELSEWHERE)
-    assert "host.hostname" in foreign_legs([legs("off-1"), other], bundle)
+    one, other, accuracy, *foreign = (
+        evidence(path) for path in legs.paths("off-1", "off-fast-1", "off-acc", "ss-1", "ss-fast-1")
+    )
+    assert foreign_legs([one, other, accuracy], bundle) == ""
+    assert "scenario" in foreign_legs(foreign, bundle)
+    elsewhere = evidence(edited(legs, tmp_path, "off-fast-1", ELSEWHERE))
+    assert "host.hostname" in foreign_legs([one, elsewhere], bundle)
 
 
 @pytest.mark.parametrize(
