@@ -17,7 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from qsl.cnn_dailymail.prepare import check_count, encoded, read_columns
+from qsl.cnn_dailymail.prepare import check_count, read_columns
+from qsl.cnn_dailymail.rows import encoded
 from qsl.dataset import COLUMNS, check_rows
 from qsl.dataset_file import MAX_BYTES
 from qsl.tokenizers import Tokenizer

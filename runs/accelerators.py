@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from runs.child import run_program
+from runs.record.observed import ACCELERATOR_FACTS
 
 TOOL_TIMEOUT_S = 30
-# Names as in nvidia-smi, values as text: memory in MiB, clock in MHz, power in W.
-FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 Row = dict[str, Any]
@@ -43,7 +42,7 @@ class Vendor:
 
 
 def accelerators(root: Path = Path("/")) -> list[Row]:
-    """A row for each accelerator of this process: `vendor`, FACTS, `visible_by` if a variable chose it.
+    """A row for each accelerator of this process: `vendor`, ACCELERATOR_FACTS, `visible_by` if a variable chose it.
 
     The facts of a device that no source knows are None, and `problem` says why.
     """
@@ -62,14 +61,14 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
     problems = []
     for source in vendor.sources:
         try:
-            rows = [{"vendor": vendor.name, **dict.fromkeys(FACTS), **row} for row in source()]
+            rows = [{"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), **row} for row in source()]
             break
         except ProbeError as error:
             problems.append(str(error))
     else:
         problem = "; ".join(problems) or "no tool for this vendor's devices is known"
         rows = [
-            {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "problem": problem}
+            {"vendor": vendor.name, **dict.fromkeys(ACCELERATOR_FACTS), "index": str(index), "problem": problem}
             for index in range(vendor.nodes(root))
         ]
     for group in vendor.visible:
@@ -150,9 +149,9 @@ def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callabl
 
 
 def _nvidia_smi() -> list[Row]:
-    text = _output("nvidia-smi", f"--query-gpu={','.join(FACTS)}", "--format=csv,noheader,nounits")
+    text = _output("nvidia-smi", f"--query-gpu={','.join(ACCELERATOR_FACTS)}", "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return [dict(zip(FACTS, row, strict=True)) for row in rows if len(row) == len(FACTS)]
+    return [dict(zip(ACCELERATOR_FACTS, row, strict=True)) for row in rows if len(row) == len(ACCELERATOR_FACTS)]
 
 
 def _xpu_smi() -> list[Row]:

@@ -6,16 +6,11 @@ import os
 import platform
 import re
 import subprocess
-import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runs.child import run_program
 from runs.files import sha256_of
-
-if TYPE_CHECKING:
-    import psutil
 
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
 IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree
@@ -135,28 +130,6 @@ def module_path() -> dict[str, str]:
     """The variable by which a child of this process finds the harness's modules, whatever its directory."""
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
-
-
-def processor_s(processes: "Iterable[psutil.Process]") -> float:
-    """Processor time that processes have used so far; 0 for those that have ended."""
-    import psutil
-
-    total_s = 0.0
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            total_s += times.user + times.system
-    return total_s
-
-
-def age_s(process: "psutil.Process") -> float | None:
-    """The age of a process; None if unknown: in some containers the start of the machine is hidden or wrong."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error, RuntimeError, OSError):
-        age = time.time() - process.create_time()
-        return age if age >= 0 else None
-    return None
 
 
 def usable_cores() -> list[int]:

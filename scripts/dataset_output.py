@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from qsl.cnn_dailymail.prepare import Prepared, write_rows
+from qsl.cnn_dailymail.rows import Prepared, write_rows
 from runs.errors import InputError
 from scenarios.terminal import Terminal
 

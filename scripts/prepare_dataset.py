@@ -7,15 +7,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qsl import open_orca
-from qsl.cnn_dailymail.prepare import (
-    CALIBRATION_LIST_SHA256,
-    HUB,
-    HUB_DATASET,
-    Prepared,
-    encode_rows,
-    read_calibration,
-    read_source,
-)
+from qsl.cnn_dailymail.prepare import CALIBRATION_LIST_SHA256, HUB, HUB_DATASET, read_calibration, read_source
+from qsl.cnn_dailymail.rows import Prepared, encode_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError

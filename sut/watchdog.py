@@ -6,8 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 
 import psutil
 
-from runs.environment import processor_s
 from runs.errors import ExecutionError, StalledError
+from runs.processes import processor_s
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 

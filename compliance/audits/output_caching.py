@@ -35,7 +35,7 @@ from compliance.audits.caching_steps import (
     Run,
     next_step,
 )
-from compliance.audits.pace import pace_of
+from compliance.audits.pace import Pace, steady_latency_ns
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
@@ -236,6 +236,37 @@ def _measured(leg: LegArtifacts, request: AuditRequest) -> Measurement:
         typical = nearest_mean(leg) if run.kind == REFERENCE else 0
         _MEASURED[leg] = Measurement(run, pace_of(leg), typical)
     return _MEASURED[leg]
+
+
+def pace_of(leg: LegArtifacts) -> Pace:
+    """Read a leg's pace: rates and latencies from LoadGen's log, lengths from the record of every request.
+
+    Raises:
+        ExecutionError: no sample, no time, or a rate of 0.
+    """
+    table, numbers = leg.request_table, leg.numbers
+    latency = numbers.latency_ns
+    rate = numbers.samples_per_second_without_overhead or numbers.samples_per_second
+    if len(table) == 0 or latency is None or latency.mean <= 0 or not rate or not 0 < rate < float("inf"):
+        raise ExecutionError(
+            f"audit leg {leg.spec.label}: {len(table)} samples at {rate} samples/s allow no comparison",
+            f"see {leg.run.detail}; audit with more --samples",
+        )
+    outputs: dict[int, list[int]] = {}
+    for index, tokens in zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True):
+        outputs.setdefault(index, []).append(tokens)
+    prompts = dict(zip(table.sample_index.tolist(), table.prompt_tokens.tolist(), strict=True))
+    offline = leg.detail.scenario == "Offline"
+    return Pace(
+        label=leg.spec.label,
+        scenario=leg.detail.scenario,
+        samples_per_second=rate,
+        mean_latency_ns=latency.mean,
+        steady_latency_ns=steady_latency_ns(leg.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
+        median_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.p50,
+        lengths={index: (prompts[index], float(np.mean(tokens))) for index, tokens in outputs.items()},
+        issued=table.sample_index.tolist(),
+    )
 
 
 def nearest_mean(reference: LegArtifacts) -> int:

@@ -18,7 +18,8 @@ from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, P
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
 from runs.endpoints.events import NO_TIME
-from runs.endpoints.folder import AUDIT, CACHED, REFERENCE, VERDICT, EndpointsRun
+from runs.endpoints.folder import EndpointsRun
+from runs.endpoints.layout import AUDIT, CACHED, REFERENCE, VERDICT
 from runs.fields import Amount, Count, strictly
 from runs.reading import read_as, read_record
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from runs.endpoints.folder import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
+from runs.endpoints.layout import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
 from runs.errors import InputError
 
 MOST_FOLDERS = 64  # twice as many as a curve has points

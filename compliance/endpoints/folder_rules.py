@@ -25,7 +25,8 @@ from compliance.endpoints.load import SECOND, Load, read_load
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from qsl.tokenizers import load_tokenizer
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
-from runs.endpoints.folder import EVENTS, PERFORMANCE, REPORT, SAMPLES, SNAPSHOT, SUMMARY, EndpointsRun
+from runs.endpoints.folder import PERFORMANCE, EndpointsRun
+from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
 COMPLETE = "complete"

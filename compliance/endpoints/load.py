@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
 from runs.endpoints.events import NO_TIME, Column, Events
-from runs.endpoints.folder import AUDIT, CACHED, CONFIG, NO_INDEX, REFERENCE, SAMPLES, VERDICT, Config, EndpointsRun
+from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
+from runs.endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
 from runs.reading import read_object
 
 # The client's loop keeps its timers in whole milliseconds; the clock that it reads once a turn can be older than the

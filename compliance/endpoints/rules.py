@@ -15,7 +15,8 @@ from compliance.accuracy.scores import score_texts
 from compliance.endpoints.folder_rules import Case
 from compliance.finding import RERUN, Finding, applied, decides, note
 from qsl.dataset_file import parse_rows, read_bytes
-from runs.endpoints.folder import CONFIG, PERFORMANCE, EndpointsRun
+from runs.endpoints.folder import PERFORMANCE, EndpointsRun
+from runs.endpoints.layout import CONFIG
 from runs.errors import InputError
 from runs.reading import read_object
 from runs.rounds import TABLES

@@ -21,11 +21,8 @@ from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
 from runs.child import run_program
-from runs.endpoints.folder import (
-    CONFIG,
-    SUMMARY,
-    EndpointsRun,
-)
+from runs.endpoints.folder import EndpointsRun
+from runs.endpoints.layout import CONFIG, SUMMARY
 from runs.errors import ExecutionError, InputError
 from runs.files import temporary_folder
 from runs.record.fingerprint import differences

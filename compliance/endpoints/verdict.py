@@ -27,17 +27,8 @@ from compliance.endpoints.load import judge_load
 from compliance.endpoints.rules import accuracy, point, rescored
 from compliance.finding import Finding, Outcome, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
-from runs.endpoints.folder import (
-    AUDIT,
-    AUDIT_FILES,
-    CACHED,
-    EVENTS,
-    FILES,
-    REFERENCE,
-    SUMMARY,
-    EndpointsRun,
-    read_folder,
-)
+from runs.endpoints.folder import EndpointsRun, read_folder
+from runs.endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
 from runs.errors import ExitCode, HarnessError, SetupError
 from runs.files import sha256_of
 from runs.wording import milliseconds, printable, shortened_list

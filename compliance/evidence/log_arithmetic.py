@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from compliance.finding import RERUN, Finding, decides, fail
-from runs.loadgen.counts import OFFLINE_SLACK
+from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, expected_order

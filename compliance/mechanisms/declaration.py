@@ -12,11 +12,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator, model_validator
 
+from compliance.mechanisms.technique import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.yaml_file import read_yaml, with_underscores
 
-BASELINE = "baseline"
-NO_VARIANT = "none"  # in place of a missing variant
 SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
 SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
 SUPPORT_STATUS = "support_status"  # not one of the fourteen fields; it has no environment variable
@@ -198,8 +197,3 @@ class MechanismBlock(RootModel):  # type: ignore[type-arg]  # with it, pydantic 
 
 def _names() -> str:
     return ", ".join(DeclaredFields.model_fields)
-
-
-def pair_of(declared: Mapping[str, Any]) -> tuple[str, str]:
-    """Mechanism and variant of a declaration or row."""
-    return str(declared.get("mechanism") or BASELINE), str(declared.get("mechanism_variant") or NO_VARIANT)

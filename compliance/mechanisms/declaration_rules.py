@@ -4,14 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from compliance.finding import OURS, Finding, decides, note, warn
-from compliance.mechanisms.declaration import (
-    BASELINE,
-    NO_VARIANT,
-    OF_TECHNIQUES,
-    SUPPORT_STATUS,
-    SUPPORT_STATUSES,
-    pair_of,
-)
+from compliance.mechanisms.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
+from compliance.mechanisms.technique import BASELINE, NO_VARIANT, pair_of
 from compliance.mechanisms.technique_registry import QUALITY_STATUSES, Registries
 
 _DECLARE = "correct the declaration, or run the legs again with the technique that it names"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.finding import OURS, decides
-from compliance.mechanisms.declaration import pair_of
+from compliance.mechanisms.technique import pair_of
 from runs.errors import InputError
 from runs.record.engine_log import read_engine_log
 from runs.record.layout import RunDir

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compliance.finding import OURS, Finding, Verdict, decides, fail, note, warn
-from compliance.mechanisms.declaration import BASELINE, FIELD_NAMES, declare, is_empty, pair_of
+from compliance.mechanisms.declaration import FIELD_NAMES, declare, is_empty
 from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
 from compliance.mechanisms.row import CERTIFICATION, JudgedRow
+from compliance.mechanisms.technique import BASELINE, pair_of
 from compliance.mechanisms.technique_registry import Division, Registries, eligibility
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode

@@ -23,7 +23,7 @@ from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdec
 from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
-from runs.endpoints.folder import CONFIG, EVENTS, SUMMARY, is_run_folder
+from runs.endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.derive_result import result_of

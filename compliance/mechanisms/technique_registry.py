@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from compliance.mechanisms.declaration import BASELINE
+from compliance.mechanisms.technique import BASELINE
 from runs.errors import HarnessError, InputError
 from runs.reading import read_as
 

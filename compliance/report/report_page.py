@@ -8,18 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from compliance.report.leg_section import LegSection, leg_section
 from compliance.report.pictures import CurvePoint, Picture, curve, tune_rates
 from runs.endpoints.folder import read_folder
-from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
-from runs.numbers.numbers import LatencyNumbers, shows
+from runs.numbers.numbers import LatencyNumbers
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
-from runs.wording import duration, milliseconds, moment, per_second, printable, two_digits
 
 MOST_SECTIONS = 24  # legs with a section; others are only named
 
@@ -69,37 +64,6 @@ def make_page(
         page.points += [point for point in over_http if point is not None]
         page.curves = list(curves(page.points))
     return page
-
-
-def render(page: Any, template: str = "page.html", **more: Any) -> str:
-    """A page as HTML text, every text of it escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=_harmless,
-    )
-    environment.filters |= {
-        "number": _number, "milliseconds": milliseconds, "moment": moment, "duration": duration, "setting": _setting,
-        "rate": per_second, "two_digits": two_digits,
-    }  # fmt: skip
-    environment.tests["shown_for"] = shows
-    return environment.get_template(template).render(page=page, version=HARNESS_VERSION, **more)
-
-
-def _harmless(value: Any) -> Any:
-    return printable(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.{0 if float(value).is_integer() else 2}f}"
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={item}" for name, item in value.items())
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 _P90 = "90.0"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from compliance.report.page import render
 from compliance.report.pictures import Picture, Point, points
-from compliance.report.report_page import render
 from compliance.submission.check.causes import WEIGHTS
 from compliance.submission.check.check_report import head, not_judged_lines
 from compliance.submission.check.check_tree import Checked

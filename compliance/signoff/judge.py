@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from compliance.endpoints.submission import one_system as one_curve
-from compliance.endpoints.verdict import folder_hashes, judge_folder
+from compliance.endpoints import judge_of
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
@@ -27,7 +26,7 @@ from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_bundle, one_harness
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from compliance.verify.find_results import find_results
-from runs.endpoints.folder import is_run_folder
+from runs.endpoints.layout import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.interrupts import OutOfTime, within
 from runs.reading import read_object
@@ -177,18 +176,18 @@ def _judge(
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
     """Judge run folders of the MLPerf Endpoints client: each as `verify` does, and as one curve."""
-    runs = []
+    runs, judge = [], judge_of("verdict")
     for path in folders:
-        found = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+        found = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
         verdict.findings += [one for one in found.findings if found.counts(one)]
-        verdict.log_sha256[str(path)] = folder_hashes(path)
+        verdict.log_sha256[str(path)] = judge.folder_hashes(path)
         runs += [found.run] if found.run is not None else []
         if found.error is not None:
             rule = "P-1/missing_raw" if found.error.missing else "P-1/damaged_raw"
             verdict.findings.append(fail(rule, found.error.message, path))
         if len(folders) == 1:
             verdict.metrics["ref"] = found.measured
-    verdict.findings += one_curve(folders[0], runs)
+    verdict.findings += judge_of("submission").one_system(folders[0], runs)
     verdict.findings += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
     verdict.findings += not_looked_at(claim, verdict.scope, compared=False)
 

@@ -18,7 +18,7 @@ from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_N
 from runs.errors import InputError
 from runs.loadgen.conf_in_log import mismatches
 from runs.loadgen.conf_lines import read_stored
-from runs.loadgen.counts import defaults
+from runs.loadgen.defaults import defaults
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.fingerprint import value_text

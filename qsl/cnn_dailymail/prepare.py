@@ -1,4 +1,4 @@
-"""From articles and highlights to a data set in the MLCommons format.
+"""Articles and highlights, read from the Hugging Face Hub or a local file.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [ref]   language/llama3.1-8b/prepare-calibration.py
@@ -6,20 +6,15 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from qsl.dataset_file import shorten
 from qsl.hub import first_line, from_hub
-from qsl.tokenizers import Tokenizer
 from runs.errors import InputError, SetupError
-from runs.files import temporary_folder, write_atomic
+from runs.files import temporary_folder
 from runs.reading import read_whole
 
 HUB = "hub"
@@ -38,17 +33,6 @@ _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".jsonl": ("json", {}),
 }
 
-# The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it decides
-# the token ids of every prompt, so not a character of it may change.
-_HEAD, _TAIL = (
-    "Summarize the following news article in 128 tokens. "
-    "Please output the summary only, without any other text.\n\nArticle:\n",
-    "\n\nSummary:",
-)
-TEMPLATE = _HEAD + "{input}" + _TAIL
-
-_BATCH = 256
-
 
 @dataclass(frozen=True)
 class Articles:
@@ -59,17 +43,6 @@ class Articles:
 
     def __len__(self) -> int:
         return len(self.articles)
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What was written."""
-
-    path: Path
-    sha256: str
-    rows: int
-    longest_prompt_tokens: int
-    mean_prompt_tokens: float
 
 
 def read_source(source: str, count: int | None = None) -> Articles:
@@ -218,60 +191,3 @@ def _from_file(path: Path, cache: str) -> Any:
     if any(column.startswith("__index_level_") for column in table.column_names):
         raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")
     return table
-
-
-def render(article: str) -> str:
-    """The prompt for `article`, which is taken as it stands: braces in it mean nothing."""
-    return _HEAD + article + _TAIL
-
-
-def encode_rows(
-    articles: Sequence[str],
-    highlights: Sequence[str],
-    tokenizer: Tokenizer,
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
-
-    Args:
-        progress: called with the number of rows done so far, after each batch.
-    """
-    return encoded(articles, map(render, articles), highlights, tokenizer, progress=progress)
-
-
-def encoded(
-    inputs: Sequence[str],
-    prompts: Iterable[str],
-    outputs: Sequence[str],
-    tokenizer: Tokenizer,
-    last_ids: Sequence[int] = (),
-    progress: Callable[[int], None] | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format, of the texts of their three columns; `last_ids` end every prompt."""
-    texts = iter(prompts)
-    for start in range(0, len(inputs), _BATCH):
-        batch = inputs[start : start + _BATCH]
-        ids_of_batch = tokenizer.encode_batch(list(islice(texts, _BATCH)))
-        for text, ids, output in zip(batch, ids_of_batch, outputs[start : start + _BATCH], strict=True):
-            yield {"input": text, "tok_input": [*ids, *last_ids], "output": output}
-        if progress is not None:
-            progress(start + len(batch))
-
-
-def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
-    """Write rows in the MLCommons format as one JSON array, whole or not at all.
-
-    Raises:
-        OSError: `output` cannot be written.
-        InputError: the tokenizer made no ids of a prompt.
-    """
-    lines: list[bytes] = []
-    lengths: list[int] = []
-    for row in rows:
-        if not row["tok_input"]:
-            raise InputError(f"row {len(lines)}: the tokenizer made no tokens of the prompt", "check --model-path")
-        lengths.append(len(row["tok_input"]))
-        lines.append(orjson.dumps(row))
-    content = b"[\n" + b",\n".join(lines) + b"\n]\n"
-    write_atomic(output, content)
-    return Prepared(output, sha256(content).hexdigest(), len(lines), max(lengths), sum(lengths) / len(lengths))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
+from runs.endpoints.layout import AUDIT_FILES, CONFIG, EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY, is_run_folder
 from runs.errors import InputError, names_its_file
 from runs.fields import strictly
 from runs.reading import MAX_LOG_BYTES, first_problem, read_as, read_record
@@ -24,16 +25,6 @@ if TYPE_CHECKING:  # most of a folder's files are read without them
     from numpy.typing import NDArray
 
     from runs.endpoints.events import Events
-
-CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
-SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
-FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
-# A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
-MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
-# The folders of an audit, below the run's own. With `only: true` there is nothing else.
-AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
-VERDICT = "audit_output_caching_test.json"
-AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
 
 CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 2026
 CONFIG_FORMAT = "1.0"  # its config.yaml
@@ -300,11 +291,6 @@ class EndpointsRun:
             if (row := rows.get(uuid)) is not None:
                 index[row] = place
         return index
-
-
-def is_run_folder(path: Path) -> bool:
-    """Whether a directory is a run folder of the client, by its files."""
-    return path.is_dir() and any(lexists(path / name) for name in (*MARKS, *AUDIT_FILES))
 
 
 def read_folder(path: Path) -> EndpointsRun:

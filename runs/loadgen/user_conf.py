@@ -35,7 +35,7 @@ from runs.loadgen.conf_lines import (
     overflows,
     setting_of,
 )
-from runs.loadgen.counts import defaults
+from runs.loadgen.defaults import defaults
 from runs.reading import MIB, read_whole
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import printable

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from runs.environment import age_s
+from runs.processes import age_s
 from runs.record.manifest import Manifest
 
 # A leg's processes start before its record's start time, or at most this much later; younger ones reuse the number.

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,11 @@ from runs.rounds import ROUNDS
 from runs.wording import moment
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record, writing
-from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
+from scenarios.command_line.options import round_option, score_sources
+from scenarios.command_line.tree_options import system_file, tree_options
+
+if TYPE_CHECKING:
+    from compliance.endpoints.submission import FoldersChecked
 
 EXAMPLES = (
     "before an upload: check TREE --runs output/campaign",
@@ -128,13 +133,14 @@ def _check_endpoints(
     *,
     strict: bool,
 ) -> ExitCode:
-    from compliance.endpoints.submission import check_folders, find_checker, run_checker
+    from compliance.endpoints import judge_of
     from scenarios.terminal import Terminal
 
-    program, console = find_checker(official, tree), Terminal()
+    judge = judge_of("submission")
+    program, console = judge.find_checker(official, tree), Terminal()
     with console.status("checking"):
-        checked = check_folders([tree], dataset_path, model_path=model_path)
-        checked.official = None if program is None else run_checker(program, tree)
+        checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
+        checked.official = None if program is None else judge.run_checker(program, tree)
     if not checked.verdicts and program is None:
         checked.error = SetupError(f"{tree} has no run folder", "give --official endpoints-submission-cli")
     for line in checked.lines():

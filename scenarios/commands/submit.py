@@ -14,7 +14,8 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command, write_record
-from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
+from scenarios.command_line.options import round_option, score_sources
+from scenarios.command_line.tree_options import system_file, tree_options
 from scenarios.console import say
 
 if TYPE_CHECKING:

@@ -89,10 +89,11 @@ def verify(
             raise InputError(f"{name} has no effect with --performance-only", "leave it out")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
+    from compliance.endpoints import judge_of
     from compliance.evidence.accuracy import with_scorer
     from compliance.verify.find_results import find_results
     from compliance.verify.result_verdict import as_text, logs_judged, verify_result
-    from runs.endpoints.folder import is_run_folder
+    from runs.endpoints.layout import is_run_folder
     from runs.record.leg import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
@@ -118,13 +119,11 @@ def verify(
             verdicts.append(verdict)
             _tell(verdict, as_text(verdict), logs_judged(verdict), next(folders))
     for path in run_folders:
-        from compliance.endpoints.verdict import as_text as folder_text
-        from compliance.endpoints.verdict import folder_hashes, judge_folder
-
+        judge = judge_of("verdict")
         with console.status("verifying"):
-            found = judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
+            found = judge.judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
         judged.append(found)
-        _tell(found, folder_text(found), {"sha256": folder_hashes(path)}, next(folders))
+        _tell(found, judge.as_text(found), {"sha256": judge.folder_hashes(path)}, next(folders))
     everything: list[Verification | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import psutil
 
 from qsl.dataset import Dataset, SampleLibrary, load_dataset
-from runs.environment import age_s
 from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupError, error_record
 from runs.interrupts import ENDING
 from runs.loadgen.early_stopping import PERCENTILE
+from runs.processes import age_s
 from runs.record.engine_log import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
 from runs.record.manifest import EngineState, LegPlan, ReplicaRecord, WarmUp, read_manifest, write_manifest

@@ -14,7 +14,8 @@ def write_run_page(run_dir: RunDir) -> str:
     if os.environ.get(SWITCH) == "0":
         return f"no report: {SWITCH}=0"
     try:
-        from compliance.report.report_page import make_page, render  # slow to import
+        from compliance.report.page import render
+        from compliance.report.report_page import make_page
         from runs.files import write_atomic
 
         page = make_page(run_dir.root.name, moment(time.time_ns()), [(run_dir.root.name, run_dir.root)], [])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runs.endpoints.folder import VERDICT, EndpointsRun, is_run_folder
+from runs.endpoints.folder import EndpointsRun
+from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
 from scenarios.tune.tune_dir import TuneDir

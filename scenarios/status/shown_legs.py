@@ -29,7 +29,8 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     """
     from compliance.endpoints.find_folders import run_folders
     from compliance.report.leg_section import overview_of
-    from compliance.report.report_page import make_page, render  # imports matplotlib, which takes a moment
+    from compliance.report.page import render
+    from compliance.report.report_page import make_page
 
     places = find_in(folders)
     tunes, damaged = [], []

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from runs.endpoints.folder import EndpointsRun, is_run_folder, read_folder
+from runs.endpoints.folder import EndpointsRun, read_folder
+from runs.endpoints.layout import is_run_folder
 from runs.errors import ExitCode, HarnessError
 from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir, RunDir

@@ -23,9 +23,10 @@ import msgspec
 import psutil
 import zmq
 
-from runs.environment import age_s, boot_id, processor_s, software_versions
+from runs.environment import boot_id, software_versions
 from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
+from runs.processes import age_s, processor_s
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.manifest import LegPlan
 from runs.workers import ignore_signals

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from qsl.cache import cache_dir
-from qsl.cnn_dailymail.prepare import render
+from qsl.cnn_dailymail.rows import render
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import (
     BASELINE_FILE,

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qsl.cnn_dailymail.prepare import encode_rows, read_calibration, read_source, render, write_rows
+from qsl.cnn_dailymail.prepare import read_calibration, read_source
+from qsl.cnn_dailymail.rows import encode_rows, render, write_rows
 from qsl.dataset import load_dataset
 from qsl.hub import from_hub, need_hub
 from qsl.model_files import model_facts

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qsl.cnn_dailymail.prepare import TEMPLATE, render
+from qsl.cnn_dailymail.rows import TEMPLATE, render
 from qsl.embedded.articles import bundled_articles
 from qsl.model_files import ModelFacts, SpecialIds, special_ids
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_fingerprint

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.accelerators import FACTS, VENDORS, accelerators, described
+from runs.accelerators import VENDORS, accelerators, described
+from runs.record.observed import ACCELERATOR_FACTS
 
 NVIDIA = """\
 0, NVIDIA H100 80GB HBM3, GPU-aaa1, 81559, 570.86.15, 1980, 700.00
@@ -95,9 +96,9 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_tool(root, "nvidia-smi", tells(NVIDIA))
     first, *others = accelerators(root)
     assert len(others) == 2
-    assert first == dict(zip(FACTS, [cell.strip() for cell in NVIDIA.splitlines()[0].split(",")], strict=True)) | {
-        "vendor": "NVIDIA"
-    }
+    assert first == dict(
+        zip(ACCELERATOR_FACTS, [cell.strip() for cell in NVIDIA.splitlines()[0].split(",")], strict=True)
+    ) | {"vendor": "NVIDIA"}
     assert described(first) == "NVIDIA H100 80GB HBM3, 81559 MiB, driver 570.86.15, 1980 MHz, 700.00 W"
     for text, indices in (("1,0", ["0", "1"]), ("GPU-ccc", ["2"]), ("", []), ("-1", [])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from runs.endpoints.folder import CONFIG, EVENTS, SAMPLES
+from runs.endpoints.layout import CONFIG, EVENTS, SAMPLES
 
 Change = Callable[[Path], object]
 Lines = list[dict[str, Any]]  # of events.jsonl

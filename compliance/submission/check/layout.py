@@ -12,7 +12,7 @@ from compliance.finding import OURS, Severity, decides
 from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
 from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
-from runs.endpoints.folder import EVENTS, is_run_folder
+from runs.endpoints.layout import EVENTS, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 

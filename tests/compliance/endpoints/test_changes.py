@@ -10,7 +10,7 @@ import pytest
 
 from compliance.endpoints.load import replayed_order
 from compliance.endpoints.verdict import judge_folder
-from runs.endpoints.folder import EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY
+from runs.endpoints.layout import EVENTS, FILES, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.errors import ExitCode
 from tests.support.endpoints_changes import (
     Change,

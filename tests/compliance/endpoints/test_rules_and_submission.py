@@ -14,7 +14,8 @@ from compliance.endpoints.rules import ACCURACY, rescored, round_rules
 from compliance.endpoints.submission import check_folders, regions, run_checker
 from compliance.endpoints.verdict import judge_folder
 from main import main as run_command
-from runs.endpoints.folder import SUMMARY, EndpointsRun
+from runs.endpoints.folder import EndpointsRun
+from runs.endpoints.layout import SUMMARY
 from runs.errors import ExecutionError, ExitCode, InputError
 from tests.support.endpoints_changes import Change, at, both, in_config, in_json
 from tests.support.endpoints_client import write_data

@@ -15,7 +15,8 @@ from compliance.endpoints.load import dataset_size, replayed_order
 from compliance.endpoints.verdict import FolderVerdict, as_text, judge_folder
 from compliance.finding import Finding
 from main import main as run_command
-from runs.endpoints.folder import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY, read_folder
+from runs.endpoints.folder import read_folder
+from runs.endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
 from runs.errors import ExitCode
 from scenarios.status.snapshot import take_snapshot
 from tests.support.endpoints_changes import at, in_config, in_events, in_json, places, update

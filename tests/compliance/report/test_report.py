@@ -10,6 +10,7 @@ import pytest
 from compliance.accuracy.accuracy_verdict import judge, scores_record
 from compliance.accuracy.metrics import ROUGE
 from compliance.report.leg_section import leg_section, score_rows
+from compliance.report.page import render
 from compliance.report.pictures import (
     BINS,
     CDF_POINTS,
@@ -21,7 +22,7 @@ from compliance.report.pictures import (
     points,
     time_series,
 )
-from compliance.report.report_page import Page, curves, point_of_folder, render
+from compliance.report.report_page import Page, curves, point_of_folder
 from runs.benchmark import Target
 from runs.loadgen.early_stopping import judge_latencies
 from runs.record.layout import RunDir

@@ -19,9 +19,9 @@ from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_legs, one_bundle
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
-from runs.accelerators import FACTS
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.observed import ACCELERATOR_FACTS
 from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.record_faults import shorten_requests
 from tests.support.editing import read_records, reseal, set_at, set_record, write_records
@@ -29,7 +29,7 @@ from tests.support.recorded import recorded
 from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
 
 LEGS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
-ANOTHER = {**dict.fromkeys(("vendor", *FACTS)), "name": "another"}  # an accelerator
+ANOTHER = {**dict.fromkeys(("vendor", *ACCELERATOR_FACTS)), "name": "another"}  # an accelerator
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 Values = dict[str, Any]  # by their place in the manifest
 

@@ -10,7 +10,7 @@ from compliance.endpoints.find_folders import is_for_endpoints
 from compliance.submission.check.check_tree import WITHOUT_INPUT, Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
 from compliance.submission.tree import Place, Tree
-from runs.endpoints.folder import MARKS
+from runs.endpoints.layout import MARKS
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundTable
 from tests.support import tree_mutations, trees
 

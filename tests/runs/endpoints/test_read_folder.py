@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from runs.endpoints.events import NO_TIME, TEXT, Events
-from runs.endpoints.folder import EVENTS, SAMPLES, SUMMARY, EndpointsRun, is_run_folder, read_folder
+from runs.endpoints.folder import EndpointsRun, read_folder
+from runs.endpoints.layout import EVENTS, SAMPLES, SUMMARY, is_run_folder
 from runs.errors import InputError
 
 Lines = list[bytes]

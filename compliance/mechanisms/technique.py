@@ -1,0 +1,12 @@
+"""The names of a technique: mechanism and variant."""
+
+from collections.abc import Mapping
+from typing import Any
+
+BASELINE = "baseline"
+NO_VARIANT = "none"  # in place of a missing variant
+
+
+def pair_of(declared: Mapping[str, Any]) -> tuple[str, str]:
+    """Mechanism and variant of a declaration or row."""
+    return str(declared.get("mechanism") or BASELINE), str(declared.get("mechanism_variant") or NO_VARIANT)

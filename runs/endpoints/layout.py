@@ -1,0 +1,19 @@
+"""The files of a run folder of the MLPerf Endpoints client, by which such a folder is recognized."""
+
+from os.path import lexists
+from pathlib import Path
+
+CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
+SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
+FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
+# A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
+MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
+# The folders of an audit, below the run's own. With `only: true` there is nothing else.
+AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
+VERDICT = "audit_output_caching_test.json"
+AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a directory is a run folder of the client, by its files."""
+    return path.is_dir() and any(lexists(path / name) for name in (*MARKS, *AUDIT_FILES))
