@@ -4,7 +4,6 @@
 scores with regular expressions in every line: it holds the reference evaluation's result and nothing else.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import RERUN, Finding, Verdict, applied, decides
 from runs.benchmark import Benchmark, Target
-from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.reading import read_as
 from runs.record.layout import RunDir
@@ -66,30 +64,6 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
         numbers = {"metric": name, "measured": measured, "low": low, "high": high}
         verdict.findings.append(applied(rule, name, passed, f"{measured:.10g}", required, **numbers))
     return verdict
-
-
-def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") -> Scores:
-    """Scores in the text of an `accuracy.txt`, ours or another's, as the official checker finds them.
-
-    Args:
-        where: its name, for messages.
-
-    Raises:
-        InputError: a score is missing, or stands there twice with different values.
-    """
-    scores: Scores = {}
-    for form in metric.forms:
-        # The checker's pattern reads 1 of 1e-05.
-        found = {float(value + power) for value, power in re.findall(rf"{form.pattern}(e[+-]?\d{{1,4}})?", text)}
-        if not found and form.optional:
-            continue
-        if len(found) != 1:
-            problem = "has several different values of" if found else "has no"
-            raise InputError(
-                f"{where} {problem} {form.name}", "write it with the reference evaluation or with this program"
-            )
-        scores[form.name] = found.pop() if form.decimals else int(found.pop())
-    return scores
 
 
 def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:

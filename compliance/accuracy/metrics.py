@@ -1,12 +1,11 @@
 """What scores an accuracy leg: the metrics of the benchmarks, as values.
 
 A metric has names for its scores, a way to score answers pair by pair, a way from these to the scores of a run, and
-the form of accuracy.txt, as the reference evaluation writes it and the official checker reads it.
+the form of accuracy.txt, as the reference evaluation writes it.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [8b]       language/llama3.1-8b/evaluation.py
   [70b]      language/llama2-70b/evaluate-accuracy.py
-  [checker]  tools/submission/submission_checker/constants.py, ACC_PATTERN
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 from runs.benchmark import Benchmark
 
 Scores = dict[str, float]  # of a whole run, by name
-_NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 class Rouge(NamedTuple):
@@ -46,13 +44,6 @@ class ScoreForm:
     decimals: int = 0  # that it is written with; 0 = a whole number
     quoted: bool = False  # whether the reference evaluation writes it as a string
     optional: bool = False  # whether an accuracy.txt may lack it
-
-    @property
-    def pattern(self) -> str:
-        """A regular expression that finds the number. [checker]: quotes are allowed around means alone."""
-        if self.name in ROUGE_NAMES:
-            return rf"'{self.name}':\s+'?{_NUMBER}'?"
-        return rf"'{self.name}':\s{_NUMBER}"
 
     def literal(self, value: float) -> float | str:
         """The number as a plain Python literal."""

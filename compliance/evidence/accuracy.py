@@ -5,7 +5,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compliance.accuracy.accuracy_verdict import judge, parse_accuracy_text, score_line, targets_that_apply
+from compliance.accuracy.accuracy_text import misread_scores, read_scores
+from compliance.accuracy.accuracy_verdict import judge, score_line, targets_that_apply
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
@@ -137,9 +138,8 @@ def _scores(
     log, path = leg.run.accuracy_log, leg.run.accuracy_text
     beside, metric = None, metric_of(leg.benchmark)
     if text is not None:
-        if f"'{metric.count}'" not in text:  # not every evaluation writes it
-            text += f"\n'{metric.count}': {expected_samples(leg.detail)}"
-        beside = parse_accuracy_text(metric, text, str(path))
+        part.notes += misread_scores(metric, text)
+        beside = read_scores(metric, text, str(path), expected_samples(leg.detail))
     if entries is None:
         part.notes.append(
             f"{log.name} is truncated for submission: the answers cannot be scored again, "

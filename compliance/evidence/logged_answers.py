@@ -30,7 +30,7 @@ def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) 
     if leg.manifest is not None and leg.detail.uses_token_latencies:
         yield from _first_tokens(leg, entries)
     said = hash_in_accuracy_text(text or "", leg.run.accuracy_text)
-    if said is not None and said != (found := leg.hashes[log.name]):
+    if said and said != (found := leg.hashes[log.name]):
         sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
         yield fail("record-hash", sentence, leg.run.accuracy_text, log)
     yield from _entry_checks(leg, entries)

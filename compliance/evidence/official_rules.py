@@ -4,12 +4,12 @@ A row is a rule with its source, what is compared, and how. Without a value to c
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compliance.accuracy.accuracy_text import stated_score
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
 from compliance.finding import OURS, RERUN, Finding, applied, decides, declare
 from runs.loadgen.detail_log import DetailLog
@@ -20,7 +20,6 @@ from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, RoundTable, To
 
 # All 356 published results of round v5.1 are within 2.3 % of their accuracy.txt, most within 0.5 %.
 TOKENS_APART = 0.03
-_TOKENS_A_SAMPLE = re.compile(r"'tokens_per_sample':\s*'?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -262,11 +261,22 @@ for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.value
     declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)])
 
 
-def official_rules(leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None) -> Iterator[Finding]:
-    """Apply the rows of the leg's mode; with the numbers of a round, if one is named that has the benchmark."""
-    entry, min_duration_ms = leg.benchmark.entry, leg.benchmark.min_duration_ms
-    if in_round is not None and (found := in_round.table.entry(leg.benchmark.submission_name)) is not None:
-        entry, min_duration_ms = found, in_round.table.min_duration_ms
+def official_rules(
+    leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None, entry: RoundBenchmark | None = None
+) -> Iterator[Finding]:
+    """Apply the rows of the leg's mode.
+
+    Args:
+        in_round: whose requirements and seeds apply; None: the current requirements, with the seeds of any round.
+        entry: the requirements of the directory that the leg is in. None: those of the round for its benchmark, or the
+            current ones if the round lacks the benchmark.
+    """
+    min_duration_ms: int | None = leg.benchmark.min_duration_ms
+    if in_round is not None:
+        entry = entry or in_round.table.entry(leg.benchmark.submission_name)
+        if entry is not None:
+            min_duration_ms = in_round.table.min_duration_ms if entry.time_bound else None
+    entry = entry or leg.benchmark.entry
     scenarios = tuple(sorted(entry.scenarios))
     yield from _judged(RuleInput(leg.detail, leg.scenario, entry, min_duration_ms, numbers, in_round, scenarios))
 
@@ -283,10 +293,9 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
         tokens: output tokens a sample, by the detail log.
         text: the content of accuracy.txt. named: its name.
     """
-    stated = _TOKENS_A_SAMPLE.search(text)
-    if not tokens or stated is None or not float(stated[1]) > 0:
+    wanted = next(iter(stated_score(text.splitlines(), "tokens_per_sample").values), 0.0)
+    if not tokens or wanted <= 0:
         return
-    wanted = float(stated[1])
     yield applied(
         "perf-tokens-accuracy",
         "output tokens of both legs",

@@ -5,10 +5,10 @@ written to another place: the run keeps its whole log.
 """
 
 import os
-import re
 from pathlib import Path
 from typing import NamedTuple
 
+from compliance.accuracy.accuracy_text import stated_hash
 from runs.errors import InputError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
@@ -17,7 +17,6 @@ from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"
-_HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
 
 class SubmittedAccuracy(NamedTuple):
@@ -33,17 +32,16 @@ def is_truncated(run: RunDir) -> bool:
     return path.is_file() and path.stat().st_size < 64 * 1024 and bool(TRUNCATION_MARK.search(read_record(path, "")))
 
 
-def hash_in_accuracy_text(text: str, path: Path) -> str | None:
-    """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt.
+def hash_in_accuracy_text(text: str, path: Path) -> str:
+    """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt; empty without one.
 
     Raises:
-        InputError: several different ones.
+        InputError: there are several, or it is not a SHA-256.
     """
-    found = {digest.lower() for digest in _HASH_LINE.findall(text)}
-    if len(found) > 1:
-        fix = "keep the one of this leg's accuracy log"
-        raise InputError(f"{path} has several different hash= lines", fix, path=path)
-    return found.pop() if found else None
+    found = stated_hash(text)
+    if found.lines and found.problem:
+        raise InputError(f"{path}: {found.problem}", "keep the hash of this run's accuracy log", path=path)
+    return found.digest
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
@@ -57,13 +55,13 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
     text = read_record(run.accuracy_text, "score the leg: run it again with --accuracy")
     said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
-        if said is None:
+        if not said:
             raise InputError(
                 f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
                 "give the leg's whole accuracy log",
             )
         return SubmittedAccuracy(read_record(run.accuracy_log, "give the leg's own log"), text)
-    if said is None:
+    if not said:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
     with open_record(run.accuracy_log, "give the leg's own log") as stream:
         size = os.fstat(stream.fileno()).st_size

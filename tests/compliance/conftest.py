@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compliance.accuracy.accuracy_verdict import parse_accuracy_text
+from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, begin_scoring
 from compliance.submission.build import SubmitOutcome, submit
@@ -49,7 +49,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 @pytest.fixture
 def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> Scores:
     """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
-    scores = parse_accuracy_text(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
+    scores = read_scores(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
     monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
     return scores
 

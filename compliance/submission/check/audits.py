@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from compliance.accuracy.accuracy_text import stated_score
 from compliance.audits.test06 import (
     LOGGED_SAMPLES,
     OfficialTest06,
@@ -35,7 +36,6 @@ from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.record.layout import RunDir
 from runs.record.leg import PERFORMANCE
-from runs.rounds import score_patterns
 
 # The texts of each audit. [checker] compliance_check.dir_exists_check
 AUDIT_TEXTS = {
@@ -173,10 +173,7 @@ def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
     texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
-        one, other = (
-            next((float(match[1]) for line in text.splitlines() if (match := score_patterns()[score].match(line))), 0.0)
-            for text in texts
-        )
+        one, other = (next(iter(stated_score(text.splitlines(), score, one=False).values), 0.0) for text in texts)
         if not one or not other or abs(1 - one / other) * 100 > most:
             yield f"{score} is {one:g} and {other:g}, at most {most:g} % apart"
 

@@ -1,11 +1,11 @@
 """Rules on files of legs other than LoadGen's text logs: accuracy.txt, the cut log of answers, pictures, power."""
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.finding import decides, note_applied
 from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes, read_text
@@ -13,12 +13,7 @@ from compliance.submission.check.legs import Result
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
-from runs.rounds import ScoreLimits, score_patterns
-
-_HASH = re.compile(r"^hash=(\w+)$")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_NUMPY = re.compile(r"np\.(int|float)\d*\(")
-_COUNT = re.compile(r".*'gen_num':\s(\d+)")
+from runs.rounds import ScoreLimits
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
@@ -32,7 +27,7 @@ def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
 @decides(
     "tree",
     ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
-     "accuracy.txt has every score in a form that the checker reads", "write plain numbers, each score once"),
+     "accuracy.txt has every score in a form that the checker reads", FIX),
 )  # fmt: skip
 def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     """Read accuracy.txt as the official checker does."""
@@ -43,33 +38,22 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     lines = text.splitlines()
     readable = True
     for score, limits in result.entry.targets_of(result.scenario_name).items():
-        pattern = score_patterns()[score]
-        found = [match[1] for line in lines if (match := pattern.match(line))]
         # The official checker accepts several numbers of one score where each reaches the target.
-        if (problem := _unreadable(score, found, one=result.benchmark is not None)) and (
-            found or limits.low is not None
-        ):
-            readable = False
-            if result.benchmark is not None or not result.is_open:  # an open model may have a score of its own
-                number = None if found else next((n for n, line in enumerate(lines, 1) if _NUMPY.search(line)), None)
-                form = "; the checker does not read NumPy's form of a number" if number else ""
-                findings.add("accuracy-text", path, problem + form, f"one plain number of {score}", line=number)
-        elif found and not result.is_open:
-            for value in sorted(set(map(float, found))):
+        stated = stated_score(lines, score, one=result.benchmark is not None)
+        unread = stated.problem if stated.numbers or limits.low is not None else ""
+        readable = readable and not unread
+        # An open model may have a score of its own.
+        if (unread or stated.misread) and (result.benchmark is not None or not result.is_open):
+            wanted = f"one plain number of {stated.name}"
+            findings.add("accuracy-text", path, unread or stated.misread, wanted, line=stated.line)
+        if not unread and not result.is_open:
+            for value in stated.values:
                 _check_target(path, score, value, limits, findings)
-    counts = [match[1] for line in lines if (match := _COUNT.match(line))]
-    if any(int(count) != result.accuracy_samples for count in counts):
-        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{result.accuracy_samples}")
-    return readable, _check_hash(path, lines, findings)
-
-
-def _unreadable(score: str, found: list[str], one: bool) -> str:
-    if not found:
-        return f"no {score} that the checker can read"
-    try:
-        return "" if len(set(map(float, found))) == 1 or not one else f"several {score}: {', '.join(found)}"
-    except ValueError:
-        return f"{score} is {', '.join(found)}, which is not a number"
+    counts = stated_score(lines, "gen_num")
+    if counts.numbers and counts.values != [result.accuracy_samples]:
+        found = f"gen_num is {', '.join(counts.numbers)}"
+        findings.add("accuracy-samples", path, found, f"{result.accuracy_samples}")
+    return readable, _check_hash(path, text, findings)
 
 
 def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, findings: Findings) -> None:
@@ -86,18 +70,12 @@ def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, fin
     ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
      "truncate the log with the official tool, which appends it"),
 )  # fmt: skip
-def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
+def _check_hash(path: Path, text: str, findings: Findings) -> str:
     """The hash in accuracy.txt; empty, with a finding, where there is not exactly one."""
-    found = [match[1] for line in lines if (match := _HASH.match(line))]
-    if not found:
-        findings.add("accuracy-hash", path, "no line `hash=...`", "the SHA-256 of the whole accuracy log")
-    elif len(set(found)) > 1:
-        findings.add("accuracy-hash", path, f"several hash lines: {', '.join(found)}", "one")
-    elif not _SHA256.fullmatch(found[0].lower()):
-        findings.add("accuracy-hash", path, f"hash={found[0]} is no SHA-256", "64 hexadecimal digits")
-    else:
-        return found[0].lower()
-    return ""
+    stated = stated_hash(text)
+    if stated.problem:
+        findings.add("accuracy-hash", path, stated.problem, "one line `hash=`, with the SHA-256 of the whole log")
+    return stated.digest
 
 
 @decides(

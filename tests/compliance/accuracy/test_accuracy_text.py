@@ -1,0 +1,91 @@
+"""Scores and hash in accuracy.txt, in the forms that evaluations write."""
+
+from collections.abc import Callable
+
+import pytest
+
+from compliance.accuracy.accuracy_text import misread_scores, read_scores, stated_hash, stated_score
+from compliance.accuracy.metrics import ROUGE, ROUGE_AND_TOKENS
+from runs.errors import InputError
+from tests.support.official import rouge
+
+EXACT = rouge(38.7792, 15.9075, 24.4957, 35.793, 8_167_644, 13_368)
+TEXT = ROUGE.text(EXACT)
+TOKENS = "{'rouge1': 44.4, 'rouge2': 22.2, 'rougeL': 28.8, 'tokens_per_sample': 287.3}"
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda text: text,
+        lambda text: f"Results\r\n\r\n{text}\r\nhash={DIGEST}\r\n",
+        lambda text: text.replace(", '", ",\n '"),
+        lambda text: text.replace("'38.7792'", "38.7792"),
+        lambda text: text.replace("'rouge1': ", "'rouge1':   "),
+        lambda text: f"{text}\n{text}",
+    ],
+)
+def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[str], str]) -> None:
+    assert read_scores(ROUGE, form(TEXT)) == EXACT
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "'rouge1': '38.7792'",
+            "'rouge1': np.float64(38.7792)",
+            "no rouge1 .*; the checker does not read NumPy's form",
+        ),
+        ("8167644", "np.int64(8167644)", "no gen_len .*; the checker does not read NumPy's form of a number"),
+        ("'rouge1': '38.7792'", "'rouge1': numpy.float32(38.7792)", "NumPy's form of a number"),
+        ("'", '"', "no rouge1 .*; the checker does not read JSON's double quotes"),
+        ("'rouge1': '38.7792'", "'rouge1': nan", "no rouge1 .*; the checker does not read 'rouge1': nan"),
+        ("'rouge1': ", "'rouge1':", "the checker does not read 'rouge1':'38.7792'"),
+        ("'rouge1'", "rouge1", "the checker does not read rouge1: '38.7792'"),
+        ("'rouge1'", "'rouge3'", "accuracy.txt: no rouge1 that the checker can read$"),
+        ("38.7792", "38.7.79", "rouge1 is 38.7.79, which is not a number"),
+        ("8167644", "9" * 400, "gen_len is 9+..., which is not a number"),
+        ("{", "{'rouge1': 39.0, ", "several rouge1: 39.0, 38.7792"),
+    ],
+)
+def test_other_forms_are_refused_by_name(old: str, new: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_scores(ROUGE, TEXT.replace(old, new))
+
+
+def test_a_score_with_an_exponent_is_read_whole() -> None:
+    text = TEXT.replace("'38.7792'", "1e-05").replace("'15.9075'", "'2.5E-05'")
+    scores = read_scores(ROUGE, text)
+    assert (scores["rouge1"], scores["rouge2"]) == (1e-05, 2.5e-05)
+    assert misread_scores(ROUGE, text)[0] == "rouge1 is 1e-05, of which the checker reads 1"
+    assert misread_scores(ROUGE, TEXT) == []
+
+
+def test_scores_that_an_evaluation_may_leave_out() -> None:
+    assert read_scores(ROUGE_AND_TOKENS, TOKENS, answered=24_576)["gen_num"] == 24_576
+    assert "gen_len" not in read_scores(ROUGE_AND_TOKENS, TOKENS, answered=1)
+    with pytest.raises(InputError, match=r"no gen_num that the checker can read$"):
+        read_scores(ROUGE_AND_TOKENS, TOKENS)
+
+
+def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
+    assert stated_score(["AUC=80.3", " AUC=1"], "AUC").values == [80.3]
+    assert stated_score(["accuracy=9"], "AUC").problem == "no AUC that the checker can read"
+
+
+@pytest.mark.parametrize(
+    ("text", "digest", "problem"),
+    [
+        (f"{TEXT}\nhash={DIGEST.upper()} \r\nhash={DIGEST}\n", DIGEST, ""),
+        (TEXT, "", "no line `hash=...`"),
+        (f"hash={DIGEST}\nhash={'0' * 64}", "", "several hash lines: "),
+        ("hash=abc", "", "hash=abc is not a SHA-256"),
+    ],
+)
+def test_the_hash_of_the_whole_log(text: str, digest: str, problem: str) -> None:
+    found = stated_hash(text)
+    assert found.digest == digest
+    assert found.problem.startswith(problem)
+    assert bool(found.problem) == (not digest)

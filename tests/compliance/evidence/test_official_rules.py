@@ -1,0 +1,59 @@
+"""The official rules with the requirements of a round, and of a directory in a tree."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from compliance.evidence.official_rules import official_rules
+from runs.benchmarks import BENCHMARKS
+from runs.numbers.numbers import reported_numbers
+from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
+from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundBenchmark
+from tests.support.signoff_fixtures import FrozenLegs
+
+NAME = "llama2-70b-99.9"
+ENTRY = CURRENT_ROUND.table.benchmarks[NAME]
+
+
+def of_round(**changes: object) -> Round:
+    table, entry = CURRENT_ROUND.table, ENTRY.model_copy(update=changes)
+    changed = {"benchmarks": {**table.benchmarks, NAME: entry}, "min_duration_ms": 1_234}
+    return replace(CURRENT_ROUND, other_table=table.model_copy(update=changed))
+
+
+@pytest.fixture(scope="module")
+def wanted(frozen: FrozenLegs) -> Callable[..., dict[str, str]]:
+    """What the rules require of a performance leg, by rule."""
+    leg = FinishedLeg(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS["llama2-70b"])
+
+    def of(in_round: Round | None = None, entry: RoundBenchmark | None = None) -> dict[str, str]:
+        found = official_rules(leg, reported_numbers(leg.detail), in_round, entry)
+        return {one.rule: str(one.numbers["wanted"]) for one in found}
+
+    return of
+
+
+def test_a_round_has_its_own_requirements(wanted: Callable[..., dict[str, str]]) -> None:
+    now, then = wanted(), wanted(of_round(performance_samples=99, offline_min_samples=98))
+    assert (now["perf-sample-count"], now["perf-min-duration"]) == (str(ENTRY.performance_samples), "600000")
+    assert (then["perf-sample-count"], then["perf-samples"], then["perf-min-duration"]) == ("99", "98", "1234")
+    assert now["perf-seeds"] == str(tuple(ROUNDS))
+    assert then["perf-seeds"] == str((CURRENT_ROUND.name,))
+
+
+def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: Callable[..., dict[str, str]]) -> None:
+    table = CURRENT_ROUND.table
+    others = {name: one for name, one in table.benchmarks.items() if name != NAME}
+    without = replace(CURRENT_ROUND, other_table=table.model_copy(update={"benchmarks": others}))
+    found = wanted(without)
+    assert found.pop("perf-seeds") != wanted()["perf-seeds"]
+    assert found == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
+
+
+def test_a_directory_has_its_own_requirements(wanted: Callable[..., dict[str, str]]) -> None:
+    entry = ENTRY.model_copy(update={"performance_samples": 97, "time_bound": False})
+    found = wanted(of_round(performance_samples=99), entry)
+    assert found["perf-sample-count"] == "97"
+    assert "perf-min-duration" not in found
