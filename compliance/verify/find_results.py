@@ -10,8 +10,10 @@ from runs.loadgen.detail_log import OF_ROUNDS
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
 from runs.rounds import ROUNDS
+from runs.what_is import what_is
 
 # Where the legs of one result lie in a submission.
+_NEEDED = "a run directory, or a directory with LoadGen's logs or with performance/run_1 and accuracy"
 _PARTS = ("performance/run_*", "performance", "accuracy")
 
 
@@ -93,18 +95,12 @@ def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
 
 def _leg_directories(path: Path) -> list[Path]:
     if not path.is_dir():
-        raise InputError(
-            f"{path} is no directory" if path.exists() else f"{path} does not exist",
-            "name a run directory, or a directory with LoadGen's logs",
-        )
+        raise what_is(path).refused(_NEEDED)
     if _holds_leg(path):
         return [path]
     found = [part for pattern in _PARTS for part in sorted(path.glob(pattern)) if part.is_dir() and _holds_leg(part)]
     if not found:
-        raise InputError(
-            f"{path} holds no LoadGen logs, nor do performance/run_1 and accuracy in it",
-            "name a directory with mlperf_log_detail.txt and mlperf_log_summary.txt",
-        )
+        raise what_is(path).refused(_NEEDED)
     return found
 
 

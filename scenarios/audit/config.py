@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from compliance.audits.summaries import SUMMARIES
 from runs.errors import InputError
 from runs.fields import option_field
+from runs.what_is import what_is
 from runs.yaml_file import place_of
 from scenarios.leg.config import RunConfig, merged, split_config
 
@@ -98,10 +99,31 @@ def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> 
         place = place_of(legs, unknown[0])
         what = f"{place}: {unknown[0]}: there is no such key" if place else f"--{unknown[0]}: there is no such option"
         raise InputError(what, "see `main.py audit --help`")
-    if (options.ref is None) != (options.run is None):
-        raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
-    if options.ref is not None and (idle := sorted(legs.keys() - {"output_log_dir", "scenario"})):
+    _check_existing(options, legs)
+    return options, legs
+
+
+def _check_existing(options: AuditOptions, legs: dict[str, Any]) -> None:
+    """Refuse --ref and --run where the test, or an option of its own runs, rules them out."""
+    given = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
+    if not given:
+        return
+    from compliance.audits.audit_registry import AUDITS, find_audit
+
+    if find_audit(options.test).existing is None:
+        place, named = what_is(next(iter(given.values()))), " and ".join(f"--{name}" for name in given)
+        others = ", ".join(name for name, test in AUDITS.items() if test.existing is not None)
+        raise InputError(
+            f"{named}: {options.test} judges its own runs only; {place.path} {place.text}",
+            f"leave out {named} and give --scenario, or give a --test that judges existing runs: {others}"
+            + (f". {place.fix}" if place.fix else ""),
+        )
+    if len(given) == 1:
+        raise InputError(
+            f"--{next(iter(given))}: {options.test} compares two existing runs, --ref and --run",
+            "give both, or neither and --scenario",
+        )
+    if idle := sorted(legs.keys() - {"output_log_dir", "scenario"}):
         named = ", ".join("--" + name.replace("_", "-") for name in idle)
         text = f"--ref and --run judge existing runs; options of a run have no effect then: {named}"
-        raise InputError(text, "leave them out")
-    return options, legs
+        raise InputError(text, f"leave out {named}")

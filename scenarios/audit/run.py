@@ -19,6 +19,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Setu
 from runs.files import write_atomic
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
+from runs.what_is import what_is
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say
@@ -155,16 +156,13 @@ def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -
 
 def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, list[LegArtifacts]]:
     """Two runs that are there already: of ours, or bare LoadGen logs."""
-    if test.existing is None:
-        raise InputError(f"--test {test.name} runs its own legs", "leave out --ref and --run, and give --scenario")
+    assert test.existing is not None  # else `load_audit` refused
     finished = []
     for label, mode in zip(EXISTING, test.existing, strict=True):
         path = getattr(options, label)
         directory = RunDir(path)
         if not directory.summary.is_file():
-            raise InputError(
-                f"--{label} {path} holds no {directory.summary.name}", "name a directory with the logs of a run"
-            )
+            raise what_is(path).refused(f"a directory with {directory.summary.name} for --{label}")
         leg = LegArtifacts(directory, spec=LegSpec(label, mode))
         if leg.manifest is not None and leg.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")

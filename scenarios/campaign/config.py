@@ -179,9 +179,8 @@ def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> No
     """The system calls itself one beyond a network in every leg, or in none. [rules: Network Division]"""
     if options.division != "network":
         if shared.get("network_sut") and options.division == "closed":
-            raise InputError(
-                f"{path}: network_sut: not in the closed division", "give division: network, or leave it out"
-            )
+            may = "give division: network, or " if SUBMISSIONS[options.benchmark].suite == "datacenter" else ""
+            raise InputError(f"{path}: network_sut: not in the closed division", f"{may}leave out network_sut")
         return
     if SUBMISSIONS[options.benchmark].suite != "datacenter":
         raise InputError(
@@ -219,7 +218,7 @@ def _audits_of(
     for audit in audits:
         if audit.test not in AUDITS:
             raise InputError(f"{path}: audits: there is no {audit.test}", f"choose from {', '.join(AUDITS)}")
-        if audit.ref is not None:
+        if audit.ref is not None or audit.run is not None:
             raise InputError(f"{path}: audits: {audit.test}: a campaign runs the legs itself", "leave out ref and run")
     names = [audit.test for audit in audits]
     if len(set(names)) < len(names):

@@ -9,6 +9,7 @@ import click
 
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
+from runs.what_is import what_is
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
@@ -46,7 +47,7 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     for path in runs:
         found = sorted(path.rglob(RunDir(path).seal.name))
         if not found:
-            raise InputError(f"RUN {path} has no {RunDir(path).seal.name} in it", "name a directory of finished legs")
+            raise what_is(path).refused(f"a directory with {RunDir(path).seal.name}, which a finished run has")
         read |= {str(seal.parent): read_and_attested(RunDir(seal.parent)) for seal in found}
     broken = [finding for _, findings in read.values() for finding in findings]
     for finding in broken:

@@ -81,12 +81,13 @@ def check(
     Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 a file cannot be written, 4
     the official checker could not be run.
     """
-    from compliance.endpoints.find_folders import is_for_endpoints
+    from compliance.endpoints.find_folders import is_for_endpoints, run_folders
     from scenarios.terminal import Terminal
 
     if is_for_endpoints(tree):
         if report is not None:
-            raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", "use `main.py report`")
+            fix = "use `main.py report`" if run_folders(tree) else "leave out --report"
+            raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", fix)
         return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")

@@ -34,17 +34,20 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
     """
     if comma_separated and json:
         raise InputError("--csv and --json exclude each other", "give one of them")
-    from scenarios.status.find import find_in
+    from scenarios.status.find import NEEDED, find_in, without_runs
     from scenarios.status.result_rows import as_csv, as_table, rows_of
     from scenarios.status.snapshot import DEFAULT_FOLDER
     from scenarios.status.state import leg_status
 
-    legs = [leg_status(place.root) for place in find_in(folders or (DEFAULT_FOLDER,)) if place.kind == "leg"]
+    folders = folders or (DEFAULT_FOLDER,)
+    places = find_in(folders)
+    empty = without_runs(folders, places)
+    legs = [leg_status(place.root) for place in places if place.kind == "leg"]
     if not legs:
-        where = ", ".join(map(str, folders)) or str(DEFAULT_FOLDER)
-        raise InputError(f"{where}: no leg found", "name a directory with runs")
+        where = ", ".join(map(str, folders))
+        raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "name a directory with runs")
     rows, without = rows_of(legs)
-    for sentence in without:
+    for sentence in [*without, *(f"{place.path} {place.text}" for place in empty)]:
         print(printable(sentence), file=sys.stderr)
     if comma_separated:
         sys.stdout.write(as_csv(rows))

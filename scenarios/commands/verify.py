@@ -101,11 +101,10 @@ def verify(
     console = Terminal()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
     run_folders = [path for path in run_dirs if is_run_folder(path)]
-    if run_folders and (document is not None or accuracy_only or scenario is not None):
+    given = {"--document": document, "--accuracy-only": accuracy_only, "--scenario": scenario}
+    if run_folders and (named := ", ".join(option for option, value in given.items() if value)):
         raise InputError(
-            f"{run_folders[0]} is of MLPerf Endpoints, and --document, --accuracy-only and --scenario are for legs of "
-            "LoadGen",
-            "leave the option out",
+            f"{named}: only for runs of LoadGen, and {run_folders[0]} is of MLPerf Endpoints", f"leave out {named}"
         )
     legs = [path for path in run_dirs if path not in run_folders]
     results = find_results(legs, scenario, only) if legs else []

@@ -17,12 +17,12 @@ from qsl.weights import read_weights
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.errors import InputError, SetupError
-from runs.record.attestation import load_signer
 from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, LegPlan, ReplicaPlace, ReplicasPlan
 from runs.record.observed import Weights
 from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.signing_key import load_signer
 from scenarios.leg.config import RunConfig
 from scenarios.leg.loadgen_conf import read_conf
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
@@ -187,17 +187,15 @@ def data_reasons(benchmark: Benchmark, plan: LegPlan, *, bundled: bool) -> list[
 
 def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
     # Offline has no first tokens, and SingleStream never two queries at a time.
-    latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
+    both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
+    bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
+    given = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
+    if LOADGEN_SCENARIO[config.scenario] != "Server" and given:
+        raise InputError(f"{given[0]}: {config.scenario} has no first-token limit", f"leave out {', '.join(given)}")
     if config.admission == "off":
-        for name in ("admission_tokens", "admission_queries"):
-            if getattr(config, name) is not None:
-                flag = "--" + name.replace("_", "-")
-                raise InputError(f"{flag} has no effect with --admission off", "choose an --admission order")
+        if bounds:
+            raise InputError(f"{bounds[0]} has no effect with --admission off", "choose an --admission order")
         return None
-    if not latency_bound:
-        raise InputError(
-            f"--admission {config.admission}: {config.scenario} has no first-token limit", "leave --admission out"
-        )
     if config.admission == "priority" and not kind.has_priorities:
         raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
     return AdmissionPlan(

@@ -10,11 +10,13 @@ from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import VERDICT, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
+from runs.what_is import Place, what_is
 from scenarios.tune.tune_dir import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 
 DEEPEST = 7  # levels of directories that are searched; a campaign's audit legs are 5 deep
+NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
 LEG_MODULE = "scenarios.leg.start"  # of a leg's process, whose working directory is the leg's
 
 
@@ -54,12 +56,21 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
             root = folder.resolve(strict=True)
             os.scandir(root).close()
         except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+            if not folder.is_dir():
+                raise what_is(folder).refused(NEEDED) from error
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{folder}: {reason}", "name a directory with runs") from error
+            raise InputError(f"{folder}: {reason}", f"name {NEEDED}") from error
         for path in _folders(root):
             if path not in found and (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
     return list(found.values())
+
+
+def without_runs(folders: Iterable[Path], found: Iterable[FoundDir]) -> tuple[Place, ...]:
+    """The directories in which nothing was found."""
+    roots = [one.root for one in found]
+    empty = (folder for folder in folders if not any(root.is_relative_to(folder.resolve()) for root in roots))
+    return tuple(map(what_is, empty))
 
 
 def _folders(root: Path) -> Iterable[Path]:

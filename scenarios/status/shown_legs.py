@@ -11,7 +11,7 @@ from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.wording import moment
 from scenarios.console import say
-from scenarios.status.find import FoundDir, find_in
+from scenarios.status.find import NEEDED, FoundDir, find_in, without_runs
 from scenarios.status.state import LegStatus, leg_status
 from scenarios.tune.journal import read_tune
 from scenarios.tune.tune_dir import TuneDir
@@ -42,12 +42,15 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
                 damaged.append(error.message)
     runs = {path for folder in folders for path in run_folders(folder.resolve())}
     legs = [leg for leg in _legs(places) if leg.root not in runs]
+    without = () if runs else without_runs(folders, places)
     if not legs and not tunes and not damaged and not runs:
-        raise InputError(f"{', '.join(map(str, folders))}: no finished leg found", "name a directory with runs")
+        shown = f"{', '.join(map(str, folders))}: no finished run found"
+        raise without[0].refused(NEEDED) if without else InputError(shown, "name a directory with finished runs")
     first = folders[0].resolve()
     if output is not None and output.suffix == ".svg":
         if len(legs) != 1:
-            raise InputError(f"--output {output}: {len(legs)} finished runs found", "name the directory of one run")
+            what = f"--output {output}: a picture shows one finished run of this harness, not {len(legs)}"
+            raise InputError(what, "name the directory of one run, or give --output the name of an .html file")
         return _written(output, overview_of(legs[0].root).svg)
     named = [(_name(leg, first), leg.root) for leg in legs]
     page = make_page(
@@ -60,7 +63,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
             for run in sorted(runs)
         ],
     )
-    page.left_out += damaged
+    page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.legs and not tunes and page.left_out and not page.points:
         raise InputError(page.left_out[0], "verify the leg to see what is wrong with its files")
     return _written(output or first / PAGE_NAME, render(page))

@@ -9,9 +9,10 @@ from typing import Any
 from rich.text import Text
 
 from runs.errors import ExitCode
+from runs.what_is import Place
 from runs.wording import duration, moment, printable
 from scenarios.leg.display import progress_lines, time_to_go_s
-from scenarios.status.find import find_in, find_running
+from scenarios.status.find import NEEDED, find_in, find_running, without_runs
 from scenarios.status.state import GroupStatus, LegStatus, State, group_status, leg_status
 
 DEFAULT_FOLDER = Path("output")
@@ -39,6 +40,7 @@ class Snapshot:
     groups: tuple[GroupStatus, ...]
     legs: tuple[LegStatus, ...]
     left_out: int = 0  # legs that ended long ago
+    without_runs: tuple[Place, ...] = ()  # directories that were named, and in which nothing was found
 
     @property
     def single(self) -> list[LegStatus]:
@@ -69,10 +71,14 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     """The state of directories; without any, of all that runs on this machine and of ./output.
 
     Raises:
-        InputError: a directory cannot be read.
+        InputError: a directory cannot be read, or other commands read what is in it.
     """
+    empty: tuple[Place, ...] = ()
     if folders:
         places = find_in(folders)
+        empty = without_runs(folders, places)
+        if not places and (other := next((place for place in empty if place.fix), None)):
+            raise other.refused(NEEDED)
     else:
         places = [*find_running(), *(find_in([DEFAULT_FOLDER]) if DEFAULT_FOLDER.is_dir() else [])]
         places = list({place.root: place for place in places}.values())
@@ -82,7 +88,7 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     top = tuple(  # an audit of a campaign is one of its legs
         group for group in groups if not any(root in group.root.parents for root in campaigns)
     )
-    whole = Snapshot(time.time_ns(), top, tuple(legs))
+    whole = Snapshot(time.time_ns(), top, tuple(legs), without_runs=empty)
     if folders:
         return whole
     ended = sorted((leg for leg in whole.single if not leg.alive), key=lambda leg: leg.last_ns)
@@ -109,7 +115,8 @@ def lines(snapshot: Snapshot) -> list[Text]:
         shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
         shown.append(Text(f"and {snapshot.left_out} legs that ended before these: name {DEFAULT_FOLDER} to see them"))
-    return shown or [Text("nothing runs here, and nothing was found")]
+    shown = shown or [Text("nothing runs here, and nothing was found")]
+    return shown + [Text(printable(f"{place.path} {place.text}")) for place in snapshot.without_runs]
 
 
 def _title(entry: GroupStatus | LegStatus) -> str:

@@ -147,17 +147,18 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
 
 
 def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> "Space | None":
-    if not options.search:
-        for name in sorted(options.model_fields_set):
-            if name.startswith("search_"):
-                raise InputError(f"--{name.replace('_', '-')} has no effect without --search", "add --search")
-        return None
-    if LOADGEN_SCENARIO[config.scenario] != "Server":
+    given = [f"--{name.replace('_', '-')}" for name in sorted(options.model_fields_set) if name.startswith("search_")]
+    given += ["--search"] if options.search else []
+    if given and LOADGEN_SCENARIO[config.scenario] != "Server":
         raise InputError(
-            f"--search with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
+            f"{given[-1]} with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
             "scheduling options",
-            "leave --search out",
+            f"leave out {', '.join(given)}",
         )
+    if not options.search:
+        if given:
+            raise InputError(f"{given[0]} has no effect without --search", "add --search")
+        return None
     from scenarios.tune.option_space import make_space
 
     return make_space(values, config, options.search_values, replicas=replicas)

@@ -30,6 +30,7 @@ from runs.errors import ExecutionError, InputError
 from runs.interrupts import result_of
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import Round
+from runs.what_is import what_is
 from runs.workers import leave_signals, signals_later, workers
 
 SUMMARY, DETAIL, ANSWERS, _ = LOADGEN_LOGS
@@ -270,14 +271,13 @@ def check_tree(
     Raises:
         InputError: there is no such tree, or nothing in it.
     """
-    if not root.is_dir():
-        problem = "is no directory" if root.exists() else "does not exist"
-        raise InputError(f"{root} {problem}", "name the directory that contains closed/ or open/")
+    if not any((root / division).is_dir() for division in DIVISIONS):
+        raise what_is(root).refused("a submission tree: the directory with closed/ or open/ in it")
     root = root.resolve()
     tree, findings = Tree(root, in_round), Findings(root)
     with applied_rules() as to_all:
         contents = walk(root, findings)
-        if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
+        if not contents.files:
             raise InputError(
                 f"{root} is no submission: no file in any of {', '.join(f'{name}/' for name in DIVISIONS)}",
                 "name the directory that contains closed/ or open/",

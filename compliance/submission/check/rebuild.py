@@ -33,6 +33,7 @@ from runs.files import sha256_of, temporary_folder
 from runs.reading import files_below, read_record
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
+from runs.what_is import what_is
 
 _FIX = "name a run directory, or one with runs in it"
 MOST_DOCUMENTS = 64  # on calibration, of 1 MiB each
@@ -48,12 +49,10 @@ def index_runs(directories: list[Path]) -> RunsIndex:
     """
     index: RunsIndex = {}
     for directory in directories:
-        if not directory.is_dir():
-            raise InputError(f"--runs {directory} is no directory", _FIX)
         places = [RunDir(path.parent) for path in files_below(directory) if path.name == LOADGEN_LOGS[1]]
         found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
         if not found:
-            raise InputError(f"--runs {directory} has no run", _FIX)
+            raise what_is(directory).refused("a directory with runs of this harness for --runs")
         for run in found:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):

@@ -334,7 +334,7 @@ def test_what_has_no_place_in_a_tree_is_named(campaign: CampaignDir, tmp_path: P
     with pytest.raises(InputError, match="has no audit_"):
         gather([other])
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InputError, match="nothing holds no LoadGen logs"):
+    with pytest.raises(InputError, match="nothing is empty"):
         gather([tmp_path / "nothing"])
     with pytest.raises(InputError, match="missing does not exist"):
         gather([tmp_path / "missing"])

@@ -144,8 +144,9 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
         ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate fixes"),
         ("output_cashing", "Offline", (), ExitCode.BAD_INPUT, "output_caching, TEST04, TEST06"),
         ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "takes no --sample-index"),
-        ("TEST06", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "--ref and --run go together"),
-        ("TEST06", "Offline", ("--ref", "a", "--run", "b"), ExitCode.BAD_INPUT, "have no effect then: --engine"),
+        ("TEST06", "Offline", ("--run", "a"), ExitCode.BAD_INPUT, "TEST06 judges its own runs only; a does not exist"),
+        ("output_length", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "compares two existing runs"),
+        ("TEST04", "Offline", ("--ref", "a", "--run", "b"), ExitCode.BAD_INPUT, "have no effect then: --engine"),
         ("TEST06", "Offline", ("--accuracy",), ExitCode.BAD_INPUT, "--accuracy"),
     ],
 )

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from runs.record.anchors import LEDGER_NAME, read_ledger
-from runs.record.attestation import load_signer, read_attestation
+from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from runs.record.signing_key import load_signer
 from tests.conftest import RunMain, run_here
 from tests.support.editing import SIGNER, reseal
 from tests.support.legs import USER_CONF
@@ -67,7 +68,7 @@ def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path) -> None
         (("LEGS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
         (("LEGS", "--ledger", "nowhere"), "nowhere is no directory"),
         (("LEGS", "--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
-        (("no-leg", "--ledger", "."), "has no seal.json"),
+        (("no-leg", "--ledger", "."), "required: a directory with seal.json"),
     ],
 )
 def test_bad_input(campaign: Path, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

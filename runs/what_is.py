@@ -1,0 +1,108 @@
+"""What a path is, by its files, and the commands that read it: for the messages of commands that do not."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from runs.endpoints.layout import is_run_folder
+from runs.errors import InputError
+from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
+
+Kind = Literal["missing", "file", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
+
+_TREE = ("closed", "open", "network")  # the divisions of a submission
+_MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # of the search for runs below a directory
+_TEXTS: dict[Kind, str] = {
+    "missing": "does not exist",
+    "file": "is a file, not a directory",
+    "empty": "is empty",
+    "tree": "is a submission tree",
+    "endpoints": "is a run directory of the MLPerf Endpoints client",
+    "run": "is a run directory of this harness",
+    "logs": "has LoadGen's logs, but no manifest.json of this harness",
+    "campaign": "is the directory of a campaign",
+    "other": "has no run in it",
+}
+# What to do with it; {} is the path.
+_FIXES: dict[Kind, str] = {
+    "file": "name its directory",
+    "tree": "check it with `main.py check {}`",
+    "endpoints": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
+    "run": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
+    "logs": "judge it with `main.py verify {}`, keep it with `main.py store ingest {}`, or check its submission tree "
+    "with `main.py check TREE`",
+    "campaign": "see its state with `main.py status {}`",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path, and what it is."""
+
+    path: Path
+    kind: Kind
+    inside: Path | None = None  # where it is: the first run below a directory that has no run itself
+
+    @property
+    def text(self) -> str:
+        """What it is, as the end of a sentence that begins with the path."""
+        if self.inside is None:
+            return _TEXTS[self.kind]
+        what = {"logs": "LoadGen's logs without a manifest.json of this harness"}.get(self.kind, "runs")
+        return f"has {what} in its subdirectories, such as {self.inside.relative_to(self.path)}"
+
+    @property
+    def fix(self) -> str:
+        """The commands that read it; empty if none does."""
+        return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(self.inside or self.path)))
+
+    def refused(self, required: str) -> InputError:
+        """The error of a command that does not read it; `required` is what the command reads, as a noun."""
+        return InputError(f"{self.path} {self.text}; required: {required}", self.fix or f"name {required}")
+
+
+def what_is(path: Path) -> Place:
+    """Look at a path: its own marks decide before what lies in its subdirectories."""
+    if not path.is_dir():
+        return Place(path, "file" if os.path.lexists(path) else "missing")
+    if any((path / division).is_dir() for division in _TREE):
+        return Place(path, "tree")
+    if (kind := _own_kind(path)) is not None:
+        return Place(path, kind)
+    if CampaignDir(path).configuration.is_file():
+        return Place(path, "campaign")
+    below = islice(_directories(path), _MAX_DIRECTORIES)
+    found = next(((kind, one) for one in below if (kind := _own_kind(one)) is not None), None)
+    if found is not None:
+        return Place(path, found[0], found[1])
+    return Place(path, "other" if any(True for _ in _names(path)) else "empty")
+
+
+def _own_kind(path: Path) -> Kind | None:
+    if is_run_folder(path):
+        return "endpoints"
+    if RunDir(path).manifest.is_file():
+        return "run"
+    return "logs" if any((path / name).is_file() for name in LOADGEN_LOGS) else None
+
+
+def _names(path: Path) -> Iterator[str]:
+    try:
+        with os.scandir(path) as entries:
+            yield from (entry.name for entry in entries)
+    except OSError:
+        return
+
+
+def _directories(path: Path) -> Iterator[Path]:
+    """The directories below a path, parents first."""
+    for name, children, _ in os.walk(path):
+        folder = Path(name)
+        children[:] = sorted(one for one in children if not one.startswith("."))
+        if len(folder.parts) - len(path.parts) >= _MAX_DEPTH:
+            children.clear()
+        yield from (folder / one for one in children)

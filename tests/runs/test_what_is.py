@@ -1,0 +1,52 @@
+"""What a path is, and the commands that a refusal names."""
+
+from pathlib import Path
+
+import pytest
+
+from runs.record.layout import LOADGEN_LOGS
+from runs.what_is import what_is
+
+LOGS = "judge it with `main.py verify {}`, keep it with `main.py store ingest {}`, or check its submission tree"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fix"),
+    [
+        (None, "is empty", "name runs"),
+        ("notes.txt", "has no run in it", "name runs"),
+        ("closed/Example/README.md", "is a submission tree", "check it with `main.py check {}`"),
+        ("mlperf_log_detail.txt", "has LoadGen's logs, but no manifest.json of this harness", LOGS),
+        ("events.jsonl", "is a run directory of the MLPerf Endpoints client", "judge it with `main.py verify {}`"),
+        ("manifest.json", "is a run directory of this harness", "judge it with `main.py verify {}`"),
+        ("campaign.json", "is the directory of a campaign", "see its state with `main.py status {}`"),
+        ("deep/a/mlperf_log_summary.txt", "has LoadGen's logs without a manifest.json of this harness in its "
+         "subdirectories, such as deep/a", LOGS.replace("{}", "{}/deep/a")),
+        ("b/manifest.json", "has runs in its subdirectories, such as b", "judge it with `main.py verify {}/b`"),
+    ],
+)  # fmt: skip
+def test_a_directory_is_named_with_the_commands_that_read_it(
+    tmp_path: Path, file: str | None, text: str, fix: str
+) -> None:
+    root = tmp_path / "root"
+    path = root / (file or "")
+    path.parent.mkdir(parents=True)
+    path.write_text("") if file else path.mkdir()
+    error = what_is(root).refused("runs")
+    assert error.message == f"{root} {text}; required: runs"
+    assert str(error.fix).startswith(fix.replace("{}", str(root)))
+
+
+def test_a_directorys_own_marks_decide_before_its_subdirectories(tmp_path: Path) -> None:
+    (tmp_path / "open" / "Example" / "events").mkdir(parents=True)
+    (tmp_path / "open" / "Example" / "events" / "events.jsonl").touch()
+    assert what_is(tmp_path).kind == "tree"
+    assert what_is(tmp_path / "open").kind == "endpoints"
+    assert what_is(tmp_path / "open").inside == tmp_path / "open" / "Example" / "events"
+
+
+def test_other_paths(tmp_path: Path) -> None:
+    (tmp_path / LOADGEN_LOGS[0]).touch()
+    assert what_is(tmp_path / "none").text == "does not exist"
+    place = what_is(tmp_path / LOADGEN_LOGS[0])
+    assert (place.text, place.fix) == ("is a file, not a directory", "name its directory")

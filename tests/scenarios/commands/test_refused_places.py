@@ -1,0 +1,85 @@
+"""Commands given a place that other commands read: they name these, and no two commands name each other."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from runs.errors import ExitCode
+from tests.conftest import run_here
+from tests.support.verify_legs import DummyLegs
+
+COMMANDS = (
+    "report {}",
+    "results {}",
+    "results {} --json",
+    "status {}",
+    "status {} --json",
+    "audit --test TEST06 --run {}",
+    "audit --test TEST06 --ref {} --run {}",
+    "check {}",
+    "verify {}",
+    "store ingest {} --db {}.sqlite",
+    "gate {}",
+    "submit {} --output {}.tree --organisation A --system-name B",
+    "anchor {} --ledger {}.ledger",
+)
+READ = {"logs": {"verify", "store", "gate", "submit"}, "tree": {"check"}}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("places")
+    DummyLegs().copy(root / "logs", "Offline", bare=True)
+    (root / "tree/closed/Example/results").mkdir(parents=True)
+    (root / "empty").mkdir()
+    return {name: root / name for name in ("logs", "tree", "empty", "missing")}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_refused_place_is_described(places: dict[str, Path], command: str) -> None:
+    name = command.partition(" ")[0]
+    for kind, path in places.items():
+        if name in READ.get(kind, ()) or (name, kind) == ("status", "empty"):
+            continue
+        finished = run_here(*shlex.split(command.replace("{}", str(path))))
+        assert finished.code == ExitCode.BAD_INPUT, (kind, finished)
+        assert "Traceback" not in finished.stderr
+        said = {"logs": "LoadGen's logs", "tree": "is a submission tree", "empty": "is empty", "missing": "does not"}
+        assert f"{path} {'has ' * (kind == 'logs')}{said[kind]}" in finished.stderr, (kind, finished.stderr)
+        named = set(re.findall(r"`main\.py (\w+)", finished.stderr))
+        assert named == {"logs": {"verify", "store", "check"}, "tree": {"check"}}.get(kind, set()), finished.stderr
+
+
+def test_the_commands_that_a_refusal_names_read_the_place(places: dict[str, Path]) -> None:
+    refused = run_here("report", places["logs"])
+    for words in re.findall(r"`main\.py (.*?)`", refused.stderr):
+        if "TREE" not in words:
+            finished = run_here(
+                *shlex.split(words), *(["--db", places["logs"].with_suffix(".db")] * ("store" in words))
+            )
+            assert "required: " not in finished.stderr, finished.stderr
+
+
+def test_a_place_without_runs_beside_one_with_runs_is_named(places: dict[str, Path], tmp_path: Path) -> None:
+    run = DummyLegs().copy(tmp_path / "run", "Offline").root
+    said = f"{places['logs']} has LoadGen's logs, but no manifest.json of this harness"
+    assert said in run_here("results", run, places["logs"]).stderr
+    status = run_here("status", run, places["logs"])
+    assert (status.code, said in status.stdout) == (ExitCode.OK, True)
+    page = tmp_path / "page.html"
+    assert run_here("report", run, places["logs"], "--output", page).code == ExitCode.OK
+    assert "LoadGen&#39;s logs, but no manifest.json" in page.read_text()
+
+
+def test_status_names_an_empty_directory(places: dict[str, Path]) -> None:
+    finished = run_here("status", places["empty"])
+    assert finished.code == ExitCode.OK
+    assert f"{places['empty']} is empty" in finished.stdout
+
+
+def test_an_audit_of_existing_runs_needs_logs(places: dict[str, Path]) -> None:
+    finished = run_here("audit", "--test", "TEST04", "--ref", places["logs"], "--run", places["empty"])
+    assert finished.code == ExitCode.BAD_INPUT
+    assert f"{places['empty']} is empty; required: a directory with mlperf_log_summary.txt for --run" in finished.stderr
