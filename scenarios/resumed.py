@@ -1,5 +1,4 @@
-"""A directory that one command fills over several runs: held by one process at a time, nothing in it deleted, and
-finished legs in it compared with what a leg would be now."""
+"""A directory that one command fills over several runs: held by one process at a time, nothing in it deleted."""
 
 import contextlib
 import fcntl
@@ -12,7 +11,6 @@ import psutil
 from qsl.model_files import file_hashes
 from runs.errors import InputError, SetupError
 from runs.interrupts import pause
-from runs.record.fingerprint import RESUMED, Facts, describe, differences
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
 from scenarios.leg.plan import PreparedLeg
@@ -103,11 +101,6 @@ def _is_leg(pid: int, folder: Path) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
     except psutil.Error:
         return False
-
-
-def changes(then: Facts, now: Facts) -> list[str]:
-    """The differences of a finished leg from one that would start now: `host.cpu: A then, B now`."""
-    return describe(differences(then, now, RESUMED), "then", "now")
 
 
 def model_hashes(leg: PreparedLeg) -> dict[str, str]:

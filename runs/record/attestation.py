@@ -10,27 +10,22 @@ The holder of the key can sign again: a statement proves integrity, an anchor it
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from runs.errors import InputError, SetupError
+from runs.errors import InputError
 from runs.fields import Sha256
 from runs.files import sha256_of, write_json
-from runs.interrupts import critical
-from runs.reading import MAX_ATTESTED_BYTES, SIGNING_KEY, files_below, first_problem, json_object, read_whole
+from runs.reading import MAX_ATTESTED_BYTES, files_below, first_problem, json_object, read_whole
 from runs.record.layout import RunDir
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -190,65 +185,3 @@ def last_statement(folder: Path) -> str | None:
     statements = statements_below(folder)
     last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
     return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)
-
-
-# Keys ------------------------------------------------------------------------------------------------------------
-
-
-def load_signer(path: Path | None) -> CryptoSigner:
-    """The key for signing legs.
-
-    Args:
-        path: PEM file of an Ed25519 private key; None: the account's key, which is made on first use.
-
-    Raises:
-        InputError: the file holds no such key.
-        SetupError: the account's key cannot be made.
-    """
-    path = path or _own_key()
-    fix = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
-    content = read_whole(path, fix, max_bytes=SIGNING_KEY.file_bytes, option="--signing-key")
-    try:
-        key = load_pem_private_key(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase
-        raise InputError(f"--signing-key {path} is no private key in PEM without a passphrase", fix) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"--signing-key {path} is another key than Ed25519", fix)
-    return signer_of(key)
-
-
-def signer_of(key: Ed25519PrivateKey) -> CryptoSigner:
-    """A signer whose key id is the public key."""
-    public = key.public_key()
-    return CryptoSigner(key, SSlibKey.from_crypto(public, public.public_bytes_raw().hex()))
-
-
-def _own_key() -> Path:
-    try:
-        home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-        path = Path(home).expanduser().absolute() / "mlperf-llama-vllm" / "signing-key.pem"
-        if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _make_key(path)
-    except (OSError, RuntimeError) as error:  # RuntimeError: the account has no home
-        why = getattr(error, "strerror", None) or error
-        raise SetupError(
-            f"the signing key cannot be made in the account's configuration folder: {why}",
-            "name a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
-        ) from error
-    return path
-
-
-def _make_key(path: Path) -> None:
-    """Make a key that only its owner may read. Of several made at the same time the first is kept."""
-    with critical():
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(CryptoSigner.generate_ed25519().private_bytes)
-                stream.flush()
-                os.fsync(stream.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-        finally:
-            Path(temporary).unlink()

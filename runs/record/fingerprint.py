@@ -273,6 +273,11 @@ def describe(found: Differences, here: str, there: str) -> list[str]:
     ]
 
 
+def changes(then: Facts, now: Facts) -> list[str]:
+    """The differences of a finished leg from one that would start now: `host.cpu: A then, B now`."""
+    return describe(differences(then, now, RESUMED), "then", "now")
+
+
 def value_text(value: Any, limit: int) -> str:
     """A value for people, cut to a number of characters."""
     text = "not set" if value is None else str(value)

@@ -12,12 +12,12 @@ from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
 from runs.errors import ExecutionError, HarnessError
+from runs.record.fingerprint import changes
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
 from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedLeg
-from scenarios.resumed import changes
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
 # the leg did not finish, or contradict each other.

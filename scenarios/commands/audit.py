@@ -8,7 +8,8 @@ import click
 from compliance.audits.summaries import SUMMARIES
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
 from scenarios.command_line import answer
-from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
+from scenarios.command_line.command import PATH, Command
+from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 
 HELP = (

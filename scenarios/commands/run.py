@@ -9,7 +9,8 @@ import click
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from scenarios.command_line import answer
-from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
+from scenarios.command_line.command import PATH, Command
+from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 

@@ -7,7 +7,8 @@ import click
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
-from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
+from scenarios.command_line.command import PATH, Command
+from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions, load_tune
 

@@ -132,7 +132,7 @@ class Journal:
 
     def changed(self, now: Configuration) -> Sequence[str]:
         """What the finished steps were made with and is not so now."""
-        from scenarios.resumed import changes
+        from runs.record.fingerprint import changes
 
         then = self.configuration
         return [] if then is None else changes(then.identity, now.identity)

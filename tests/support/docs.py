@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from runs.errors import InputError
 from scenarios.audit.config import AuditOptions
 from scenarios.command_line import answer
-from scenarios.command_line.command import given_values
 from scenarios.command_line.dispatch import cli
+from scenarios.command_line.schema_options import given_values
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT

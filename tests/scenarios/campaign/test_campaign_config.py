@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from runs.errors import InputError, SetupError
+from runs.record.fingerprint import changes
 from runs.record.manifest import LegPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
-from scenarios.resumed import changes, held
+from scenarios.resumed import held
 from tests.conftest import ROOT
 
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}

@@ -1,0 +1,100 @@
+"""Options that are made of pydantic schemas, so that they cannot drift from these."""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+import click
+
+from runs.errors import InputError
+from scenarios.command_line.command import PATH, GroupedOption
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+
+def options_of(
+    schema: "type[BaseModel]", without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
+) -> list[click.Parameter]:
+    """One option a field; given options only reach the callback, so defaults stay in the schema.
+
+    Args:
+        without: fields that get none.
+        changed: by field, what its option has in place of the schema's `help` or `metavar`.
+    """
+    fields = {name: field for name, field in schema.model_fields.items() if name not in without}
+    return [_option(name, field, changed.get(name, {})) for name, field in fields.items()]
+
+
+def _option(name: str, field: "FieldInfo", changed: Mapping[str, str]) -> click.Option:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    flag = "--" + name.replace("_", "-")
+    metavar = str(extra.get("metavar") or "") or None
+    kind = _without_none(field.annotation)
+    settings: dict[str, Any] = {"help": field.description, "metavar": metavar, "default": None}
+    if kind is bool:
+        settings.update(is_flag=True, flag_value=True, metavar=None, type=bool)
+    elif get_origin(kind) is Literal:
+        settings.update(type=str, metavar="|".join(get_args(kind)))
+    elif get_origin(kind) is dict or get_origin(kind) is list:
+        settings.update(type=str, multiple=True)
+    else:
+        settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
+    return GroupedOption([flag], group=str(extra.get("group") or ""), **{**settings, **changed})
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        (kind,) = [part for part in get_args(annotation) if part is not type(None)]
+        return kind
+    return annotation
+
+
+def given_values(schema: "type[BaseModel]", parsed: dict[str, Any]) -> dict[str, Any]:
+    """The options that were really given, KEY=VALUE pairs as dictionaries.
+
+    Raises:
+        InputError: a pair without `=`, or a key given twice.
+    """
+    values: dict[str, Any] = {}
+    for name, value in parsed.items():
+        if value is None or value == ():
+            continue
+        field = schema.model_fields[name]
+        if get_origin(_without_none(field.annotation)) is dict:
+            values[name] = _pairs("--" + name.replace("_", "-"), value)
+        else:
+            values[name] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise InputError(f"{flag} {text}: not of the form KEY=VALUE", f"write {flag} max_num_seqs=64, for example")
+        if key in pairs:
+            raise InputError(f"{flag} {key} is given twice ({pairs[key]!r} and {value!r})", "give it once")
+        pairs[key] = parse_value(value)
+    return pairs
+
+
+def parse_value(text: str) -> Any:
+    """A value from the command line: JSON where it is JSON, Python's words for booleans and None, else the text."""
+    words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def dry_run_option() -> click.Option:
+    """`--dry-run`, as every command that runs legs has it."""
+    return click.Option(["--dry-run"], is_flag=True, help="Check and show the plan; start and write nothing.")
