@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy.accuracy_verdict import parse_accuracy_text
+from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import metric_of
 from compliance.submission.check.audits import _STATED
 from qsl.dataset_file import parse_rows
@@ -59,10 +59,10 @@ CASES: dict[str, tuple[Callable[[Path], object], Callable[[int], str]]] = {
         lambda size: "*.*.a = 1 # \n" * (size // 10),
     ),
     "accuracy.txt, quotes": (
-        lambda path: parse_accuracy_text(metric_of(BENCHMARK), path.read_text()), lambda size: "'rouge1': " * size,
+        lambda path: read_scores(metric_of(BENCHMARK), path.read_text()), lambda size: "'rouge1': " * size,
     ),
     "accuracy.txt, braces": (
-        lambda path: parse_accuracy_text(metric_of(BENCHMARK), path.read_text()), lambda size: "{" * size,
+        lambda path: read_scores(metric_of(BENCHMARK), path.read_text()), lambda size: "{" * size,
     ),
     "text of an audit": (lambda path: _STATED.findall(path.read_text()), lambda size: "\n " * size),
     "data set": (

@@ -30,7 +30,7 @@ def test_a_directory_is_named_with_the_commands_that_read_it(
 ) -> None:
     root = tmp_path / "root"
     path = root / (file or "")
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("") if file else path.mkdir()
     error = what_is(root).refused("runs")
     assert error.message == f"{root} {text}; required: runs"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy.accuracy_verdict import parse_accuracy_text
+from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
 from compliance.submission.build import submit
 from compliance.submission.build_inputs import SubmitRequest
@@ -49,7 +49,7 @@ def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
 def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
-    targets = STANDARD.targets_for(parse_accuracy_text(ROUGE_AND_TOKENS, text))
+    targets = STANDARD.targets_for(read_scores(ROUGE_AND_TOKENS, text))
     change_benchmarks(
         monkeypatch,
         samples=orca.SAMPLES,

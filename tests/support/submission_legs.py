@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compliance.accuracy.accuracy_verdict import parse_accuracy_text
+from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE
 from compliance.signoff.signoff_verdict import SignOff
 from runs.benchmarks.llama3_1_8b import MODEL
@@ -46,7 +46,7 @@ def campaign_copy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> C
     of its Offline leg are the reference."""
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
     campaign = CampaignDir(shutil.copytree(recorded() / name, folder))
-    scores = parse_accuracy_text(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
+    scores = read_scores(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
     monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
     return campaign
 
