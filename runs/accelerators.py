@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.child import run_program
-from runs.record.observed import ACCELERATOR_FACTS
 
 TOOL_TIMEOUT_S = 30
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics

@@ -11,12 +11,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.fields import Amount, AtLeastOne, Count, Part, Sha256, Text, Versions, strictly
 
 FOREIGN_SHARE = 0.10  # of the cores that a leg may use: more than an idle system needs
 OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a note
-# Facts of an accelerator, named as in nvidia-smi, with texts as values: memory in MiB, clock in MHz, power in W.
-ACCELERATOR_FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:

@@ -19,9 +19,9 @@ from compliance.signoff.judge import sign_off
 from compliance.signoff.provenance import foreign_legs, one_bundle
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
+from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import CampaignDir, ResultDir, RunDir
-from runs.record.observed import ACCELERATOR_FACTS
 from tests.signoff.forge.faults import inject, set_manifest
 from tests.signoff.forge.record_faults import shorten_requests
 from tests.support.editing import read_records, reseal, set_at, set_record, write_records

@@ -65,6 +65,7 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ({"search_trials": 3}, {}, "--search-trials has no effect without --search"),
         ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no effect without --search"),
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
+        ({"search_trials": 3}, {"scenario": "Offline"}, "--search-trials with --scenario Offline"),
         ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
         ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
     ],
