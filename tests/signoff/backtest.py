@@ -31,6 +31,7 @@ from tests.signoff.forge.faults import inject
 FOLDER = Path(__file__).resolve().parent
 RUNS, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
 LEGS = "legs"  # in the archive
+CLAIM = "claim.json"
 
 
 class Sides(BaseModel):
@@ -41,9 +42,9 @@ class Sides(BaseModel):
     ref: list[str]
     cand: list[str] = Field(default_factory=list)
 
-    def directories(self, place: Path) -> tuple[list[Path], list[Path]]:
-        """What is signed off, below `place`."""
-        ref, cand = ([place / re.split("[/=]", one)[0] for one in side] for side in (self.ref, self.cand))
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Names of the directories that are signed off, of the reference and of the candidate."""
+        ref, cand = ([re.split("[/=]", one)[0] for one in side] for side in (self.ref, self.cand))
         return list(dict.fromkeys(ref)), list(dict.fromkeys(cand))
 
 
@@ -136,21 +137,27 @@ def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
             shutil.rmtree(place)
 
 
-def _run(case: Case, legs: Path, place: Path) -> SignOff:
+def lay_out(case: Case, legs: Path, place: Path) -> None:
+    """Put a case's legs, with their faults, its claim and its patches' verdicts into a folder."""
     for name, source in case.legs():
         shutil.copytree(legs / source, place / name)
     for name, _ in case.legs():
         for fault, *arguments in case.faults.get(name, []):
             inject(RunDir(place / name), fault, arguments, legs)
-    claim = None
     if case.claim is not None:
-        claim_path = place / "claim.json"
-        claim_path.write_bytes(orjson.dumps(case.claim))
-        claim = read_claim(claim_path)
+        (place / CLAIM).write_bytes(orjson.dumps(case.claim))
     for lever, sides in case.patches.items():
-        patch = sign_off("patch", *sides.directories(place), Claim(levers=[lever]))
-        write_json(place / f"{lever}.json", patch.record())
-    return sign_off(case.scope, *case.directories(place), claim)
+        write_json(place / f"{lever}.json", _sign_off("patch", sides, place, Claim(levers=[lever])).record())
+
+
+def _run(case: Case, legs: Path, place: Path) -> SignOff:
+    lay_out(case, legs, place)
+    return _sign_off(case.scope, case, place, None if case.claim is None else read_claim(place / CLAIM))
+
+
+def _sign_off(scope: Scope, of: Sides, place: Path, claim: Claim | None) -> SignOff:
+    ref, cand = ([place / name for name in side] for side in of.sides())
+    return sign_off(scope, ref, cand, claim)
 
 
 def main() -> int:
