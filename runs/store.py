@@ -37,7 +37,7 @@ class Column:
 
 
 _NAMES: tuple[tuple[Role, Type, str], ...] = (
-    ("identity", "TEXT", "run_id timestamp ingested_at run_directory status error_message certification "
+    ("identity", "TEXT", "run_id timestamp ingested_at run_directory round status error_message certification "
      "manifest_sha256"),
     ("identity", "INTEGER", "valid official"),
     ("condition", "TEXT", "scenario lg_model_name loadgen_version gpu_type hostname cpu model model_sha256 "
@@ -62,7 +62,7 @@ COLUMNS = tuple(Column(name, kind, role) for role, kind, names in _NAMES for nam
 COLUMN_NAMES = tuple(column.name for column in COLUMNS)
 GROUPABLE = (
     "scenario", "lg_model_name", "model", "gpu_type", "gpu_count", "tp", "dtype", "engine", "engine_version",
-    "hostname", "status", "valid", "official", "support_status", "kv_cache_dtype",
+    "hostname", "round", "status", "valid", "official", "support_status", "kv_cache_dtype",
     "mechanism", "mechanism_variant", "compression_method", "compression_scope", "quality_eval_id",
     "quality_eval_status",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The declaration of a technique: fourteen fields and a support status.
 
-A result without a declaration is a baseline. In what a run declares before it starts (`MechanismBlock`) a wrong value
+A run of this harness without a declaration is a baseline. Logs of others that come without one name no technique; the
+gate judges them as a baseline. In what a run declares before it starts (`MechanismBlock`) a wrong value
 is an error. In existing rows and records (`declare`) it is left out, and becomes an issue.
 """
 
@@ -80,25 +81,26 @@ class Declaration:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All fourteen fields; without a mechanism it is a baseline."""
-        return {name: self.given.get(name) for name in FIELD_NAMES} | {"mechanism": self.mechanism}
+        """All fourteen fields; None for those that nobody gave."""
+        return {name: self.given.get(name) for name in FIELD_NAMES}
 
     @property
     def mechanism(self) -> str:
+        """The technique as the gate judges it: a baseline if none is named."""
         return str(self.given.get("mechanism", BASELINE))
 
     @property
-    def support_status(self) -> str:
-        """As declared, else the default."""
+    def support_status(self) -> str | None:
+        """As declared, else the default of the technique; None if none is named."""
         default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
-        return str(self.given.get(SUPPORT_STATUS, default))
+        return self.given.get(SUPPORT_STATUS, default if "mechanism" in self.given else None)
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
-        """This declaration, with further fields of the run's own record.
+        """This declaration, with further fields of the run's own record, which without a technique is a baseline's.
 
         A record that names another technique is ignored, and becomes an issue.
         """
-        theirs = declare(recorded)
+        theirs = declare(recorded, {"mechanism": BASELINE})
         if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
             issue = f"declared {self.mechanism} here, the run's own record declares {theirs.mechanism}"
             return Declaration(self.given, (*self.issues, issue))

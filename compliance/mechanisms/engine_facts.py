@@ -109,11 +109,13 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
         next((settings[name] for _, settings in places if settings.get(name) is not None), None)
         for name in ("kv_cache_dtype", "quantization")
     )
+    names = ("speculative", "speculative_config")
+    shown = not gaps or any(name in settings for _, settings in places for name in names)
     columns = {
         "engine": engine,
         "kv_cache_dtype": _text(dtype),
         "quantization": precision or _text(method),
-        "speculative": any(pair[0] == "speculative_decoding" for pair in in_force) if places else None,
+        "speculative": any(pair[0] == "speculative_decoding" for pair in in_force) or (False if shown else None),
         "draft_model": next((model for model in drafts if isinstance(model, str)), None),
         "attention_backend": backend if isinstance(backend, str) else None,
     }

@@ -184,14 +184,14 @@ def judge_rows(
     """Apply the gate.
 
     Args:
-        rows: of runs or of a file.
+        rows: of runs or of a file. Those with a run's files are judged as a baseline if they name no technique.
         registries: if they could not be read, a lossy row fails and a baseline passes.
         strict: every failure closes the gate.
         division: in which rows must be eligible.
         expected: "mechanism/variant" pairs that the rows must include; empty for any.
     """
     every = list(rows)
-    declared = [judged for judged in every if not is_empty(judged.row.get("mechanism"))]
+    declared = [judged for judged in every if judged.engine or not is_empty(judged.row.get("mechanism"))]
     matched = [judge_row(judged, registries, division) for judged in declared]
     together, not_matched = [], len(every) - len(declared)
     if not declared or not_matched:
@@ -218,7 +218,7 @@ def judge_rows(
 def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
     """Apply every criterion to one row that declares a mechanism."""
     declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})
-    row, quality = {**judged.row, **declared.values}, judged.quality
+    row, quality = {**judged.row, **declared.values, "mechanism": declared.mechanism}, judged.quality
     engine = judged.engine or facts_of_row(judged.row)
     recorded = judged.engine is not None and not engine.gaps  # the columns of a row are no evidence
     lossy = {mechanism for mechanism, _ in engine.in_force}
@@ -241,8 +241,8 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
         findings += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
         review += judged.row[VALIDATION]["issues"]
         status = row["quality_eval_status"]
-        if quality.passed is not None and row["mechanism"] != BASELINE and status != "completed":
-            outcome = "passes" if quality.passed else f"does not pass: {quality.failures[0]}"
+        if quality.directory is not None and row["mechanism"] != BASELINE and status != "completed":
+            outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
             review.append(f"quality_eval_status is {status}, and {quality.directory} {outcome}")
     known = {finding.sentence for finding in findings}
     findings += [note("gate/review", sentence) for sentence in dict.fromkeys(review) if sentence not in known]
@@ -273,7 +273,7 @@ def _completed(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
         yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
     elif quality is None:
         yield warn(rule, "the row's run directory is not available, and the row alone is no evidence")
-    elif quality.passed is None:
+    elif quality.directory is None:
         yield warn(rule, "the result has no accuracy leg")
     elif not quality.passed:
-        yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.failures, 3)}")
+        yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.reasons, 3)}")

@@ -24,7 +24,7 @@ from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
-from runs.errors import HarnessError, InputError, StalledError
+from runs.errors import HarnessError, InputError, SetupError, StalledError
 from runs.files import sha256_of
 from runs.numbers.derive_result import result_of
 from runs.reading import MIB, json_value, read_whole
@@ -32,6 +32,7 @@ from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, l
 from runs.record.layout import RunDir, result_homes
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
+from runs.rounds import ROUNDS, Round
 from runs.store import COLUMN_NAMES, COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # a LoadGen run whose files agree
@@ -46,6 +47,8 @@ _FROM_FILES = [
     *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the engine's record
     *(column.name for column in COLUMNS if column.role in ("condition", "number") and column.name not in _BY_SCORING),
 ]
+# Broken rules that leave open whether the answers are good enough.
+_NOT_KNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
 _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 
 
@@ -53,14 +56,26 @@ _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 class QualityEvidence:
     """An accuracy leg, judged."""
 
-    passed: bool | None  # None: there is no leg
-    failures: tuple[str, ...] = ()
-    directory: str | None = None
+    directory: str | None = None  # None: there is no leg
+    failures: tuple[str, ...] = ()  # why it does not pass
+    unknown: tuple[str, ...] = ()  # why nobody knows whether it passes
     evaluation: str | None = None  # its name in the registry
     scores: dict[str, float] | None = None
     delta: str | None = None  # scores against the reference's, in per cent
     accuracy_log_sha256: str | None = None
     accuracy_text_sha256: str | None = None
+
+    @property
+    def passed(self) -> bool | None:
+        """None: not known."""
+        if self.failures:
+            return False
+        return None if self.unknown or self.directory is None else True
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not shown to pass."""
+        return self.unknown + self.failures
 
 
 @dataclass(frozen=True)
@@ -75,19 +90,27 @@ class JudgedRow:
 
 
 def rows_of_runs(
-    paths: list[Path], declaration: Declaration, registries: Registries, sources: ScoreSources | None = None
+    paths: list[Path],
+    declaration: Declaration,
+    registries: Registries,
+    sources: ScoreSources | None = None,
+    in_round: Round | None = None,
 ) -> list[JudgedRow]:
     """A row for each result in `paths`: run directories or results' directories as `verify` takes them, campaigns, or
     run folders of the MLPerf Endpoints client.
 
     Each run's own record adds to `declaration`.
 
+    Args:
+        in_round: whose seeds, limits and sample counts apply; else those of any round do.
+
     Raises:
         InputError: there is no run in a path.
     """
     sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
     legs = [path for path in paths if path not in folders]
-    rows = [_row(result, declaration, registries, sources) for result in (find_results(legs) if legs else [])]
+    results = find_results(legs) if legs else []
+    rows = [_row(result, declaration, registries, sources, in_round) for result in results]
     return rows + [_row_of_folder(path, declaration, registries, sources) for path in folders]
 
 
@@ -99,18 +122,18 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         raise verdict.error or InputError(f"{path} has no measured run", f"keep its {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
     asked, measured = run.raw_config.get("model_params") or {}, verdict.measured
-    failed = verdict.error is not None or bool(verdict.contradictions)
+    sampling = {name: asked.get(name) for name in ("temperature", "top_p", "max_new_tokens")}
+    known = verdict.outcome != "ERROR"
     given = _conditions(None, None) | {
         "run_id": str(uuid.uuid5(_RUN_IDS, first)),
         "run_directory": str(path.resolve()),
-        "status": "failed" if failed else "success",
-        "valid": None if failed else int(verdict.outcome != "FAIL"),
+        "status": "success" if known else None if isinstance(verdict.error, SetupError) else "failed",
+        "valid": int(verdict.outcome != "FAIL") if known else None,
         "error_message": "; ".join(verdict.reasons) or None,
         "certification": None,
         "scenario": pattern.asked,
         "model": Path(params.name).name,
-        "sampling": _sorted_json({name: asked.get(name) for name in ("temperature", "top_p", "max_new_tokens")}),
-        "official": False,
+        "sampling": _sorted_json(sampling) if any(value is not None for value in sampling.values()) else None,
         "target_qps": pattern.target_qps,
         "samples": verdict.numbers.get("tracked_samples_completed"),
         "numbers_from": EVENTS,
@@ -118,11 +141,17 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
         **{name: value for name, value in measured.items() if name in COLUMN_NAMES},
     }
     engine = replace(facts_of_run(RunDir(path), None), gaps=(f"{path} does not record what the engine ran with",))
-    return _declared(given, engine, QualityEvidence(None), declaration, registries)
+    return _declared(given, engine, QualityEvidence(), declaration, registries)
 
 
-def _row(result: ResultLegs, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
-    verdict = verify_result(result, sources=sources)
+def _row(
+    result: ResultLegs,
+    declaration: Declaration,
+    registries: Registries,
+    sources: ScoreSources,
+    in_round: Round | None,
+) -> JudgedRow:
+    verdict = verify_result(result, sources=sources, in_round=in_round)
     main = result.leg(PERFORMANCE) or result.leg(ACCURACY)
     run, manifest = (main.run, main.manifest) if main else (RunDir(result.directories[0]), None)
     if main is None:
@@ -142,14 +171,14 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
     given = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
+        "round": in_round and in_round.name,
         **_status(result, verdict, manifest),
         **_conditions(manifest, main),
         **_numbers(main),
         _AUDITS: _audits(result, main),
     }
-    return _declared(
-        given, engine, quality, declaration.over(manifest.mechanism if manifest is not None else {}), registries
-    )
+    declared = declaration if manifest is None else declaration.over(manifest.mechanism)
+    return _declared(given, engine, quality, declared, registries)
 
 
 def _declared(
@@ -162,6 +191,8 @@ def _declared(
     values = declaration.values
     validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
     validation["issues"] += declaration.issues
+    if values["mechanism"] is None:
+        validation["mechanism_eval_registered"] = None
     row: dict[str, Any] = {
         **given,
         **engine.columns,
@@ -180,15 +211,20 @@ def _declared(
 
 
 def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
-    """`status`: success, failed or timeout. `valid`: 1 or 0, None without a verdict."""
+    """`status`: success, failed or timeout; None where no verdict is possible on a leg that may be sound. `valid`: 1 or
+    0; None where the files contradict each other, or only an input is missing."""
     error = result.error or verdict.error
     if error is None:
-        certification = None if verdict.contradictions else CERTIFICATION
-        message = "; ".join(verdict.reasons) or None
-        valid = int(verdict.outcome == "PASS")
-        return {"status": "success", "valid": valid, "error_message": message, "certification": certification}
+        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.failed(verdict.official_asked))]
+        known = not verdict.contradictions and not (failed and all(one.rule in _NOT_KNOWN for one in failed))
+        return {
+            "status": "success",
+            "valid": int(verdict.outcome == "PASS") if known else None,
+            "error_message": "; ".join(verdict.reasons) or None,
+            "certification": None if verdict.contradictions else CERTIFICATION,
+        }
     stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
-    status = "timeout" if stalled else "failed"
+    status = "timeout" if stalled else None if verdict.no_verdict else "failed"
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
@@ -200,13 +236,16 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     """
     leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
     if leg is None:
-        return QualityEvidence(None)
-    found = QualityEvidence(False, (), str(leg.run.root), leg.benchmark.quality_eval)
+        return QualityEvidence()
+    found = QualityEvidence(str(leg.run.root), evaluation=leg.benchmark.quality_eval)
     if part is None:
-        return replace(found, failures=(verdict.error.message if verdict.error else "it could not be judged",))
-    failures = [*(one.sentence for one in part.contradictions), *part.failures(verdict.official_asked)]
+        return replace(found, unknown=(verdict.error.message if verdict.error else "it could not be judged",))
+    failed = part.failed(verdict.official_asked)
+    failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
+    unknown = [one.sentence for one in part.contradictions]
+    unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
     if part.details.get("scores_from") != leg.run.accuracy_log.name:
-        failures.append("the answers were not scored again, so the scores are not verified")
+        unknown.append("the answers were not scored again, so the scores are not verified")
     performance = result.leg(PERFORMANCE)
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
@@ -221,8 +260,8 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     log, text = (sha256_of(path) if path.is_file() else None for path in (leg.run.accuracy_log, leg.run.accuracy_text))
     return replace(
         found,
-        passed=not failures,
         failures=tuple(failures),
+        unknown=tuple(unknown),
         scores=scores,
         delta=", ".join(deltas) or None,
         accuracy_log_sha256=log,
@@ -250,6 +289,10 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+# What a server reports, then what its operator declares; without either its record has False.
+_SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
+
+
 def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
     """The columns of conditions, without the technique."""
     facts = leg_fingerprint(leg) if leg is not None else fingerprint(manifest) if manifest is not None else {}
@@ -258,14 +301,20 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
         for column, keys in _COLUMNS.items()
     }
     if manifest is not None:
-        plan, gpus = manifest.plan, [str(name or "unknown") for name in facts["accelerators.name"]]
-        hashes = manifest.model.sha256
+        plan, gpus, model = manifest.plan, facts["accelerators.name"], dict(manifest.model.sha256)
+        if (
+            plan.engine_record.is_server
+        ):  # its operator alone knows what it computes with; the files here are no weights
+            gpus, weights = (facts.get(f"resolved.declared.{name}") or None for name in ("accelerators", "weights"))
+            model = {**model, "weights": weights} if weights else {}
+            caching = (facts.get(f"resolved.{name}") for name in _SERVER_CACHING)
+            conditions["enable_prefix_caching"] = next((value for value in caching if value is not None), None)
         conditions |= {
             "timestamp": datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat(),
-            "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
-            "gpu_count": len(gpus),
+            "gpu_type": None if gpus is None or None in gpus else " + ".join(sorted(set(gpus))) or "cpu",
+            "gpu_count": None if gpus is None else len(gpus),
             "model": Path(plan.model_path).name,
-            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(hashes)).hex if hashes else None,
+            "model_sha256": uuid.uuid5(_RUN_IDS, _sorted_json(model)).hex if model else None,
             "engine_version": facts.get(f"versions.{plan.engine}"),
             "engine_options": _sorted_json(plan.engine_options),
             "sampling": _sorted_json(plan.sampling),
@@ -287,8 +336,8 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
         return {}
     try:
         result = result_of(leg, scenario=leg.scenario)
-    except HarnessError as error:
-        return {"numbers_from": f"none: {error.message}"}
+    except HarnessError:  # the verdict's error, too
+        return {}
     numbers = result.derived or result.reported
     if numbers is None:
         return {}
@@ -350,7 +399,8 @@ def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sou
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return bare
     try:
-        found = rows_of_runs([Path(directory)], declare(row), registries, sources)
+        in_round = ROUNDS.get(str(row.get("round")))
+        found = rows_of_runs([Path(directory)], declare(row), registries, sources, in_round)
     except HarnessError:
         return bare
     same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)

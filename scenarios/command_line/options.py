@@ -22,10 +22,10 @@ def together(*options: Decorator) -> Decorator:
     return lambda function: reduce(lambda decorated, option: option(decorated), reversed(options), function)
 
 
-def round_option(what: str) -> Decorator:
+def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorator:
     """`--round`; `what` it is for, as a sentence."""
     return click.option(
-        "--round", type=click.Choice(list(ROUNDS)), default=CURRENT_ROUND.name, show_default=True, help=what
+        "--round", type=click.Choice(list(ROUNDS)), default=default, show_default=default is not None, help=what
     )
 
 

@@ -11,7 +11,7 @@ from runs.wording import counted, printable
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Group, writing
 from scenarios.command_line.declaration_options import declaration_options, take_declaration
-from scenarios.command_line.options import score_options
+from scenarios.command_line.options import round_option, score_options
 from scenarios.console import tell, wide_console
 
 EXAMPLES = (
@@ -49,26 +49,31 @@ def store() -> None:
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--replace", is_flag=True, help="Overwrite runs whose values differ.")
+@round_option("Round whose seeds, limits and sample counts apply. Default: those of any round.", default=None)
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
-def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
+def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:
     """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
     from compliance.evidence.accuracy import ScoreSources
     from compliance.mechanisms.row import rows_of_runs
     from compliance.mechanisms.technique_registry import registries_or_error
+    from runs.rounds import ROUNDS
     from runs.store import ResultStore
     from scenarios.terminal import Terminal
 
+    in_round = None if round is None else ROUNDS[round]
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     with Terminal().status("reading runs"):
-        rows = [one.row for one in rows_of_runs(list(paths), declaration, registries_or_error(), sources)]
+        judged = rows_of_runs(list(paths), declaration, registries_or_error(), sources, in_round)
+        rows = [one.row for one in judged]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
     answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
     for row, done in zip(rows, outcomes, strict=True):
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
-        tell(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
+        what = f"{row['scenario']} {row['status'] or 'without a verdict'}, {name or 'no technique named'}"
+        tell(f"{done}: {row['run_id']}  {what}  ({row['run_directory']})")
         for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
             tell(f"  review: {issue}")
     return ExitCode.OK

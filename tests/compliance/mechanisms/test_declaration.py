@@ -76,7 +76,9 @@ def test_earlier_sources_win_and_nothing_declared_is_a_baseline() -> None:
         {"mechanism": "c", "mechanism_variant": "c", "mechanism_notes": "c"},
     )
     assert [declared.values[name] for name in ("mechanism", "mechanism_variant", "mechanism_notes")] == ["a", "b", "c"]
-    assert declare({}, {"mechanism": "  "}).values == {"mechanism": "baseline", **dict.fromkeys(FIELD_NAMES[1:])}
+    nothing = declare({}, {"mechanism": "  "})
+    assert nothing.values == dict.fromkeys(FIELD_NAMES)
+    assert (nothing.mechanism, nothing.support_status) == ("baseline", None)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from compliance.evidence.truncate import submitted_accuracy
 from runs.benchmark import Target
 from runs.record.layout import ResultDir, RunDir
+from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
-from tests.support.editing import say_in_manifest
+from tests.support.editing import reseal, say_in_manifest
 from tests.support.official import reachable
-from tests.support.recorded import RESULTS, recorded
+from tests.support.recorded import OVER_HTTP, RESULTS, recorded
 from tests.support.verify_legs import DummyLegs
 
 
@@ -187,3 +190,109 @@ def test_the_run_id_stays_when_the_accuracy_leg_fails_or_comes_later(call: Any, 
         assert call("store", "ingest", "--db", db, result.root)[0] == 2  # other values
         assert call("store", "ingest", "--db", db, result.root, "--replace")[1].startswith("replaced: ")
     assert [row["status"] for row in exported(call, db)] == ["success"]
+
+
+def bare(legs: DummyLegs, result: ResultDir) -> ResultDir:
+    """The result as another harness leaves it: LoadGen's logs and accuracy.txt."""
+    for run, mode in ((result.performance, "performance"), (result.accuracy, "accuracy")):
+        shutil.rmtree(run.root)
+        legs.copy(run.root, "Offline", mode, bare=True)
+    return result
+
+
+def test_scores_that_nobody_can_check_are_unknown(
+    call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
+) -> None:
+    """The log is truncated, the data set is not at hand, or there is no target to compare with."""
+
+    def stored() -> tuple[object, object]:
+        call("store", "ingest", "--db", db, result.root, "--replace")
+        (row,) = exported(call, db)
+        assert row["rouge1"] is not None
+        return row["accuracy_passed"], row["valid"]
+
+    assert stored() == (None, None)  # the dummy engine's model has no target
+    with_target(reachable(result.accuracy, 0.995))
+    assert stored() == (1, 1)
+    with_target(reachable(result.accuracy, 1.5))
+    assert stored() == (0, 0)
+    with_target(reachable(result.accuracy, 0.995))
+    whole = [run.manifest.read_text() for run in (result.performance, result.accuracy)]
+    for run in (result.performance, result.accuracy):
+        edit_plan(run, dataset_path="/nowhere/data.json", model_path="/nowhere/model")
+    assert stored() == (None, None)
+    for run, text in zip((result.performance, result.accuracy), whole, strict=True):
+        run.manifest.write_text(text)
+        reseal(run)
+    submitted = submitted_accuracy(result.accuracy)
+    result.accuracy.accuracy_log.write_bytes(submitted.log)
+    result.accuracy.accuracy_text.write_bytes(submitted.text)
+    reseal(result.accuracy)
+    assert stored() == (None, 1)  # a submitted log is no fault
+
+
+def edit_plan(run: RunDir, **plan: str) -> None:
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["plan"] |= plan
+    run.manifest.write_text(json.dumps(manifest))
+    reseal(run)
+
+
+def test_contradicting_files_leave_the_result_open(call: Any, result: ResultDir, db: Path) -> None:
+    summary = result.performance.summary
+    summary.write_text(re.sub(r"Samples per second: [\d.]+", "Samples per second: 1.5", summary.read_text()))
+    call("store", "ingest", "--db", db, result.performance.root)
+    (row,) = exported(call, db)
+    assert (row["valid"], row["certification"]) == (None, None)
+    assert "contradict" in row["error_message"]
+
+
+def test_logs_of_others_have_no_column_that_they_do_not_show(
+    call: Any, legs: DummyLegs, result: ResultDir, db: Path
+) -> None:
+    call("store", "ingest", "--db", db, bare(legs, result).performance.root)
+    (row,) = exported(call, db)
+    shown = {name for name, value in row.items() if value is not None}
+    assert shown - {"error_message"} == {
+        *("run_id", "ingested_at", "run_directory", "status", "valid", "certification"),
+        *("scenario", "lg_model_name", "loadgen_version", "target_qps"),
+        *("min_duration_ms", "min_query_count", "performance_sample_count"),
+        *("numbers_from", "samples_per_second", "throughput_tok_s", "latency_p50_ms", "latency_p99_ms"),
+    }
+    named = ("store", "ingest", "--db", db, result.performance.root, "--replace", "--mechanism", "kv_quantization")
+    assert "its own record" not in call(*named)[1]
+    (row,) = exported(call, db)
+    assert (row["mechanism"], row["support_status"], row["mechanism_eval_registered"]) == (
+        *("kv_quantization", "reviewed_preview", 0),
+    )
+
+
+def test_a_server_has_the_hardware_and_weights_that_its_operator_declares(call: Any, db: Path, tmp_path: Path) -> None:
+    home = next((recorded() / OVER_HTTP).rglob("performance/run_1"))
+
+    def stored() -> dict[str, Any]:
+        call("store", "ingest", "--db", db, home, "--replace")
+        (row,) = exported(call, db)
+        assert row["engine"] == "endpoint"
+        names = ("gpu_type", "gpu_count", "speculative", "enable_prefix_caching", "tp", "model_sha256")
+        return {name: row[name] for name in names}
+
+    declared = stored()
+    assert list(declared.values())[:-1] == ["NVIDIA H100-SXM-80GB", 1, 0, 0, 1]
+    assert declared["model_sha256"]
+    home = Path(shutil.copytree(home, tmp_path / "silent"))
+    manifest = json.loads(RunDir(home).manifest.read_bytes())
+    manifest["engine"]["configuration"]["declared"] = None
+    RunDir(home).manifest.write_text(json.dumps(manifest))
+    assert stored() == dict.fromkeys(declared)
+
+
+def test_the_rules_of_a_round_apply_where_one_is_named(call: Any, legs: DummyLegs, result: ResultDir, db: Path) -> None:
+    """The seeds of the logs are those of the current round."""
+    run = bare(legs, result).performance.root
+    for name, other in ((CURRENT_ROUND.name, False), ("v5.0", True)):
+        call("store", "ingest", "--db", db, run, "--round", name, "--replace")
+        (row,) = exported(call, db)
+        assert row["round"] == name
+        assert ("seed" in str(row["error_message"])) == other
+    assert call("store", "ingest", "--db", db, run, "--round", "v1")[0] == 2
