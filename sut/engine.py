@@ -47,7 +47,6 @@ class OneAnswer:
     """A sink for one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
 
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    sent_s: float = field(default_factory=time.perf_counter)
     first_token_s: float = 0.0
     complete_s: float = 0.0
     ids: list[int] = field(default_factory=list)

@@ -88,10 +88,6 @@ class EngineKind(ABC, Generic[Options]):
         """
         return {}
 
-    def computes_on_cpu(self) -> bool:
-        """Whether it computes a model on this machine's processor, as far as that is known at once."""
-        return False
-
     def longest_sequence(self, asked: Options) -> int | None:
         """The tokens of prompt and output together that the options allow, None where they say nothing."""
         return None

@@ -154,9 +154,6 @@ class VllmKind(EngineKind[VllmOptions]):
         machine = self._likely()
         return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine, light=light)
 
-    def computes_on_cpu(self) -> bool:
-        return self._likely().on_cpu
-
     def places(self, asked: VllmOptions, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
         machine = self._machine()
         sizes = [parallel_size(asked.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
