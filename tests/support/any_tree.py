@@ -12,11 +12,13 @@ from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.null_sut import Spec, start
+from tests.support.null_sut import Spec
 from tests.support.once import kept
+from tests.support.recorded import recorded
 from tests.support.trees import MIN_DURATION_MS, describe_place, describe_system
 
 SAMPLES = 64
+WITH_TOKENS = "gpt-oss-120b"  # its logs have latencies of tokens
 ROUND = replace(CURRENT_ROUND, other_table=CURRENT_ROUND.table.model_copy(update={"min_duration_ms": MIN_DURATION_MS}))
 _LOGS = {"accuracy_log_rng_seed": 720381539243781796, "accuracy_log_sampling_target": 100}
 AUDITS: dict[str, dict[str, object]] = {
@@ -39,7 +41,7 @@ _PLACES: tuple[tuple[str, str, Spec, tuple[str, ...]], ...] = (
     ("stable-diffusion-xl", "Server",
      Spec("", "Server", user_conf={"target_qps": 1000, "target_latency": 20_000, "min_query_count": 500}),
      ("TEST01", "TEST04")),
-    ("gpt-oss-120b", "Offline",
+    (WITH_TOKENS, "Offline",
      Spec("", user_conf={"target_qps": 300, "min_query_count": SAMPLES}, latency_s=0.6), ("TEST07", "TEST09")),
 )  # fmt: skip
 # The official scripts take these from the detail log, or what the summary prints of them.
@@ -51,9 +53,33 @@ _SCORE = {
 }
 
 
+def _runs() -> Iterator[tuple[str, Spec]]:
+    for benchmark, scenario, spec, audits in _PLACES:
+        for leg in ("performance", "accuracy", *audits):
+            yield (
+                f"any-tree/{benchmark}/{scenario}/{leg}",
+                replace(
+                    spec,
+                    key=benchmark,
+                    token_latencies=benchmark == WITH_TOKENS,
+                    mode="AccuracyOnly" if leg == "accuracy" else "PerformanceOnly",
+                    user_conf={
+                        "min_duration": MIN_DURATION_MS,
+                        "performance_sample_count_override": SAMPLES,
+                        **spec.user_conf,
+                    },
+                    audit_conf=AUDITS.get(leg, {}),
+                    total_count=SAMPLES,
+                ),
+            )
+
+
+ANY_RUNS = dict(_runs())
+
+
 def any_tree() -> Tree:
     """Two systems of one submitter. Read it only."""
-    return Tree(kept("any-tree", _build, ("tests/support/null_sut.py", "tests/support/trees.py")) / "tree", ROUND)
+    return Tree(kept("any-tree", _build, ("compliance", "runs", "tests/support")) / "tree", ROUND)
 
 
 def _build(root: Path) -> None:
@@ -62,7 +88,7 @@ def _build(root: Path) -> None:
         system = "edge-box" if benchmark == "resnet50" else "one-node"
         place = Place("closed", "Example", system, benchmark, scenario)
         for leg in ("performance", "accuracy", *audits):
-            _leg(tree, place, replace(spec, key=benchmark, token_latencies=benchmark == "gpt-oss-120b"), leg, root)
+            _leg(tree, place, leg, RunDir(recorded() / "any-tree" / benchmark / scenario / leg))
         tree.user_conf(place).write_text(
             "".join(f"*.{scenario}.{key} = {value}\n" for key, value in spec.user_conf.items())
         )
@@ -71,18 +97,7 @@ def _build(root: Path) -> None:
         describe_system(tree, "closed", "Example", system, kind)
 
 
-def _leg(tree: Tree, place: Place, spec: Spec, leg: str, root: Path) -> None:
-    conf = {"min_duration": MIN_DURATION_MS, "performance_sample_count_override": SAMPLES} | spec.user_conf
-    run = start(
-        replace(
-            spec,
-            outdir=str(root / place.benchmark / place.scenario / leg),
-            mode="AccuracyOnly" if leg == "accuracy" else "PerformanceOnly",
-            user_conf=conf,
-            audit_conf=AUDITS.get(leg, {}),
-            total_count=SAMPLES,
-        )
-    )
+def _leg(tree: Tree, place: Place, leg: str, run: RunDir) -> None:
     if leg == "accuracy":
         to, log = tree.accuracy(place), tree.accuracy(place).accuracy_log
     elif leg == "performance":
@@ -98,7 +113,7 @@ def _leg(tree: Tree, place: Place, spec: Spec, leg: str, root: Path) -> None:
     if leg == "accuracy":
         entries = json.loads(run.accuracy_log.read_text())
         tokens = sum(len(entry["data"]) // 8 for entry in entries) / len(entries)
-        stated = f", 'tokens_per_sample': {tokens:.2f}" if spec.token_latencies else ""
+        stated = f", 'tokens_per_sample': {tokens:.2f}" if place.benchmark == WITH_TOKENS else ""
         to.accuracy_text.write_text(f"{{'exact_match': 83.1, 'gen_num': {SAMPLES}{stated}}}\nhash={sha256_of(log)}\n")
     elif leg != "performance":
         for name, text in _texts(tree, place, leg, json.loads(log.read_text())):

@@ -17,6 +17,7 @@ from typing import Any
 from runs.errors import ExitCode
 from tests.conftest import ROOT
 from tests.support import http_campaign, warm
+from tests.support.any_tree import ANY_RUNS
 from tests.support.loadgen_runs import ALL
 from tests.support.null_sut import Spec, start
 from tests.support.recorded import ARCHIVE, HOME, MADE_OF, NULL, OVER_HTTP, RESULTS, datasets, ours
@@ -56,7 +57,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def null_runs() -> dict[str, Spec]:
     """Directory → what is run there around a system that sleeps."""
-    return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS}
+    return {**{f"{NULL}/{name}": spec for name, spec in ALL.items()}, **SHORT_RUNS, **ANY_RUNS}
 
 
 def made_of() -> dict[str, Any]:
