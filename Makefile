@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -q --durations=25
 BY_FILE := --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-legs peers lint clean
+.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-legs freeze peers lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -37,7 +37,7 @@ lint: setup
 	.venv/bin/lint-imports
 
 # Python is to keep what it compiled, whatever the environment says.
-test test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
+test test-engines test-long redteam freeze: export PYTHONDONTWRITEBYTECODE :=
 
 # Every package, with the dummy engine and recorded runs, and two runs of the real vLLM.
 test: setup
@@ -65,6 +65,10 @@ redteam: setup
 # The legs that tests of what judges read, after a change of the record's version. On an idle machine.
 record-legs: setup
 	$(PY) -m tests.support.record_legs
+
+# What every command that judges finds in every recorded input; a change of it shows in the commit. Ten minutes.
+freeze: setup
+	$(PY) -m tests.frozen
 
 # The harness measured against what it builds on.
 peers: setup

@@ -37,6 +37,7 @@ OF_A_FILE = {
     "scenarios/leg/test_interruptions.py": 20, "scenarios/test_llama2_70b.py": 20, "runs/numbers/test_result.py": 30,
     "scenarios/tune/test_tune.py": 20, "compliance/submission/test_submission_check.py": 30,
     "compliance/submission/test_submission_check_rebuild.py": 25, "untrusted/test_tamperings.py": 20,
+    "frozen/test_frozen.py": 25,
     "vllm/test_cluster.py": 220, "vllm/test_endpoint.py": 110, "vllm/test_legs.py": 100, "vllm/test_faults.py": 75,
     "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60,
 }  # fmt: skip

@@ -1,0 +1,161 @@
+"""The cases of each command: an input, and what the command is asked of it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.frozen import inputs
+from tests.frozen.facts import Facts, facts_of
+from tests.frozen.inputs import Input
+from tests.frozen.judge import ask
+from tests.signoff import backtest
+from tests.support.recorded import RESULTS, recorded
+
+FROZEN = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command and its input. In its words {input}, {made}, the folder that the input was made in, and {out}, a
+    folder that does not exist yet, are put in."""
+
+    name: str
+    input: Input
+    words: tuple[str, ...]
+    base: str = ""  # case that it is written against
+    before: tuple[str, ...] = ()  # a command that comes first
+
+    def facts(self, folder: Path) -> Facts:
+        """What the command finds, in an empty folder."""
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+            self.input.rules(monkeypatch)
+            made = folder / "made"
+            made.mkdir()
+            given, out = self.input.make(made), folder / "out"
+            for words in filter(None, (self.before, self.words)):
+                said = ask(*(word.format(input=given, made=made, out=out) for word in words))
+        places = {given: "", made: "MADE", out: "OUT", recorded(): "RECORDED", inputs.endpoints(): "RECORDED"}
+        return facts_of(said, places | {ROOT: "CHECKOUT"})
+
+
+def _each(several: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
+    """A case of each input, written against the first where it has no base; with options one more of each of them."""
+    first = ""
+    for one in several:
+        yield Case(one.name, one, words, one.base or first)
+        first = first or one.name
+        for name, more in options.items():
+            yield Case(f"{one.name} ({name})", one, (*words, *more), one.name)
+
+
+def _verify() -> Iterator[Case]:
+    words = ("verify", "{input}", "--output", "{out}")
+    yield from _each(inputs.results(), *words, official=("--official",))
+    yield from _each(inputs.changed_legs(), *words)
+    yield from _each(inputs.mutated_legs(), *words)
+    yield from _each(inputs.pairs(), *words)
+    yield from _each(inputs.folders(), *words, official=("--official",))
+
+
+def _check() -> Iterator[Case]:
+    yield from _each(inputs.short_trees(), "check", "{input}")
+    yield from _each(inputs.any_trees(), "check", "{input}")
+    yield from _each(inputs.folders(), "check", "{input}")
+    yield from _each(inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code")
+
+
+def _signoff() -> Iterator[Case]:
+    yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}")
+    yield from _each(inputs.pairs(), "signoff", "--scope", "bundle", "--ref", "{input}")
+    for case, made in inputs.signoff_cases():
+        ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())
+        words = ["signoff", "--scope", case.scope, "--ref", *ref, *(["--cand", *cand] if cand else [])]
+        words += ["--claim", f"{{input}}/{backtest.CLAIM}"] if case.claim is not None else []
+        yield Case(made.name, made, tuple(words))
+
+
+def _gate() -> Iterator[Case]:
+    strict = ("--strict", "--division", "closed")
+    yield from _each(inputs.results(), "gate", "{input}", strict=strict)
+    yield from _each(inputs.odd_pairs(), "gate", "{input}", strict=strict)
+    yield from _each(inputs.rows(), "gate", "{input}", strict=strict)
+    declared = ("gate", "{input}", "--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3")
+    for one in inputs.results():
+        if one.name in RESULTS:
+            yield Case(f"{one.name} (declared)", one, declared, one.name)
+
+
+def _submit() -> Iterator[Case]:
+    words = (
+        "submit", "{input}", "--organisation", "Org", "--system-name", "Box", "--output", "{out}",
+        "--system", "{made}/system.yaml", "--source", "{made}/code", "--documentation", "{made}/documents",
+    )  # fmt: skip
+    yield from _each(inputs.campaigns(), *words, "--rehearsal")
+    for name, options in {"official": (), "open": ("--rehearsal", "--division", "open")}.items():
+        (whole, *_) = inputs.campaigns()
+        yield Case(f"campaign ({name})", whole, (*words, *options), "campaign")
+
+
+def _store() -> Iterator[Case]:
+    db = ("--db", "{out}.sqlite")
+    for one in (*inputs.results(), *inputs.odd_pairs(), *inputs.folders()):
+        if one.rules == inputs.as_they_are:
+            words = ("store", "export", *db)
+            yield Case(one.name, one, words, one.base, before=("store", "ingest", "{input}", *db))
+
+
+def _results() -> Iterator[Case]:
+    yield from _each(inputs.results(), "results", "{input}")
+    yield from _each(inputs.odd_pairs(), "results", "{input}")
+    yield from _each(inputs.folders(), "results", "{input}")
+
+
+def _audit() -> Iterator[Case]:
+    for one in inputs.results():
+        if one.name in RESULTS:
+            reference, run = "{input}/accuracy", "{input}/performance/run_1"
+            for test, ref in {"output_length": reference, "output_consistency": reference, "TEST04": run}.items():
+                words = ("audit", "--test", test, "--ref", ref, "--run", run, "--output-log-dir", "{out}")
+                yield Case(f"{test} {one.name}", replace(one, quick=True), words)
+
+
+COMMANDS = {"verify": _verify, "check": _check}
+
+
+def cases_of(command: str, *, quick: bool) -> dict[str, Case]:
+    """The cases of a command by name, in the order of its file."""
+    found: dict[str, Case] = {}
+    for case in COMMANDS[command]():
+        assert case.name not in found, case.name
+        assert not case.base or case.base in found, case.base
+        found[case.name] = case
+    return {name: case for name, case in found.items() if not quick or case.input.quick}
+
+
+def found_by(cases: dict[str, Case]) -> dict[str, Facts]:
+    """The facts of each case today."""
+    found = {}
+    for name, case in cases.items():
+        with tempfile.TemporaryDirectory(prefix="frozen-") as folder:
+            found[name] = case.facts(Path(folder))
+            _let_remove(Path(folder))
+    return found
+
+
+def _let_remove(folder: Path) -> None:
+    """Read-only folders cannot be removed by others than root."""
+    for path, folders, _ in os.walk(folder):
+        for name in folders:
+            if not Path(path, name).is_symlink():
+                Path(path, name).chmod(0o755)
+
+
+def file_of(command: str) -> Path:
+    """The file that holds what a command found."""
+    return FROZEN / f"{command}.txt"

@@ -1,0 +1,266 @@
+"""What a command found, as facts: one line each, without texts for people.
+
+The facts of a case are a multiset of lines:
+
+    code 1                          the exit code; `code 2 refused` where there is an error and no answer
+    results.0.verdict FAIL          a word, number or truth value of the record that judges
+    error perf-ttft performance/run_1/mlperf_log_detail.txt:81 {p99_ms}
+                                    a finding: severity, rule, first file and line, keys of its numbers
+    applied: perf-ttft              a rule that was applied
+    not judged in closed/…, without input, user.conf: user-conf-absent
+                                    a rule that was not applied to a result, and why
+    left out: data set: …           what else was not judged, and why
+    0.valid 1                       a value of a row of `store` or `results`
+    keys results[]: verdict         a key of an object of the JSON record
+
+In a file, facts that differ in their last word alone are one line with all of these words (GROUPED).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Facts = Counter[str]
+Json = Any
+
+# Fields whose value is a judgement. Every truth value is one, too.
+JUDGEMENTS = frozenset(
+    ("verdict", "exit_code", "action", "policy", "status", "outcome", "overall", "lever_class", "correctness_status",
+     "auditor_status", "scores_from", "mode", "scenario", "loadgen_key", "eligible")
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_COUNT = re.compile(r"  x(\d+)$")
+_WORD = re.compile(r"[\w.:+-]{1,40}")
+_FINDING = {"rule", "severity"}
+ROWS = {"store": "rows", "results": "results"}  # by the command, where its rows are
+# Columns of rows that differ from machine to machine.
+NO_FACTS = frozenset(("run_id", "timestamp", "ingested_at", "started", "run_directory", "directory", "manifest_sha256"))
+# Objects whose keys are data.
+_OF_DATA = frozenset(("rules", "not_judged", "numbers", "metrics", "lever_evidence"))
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said of an input."""
+
+    command: str
+    code: int
+    answer: Json | None  # None: it refused
+    applied: frozenset[str] = frozenset()
+
+
+def facts_of(said: Said, places: Mapping[Path, str]) -> Facts:
+    """The facts of what was said.
+
+    Args:
+        places: folders, and what stands for them in a fact.
+    """
+    facts = Facts([f"code {said.code}{' refused' if said.answer is None else ''}"])
+    facts.update(f"applied: {rule}" for rule in said.applied)
+    names = sorted(((str(path), name) for path, name in places.items()), key=lambda one: -len(one[0]))
+
+    def short(text: str) -> str:
+        for path, name in names:
+            text = text.replace(f"{path}/", f"{name}/" if name else "").replace(path, name or ".")
+        return " ".join(text.split())
+
+    for place, value in _leaves(said.answer, ""):
+        facts.update(_facts_at(place, value, short))
+    facts.update(_values((said.answer or {}).get(ROWS.get(said.command, ""), [])))
+    facts.update(set(_keys(said.answer, "")))
+    return facts
+
+
+def _leaves(value: Json, place: str) -> Iterator[tuple[str, Json]]:
+    """Findings, lists of what was not judged, and single values, each with its place."""
+    name = place.rpartition(".")[2]
+    if (isinstance(value, dict) and value.keys() >= _FINDING) or name == "not_judged":
+        yield place, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if key not in ("numbers", "metrics"):
+                yield from _leaves(part, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _leaves(part, f"{place}.{number}")
+    else:
+        yield place, value
+
+
+def _facts_at(place: str, value: Json, short: Any) -> Iterator[str]:
+    name = place.rpartition(".")[2]
+    if name == "not_judged":
+        yield from _not_judged(value, short)
+    elif isinstance(value, dict):
+        where = short(value.get("file") or "")
+        where += f":{value['line']}" if value.get("line") is not None else ""
+        numbers = " ".join(sorted(value.get("numbers") or {}))
+        action = f" ({value['action']})" if value.get("action") else ""
+        yield (
+            " ".join(f"{value['severity']} {value['rule']} {where}".split())
+            + action
+            + (f" {{{numbers}}}" if numbers else "")
+        )
+    elif isinstance(value, bool) or (name in JUDGEMENTS and value is not None):
+        yield f"{short(place)} {short(str(value))}"
+    elif name.isdecimal() and _is_list_of_rules(place):
+        yield f"{place.rpartition('.')[0]}: {short(str(value))}"
+
+
+def _values(rows: list[dict[str, Json]]) -> Iterator[str]:
+    """The values of rows."""
+    for number, row in enumerate(rows):
+        yield from (f"{number}.{name} {_value(value)}" for name, value in row.items() if name not in NO_FACTS)
+
+
+def _value(value: Json) -> str:
+    """A value of a row; of a text for people only that there is one."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value) if value is None or _WORD.fullmatch(str(value)) else "(text)"
+
+
+def _is_list_of_rules(place: str) -> bool:
+    return place.split(".")[-2] in ("flags", "rules", "levers")
+
+
+def _not_judged(value: Json, short: Any) -> Iterator[str]:
+    """By rule where rules are named."""
+    if isinstance(value, dict):
+        for what, whys in value.items():
+            yield from (f"left out: {short(what)}: {short(why)}" for why in whys)
+        return
+    for one in value:
+        for result in one.get("results") or [""]:
+            yield from (
+                f"not judged in {short(result)}, {one['what']}, {short(one['why'])}: {rule}" for rule in one["rules"]
+            )
+
+
+def _keys(value: Json, path: str) -> Iterator[str]:
+    """The keys of every object, once for all entries of a list."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            data = path.rpartition(".")[2] in _OF_DATA or not _NAME.fullmatch(key)
+            name = "*" if data else key
+            yield from {f"keys {path or '.'}: {name}", *_keys(part, f"{path}.{name}".lstrip("."))}
+    elif isinstance(value, list):
+        yield from {key for part in value for key in _keys(part, f"{path}[]")}
+
+
+# The file that holds the facts of a command -------------------------------------------------------------------------
+
+
+def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> str:
+    """The facts of all cases; of a case with a base, what differs from the base's facts where that is shorter."""
+    lines = [f"# {head}"]
+    for name, facts in cases.items():
+        whole, base = _lines_of(facts), bases.get(name, "")
+        if base:
+            differ = [f"- {line}" for line in _lines_of(cases[base] - facts)]
+            differ += [f"+ {line}" for line in _lines_of(facts - cases[base])]
+            if len("".join(differ)) < len("".join(whole)):
+                lines += [f"[{name}] = [{base}]", *differ]
+                continue
+        lines += [f"[{name}]", *whole]
+    return "\n".join(lines) + "\n"
+
+
+def from_text(text: str) -> dict[str, Facts]:
+    """The facts of all cases of a file."""
+    cases: dict[str, Facts] = {}
+    facts = Facts()
+    for line in text.splitlines():
+        if line.startswith("# "):
+            continue
+        if line.startswith("["):
+            name, _, base = line.partition(" = ")
+            facts = Facts(cases[base[1:-1]]) if base else Facts()
+            cases[name[1:-1]] = facts
+            continue
+        sign, rest = (line[0], line[2:]) if line[:2] in ("- ", "+ ") else ("+", line)
+        for fact, count in _expanded(rest):
+            facts[fact] += count if sign == "+" else -count
+            if not facts[fact]:
+                del facts[fact]
+    return cases
+
+
+GROUPED = ("applied: ", "rules: ", "not judged in ", "keys ")
+
+
+def _lines_of(facts: Facts) -> list[str]:
+    """The lines of a file."""
+    groups: dict[str, list[str]] = {}
+    lines = []
+    for fact, count in facts.items():
+        if fact.startswith(GROUPED) and count == 1:
+            head, _, word = fact.rpartition(": ")
+            groups.setdefault(head, []).append(word)
+        else:
+            lines.append(fact if count == 1 else f"{fact}  x{count}")
+    return sorted([*lines, *(f"{head}: {' '.join(sorted(words))}" for head, words in groups.items())])
+
+
+def _expanded(line: str) -> Iterator[tuple[str, int]]:
+    """The facts of a line, and how often each is there."""
+    count = _COUNT.search(line)
+    if count:
+        yield line[: count.start()], int(count[1])
+    elif line.startswith(GROUPED):
+        head, _, words = line.rpartition(": ")
+        yield from ((f"{head}: {word}", 1) for word in words.split())
+    else:
+        yield line, 1
+
+
+# Differences --------------------------------------------------------------------------------------------------------
+
+SHOWN_CASES, SHOWN_FACTS, WIDTH = 12, 12, 240
+
+
+def difference(frozen: Mapping[str, Facts], found: Mapping[str, Facts]) -> str:
+    """What differs between the frozen facts and those found, for people; empty where nothing does.
+
+    Only the cases that were run are compared.
+    """
+    changes = {name: _changes(frozen.get(name), facts) for name, facts in found.items()}
+    changes = {name: several for name, several in changes.items() if several}
+    if not changes:
+        return ""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, several in changes.items():
+        alike.setdefault(tuple(several), []).append(name)
+    lines = [f"{len(changes)} of {len(found)} cases differ; `make freeze` writes what was found"]
+    for several, names in sorted(alike.items(), key=lambda item: -len(item[1]))[:SHOWN_CASES]:
+        lines.append(f"  {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else ""))
+        lines += [f"    {line}" for line in several[:SHOWN_FACTS]]
+        lines += [f"    and {len(several) - SHOWN_FACTS} more"] if len(several) > SHOWN_FACTS else []
+    lines += [f"  and {len(alike) - SHOWN_CASES} more kinds of differences"] if len(alike) > SHOWN_CASES else []
+    by_fact = Counter(line for several in changes.values() for line in map(_without_place, several))
+    lines.append("  most frequent:")
+    lines += [f"    {count} x {line}" for line, count in by_fact.most_common(SHOWN_FACTS)]
+    return "\n".join(line if len(line) <= WIDTH else f"{line[:WIDTH]}…" for line in lines)
+
+
+def _changes(frozen: Facts | None, found: Facts) -> list[str]:
+    if frozen is None:
+        return ["the case is new"]
+    return [f"vanished: {line}" for line in _lines_of(frozen - found)] + [
+        f"appeared: {line}" for line in _lines_of(found - frozen)
+    ]
+
+
+def _without_place(change: str) -> str:
+    """The change without the file that it is about."""
+    words = change.split()
+    return " ".join(words[:3]) if words[1] in ("error", "warning", "note", "pass") else change
+
+
+def names_of(cases: Iterable[str], frozen: Mapping[str, Facts]) -> str:
+    """Cases that are frozen and no longer made; empty where there are none."""
+    lost = sorted(set(frozen) - set(cases))
+    return f"frozen, and made no longer: {', '.join(lost)}" if lost else ""

@@ -1,0 +1,476 @@
+"""What the commands are asked about: every input that the tests have, made by the tests' own functions.
+
+An input is made in an empty folder, or it is a recorded one that is read only.
+"""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.tree import Place, Tree
+from qsl.embedded.articles import bundled_dataset
+from runs.files import sha256_of
+from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.rounds import CURRENT_ROUND, ROUNDS
+from tests.compliance.endpoints.test_changes import CHANGES as OF_FOLDERS
+from tests.compliance.submission.test_log_mutations import MUTATIONS as OF_LOGS
+from tests.compliance.submission.test_log_mutations import place_of
+from tests.compliance.submission.test_submission_build_refusals import CHANGES as OF_CAMPAIGNS
+from tests.compliance.submission.test_submission_check import DIFFERENT
+from tests.compliance.verify.test_verify_damage import CHANGES as OF_LEGS
+from tests.compliance.verify.test_verify_damage import DAMAGED, DAMAGES, OWN_FILES
+from tests.conftest import run_here
+from tests.honest.pair import Pair
+from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
+from tests.scenarios.commands.test_gate_command import ROWS
+from tests.signoff import backtest
+from tests.support import any_tree, trees
+from tests.support.editing import edit_detail, reseal, set_at
+from tests.support.endpoints_client import unpack
+from tests.support.loadgen_runs import ALL
+from tests.support.official import change_benchmarks, reachable
+from tests.support.once import kept
+from tests.support.recorded import NULL, OVER_HTTP, RESULTS, recorded
+from tests.support.submission_legs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
+from tests.support.tree_mutations import MUTATIONS
+from tests.support.verify_legs import OURS, DummyLegs
+from tests.untrusted.mutations import CONTENTS
+from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut
+
+Rules = Callable[[pytest.MonkeyPatch], object]
+
+
+def as_they_are(_: pytest.MonkeyPatch) -> None:
+    """The rules of the product."""
+
+
+def of_short_legs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the recorded legs of the dummy engine can keep: their length, their data set and their scores."""
+    scores = reachable(RunDir(recorded() / RESULTS["Offline"] / "accuracy"), 1.0)
+    change_benchmarks(monkeypatch, SAMPLES, min_duration_ms=100, data_sha256=None, targets=scores)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input.
+
+    Attributes:
+        make: Fills an empty folder, and returns the path that the command is given.
+        base: Input that it was made from by a change.
+        rules: Patches what the rules ask for.
+        quick: Whether `make test` judges it; `make test-long` judges all.
+    """
+
+    name: str
+    make: Callable[[Path], Path]
+    base: str = ""
+    rules: Rules = as_they_are
+    quick: bool = False
+
+
+def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
+    """A recorded input as it lies."""
+    return lambda _: path()
+
+
+# Runs of this harness, and bare LoadGen logs --------------------------------------------------------------------------
+
+LEGS = DummyLegs()
+_OTHERS = (
+    "caching/performance/run_1", "replicas",
+    *(f"{OVER_HTTP}/campaign/llama3.1-8b/{scenario}" for scenario in ("Offline", "Server")),
+)  # fmt: skip
+QUICK_RUNS = {
+    "Offline",
+    "Server",
+    f"{NULL}/offline",
+    f"{NULL}/server-one-token",
+    f"{NULL}/single-stream-accuracy-in-sets",
+}
+
+
+def results() -> Iterator[Input]:
+    """Recorded results and single runs."""
+    for scenario, place in RESULTS.items():
+        yield Input(scenario, at(lambda place=place: recorded() / place), quick=scenario in QUICK_RUNS)
+    for scenario in RESULTS:
+        yield Input(
+            f"{scenario} by the rules of short runs",
+            at(lambda place=RESULTS[scenario]: recorded() / place),
+            base=scenario,
+            rules=of_short_legs,
+        )
+    for name in (*_OTHERS, *(f"{NULL}/{name}" for name in ALL)):
+        yield Input(name, at(lambda name=name: recorded() / name), quick=name in QUICK_RUNS)
+
+
+def _changed_leg(
+    folder: Path, scenario: str, mode: str, change: Callable[[RunDir], object], bare: bool = False
+) -> Path:
+    run = LEGS.copy(folder / "leg", scenario, mode, bare=bare)
+    change(run)
+    return run.root
+
+
+def changed_legs() -> Iterator[Input]:
+    """Legs with damaged, exchanged or edited files."""
+
+    def leg(name: str, mode: str, bare: bool, change: Callable[[RunDir], object], *, quick: bool = False) -> Input:
+        base = f"Server {mode}{' bare' if bare else ''}"
+        make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
+        return Input(f"{base}: {name}" if name else base, make, base=base if name else "", quick=quick)
+
+    for mode in ("performance", "accuracy"):
+        for bare in (False, True):
+            yield leg("", mode, bare, lambda run: None, quick=True)
+    for mode, file, bare, how in DAMAGED:
+        yield leg(
+            f"{file} {how}", mode, bare, lambda run, file=file, how=how: DAMAGES[how](run.root / file),
+            quick=how in ("missing", "null-json"),
+        )  # fmt: skip
+    for mode, file in OWN_FILES:
+        yield leg(
+            f"{file} of Interactive", mode, False,
+            lambda run, mode=mode, file=file: shutil.copy(LEGS("Interactive", mode) / file, run.root / file),
+        )  # fmt: skip
+    for name, (mode, bare, change, *_) in OF_LEGS.items():
+
+        def make(
+            folder: Path, mode: str = mode, bare: bool = bare, change: Callable[[RunDir], object] = change
+        ) -> Path:
+            LEGS.copy(folder / "accuracy", "Server", "accuracy")
+            return _changed_leg(folder, "Server", mode, change, bare)
+
+        yield Input(f"Server {mode}: {name}", make, base=f"Server {mode}{' bare' if bare else ''}", quick=True)
+
+
+# Submission trees -----------------------------------------------------------------------------------------------------
+
+QUICK_MUTATIONS = 6  # every so many
+
+
+def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
+    tree = Tree(folder / "tree")
+    shutil.copytree(trees.short_tree()[0].root, tree.root, symlinks=True)
+    change(tree)
+    return tree.root
+
+
+def short_trees() -> Iterator[Input]:
+    """The tree of short runs, and every way to change it."""
+    whole = at(lambda: trees.short_tree()[0].root)
+    yield Input("short tree", whole, rules=trees.shorten_rules, quick=True)
+    yield Input("short tree by the rules of whole runs", whole, base="short tree")
+    changes = [(one.name, one.change) for one in MUTATIONS] + [(name, DIFFERENT[name][0]) for name in DIFFERENT]
+    for number, (name, change) in enumerate(changes):
+        yield Input(
+            f"short tree: {name}",
+            partial(_changed_tree, change=change),
+            base="short tree",
+            rules=trees.shorten_rules,
+            quick=number % QUICK_MUTATIONS == 0,
+        )
+
+
+# Run directories of the MLPerf Endpoints client -----------------------------------------------------------------------
+
+_FOLDERS = (
+    "accuracy", "audit-cached", "audit-honest", "audit-honest-concurrency", "concurrency", "cut-by-time", "interrupted",
+    "offline", "poisson", "server-died", "warm-up",
+)  # fmt: skip
+QUICK_FOLDERS = {"accuracy", "audit-honest", "poisson"}
+QUICK_CHANGES = 12
+
+
+def endpoints() -> Path:
+    """All recorded directories. Read them only."""
+    return kept("endpoints-folders", unpack, ("tests/compliance/endpoints/folders.tar.xz",))
+
+
+def folders() -> Iterator[Input]:
+    """Recorded run directories, and every change of their files."""
+    for name in _FOLDERS:
+        yield Input(name, at(lambda name=name: endpoints() / name), quick=name in QUICK_FOLDERS)
+    changes = [(name, change) for name in OF_FOLDERS for change in OF_FOLDERS[name]]
+    for number, (name, change) in enumerate(changes):
+
+        def make(folder: Path, name: str = name, change: str = change) -> Path:
+            shutil.copytree(endpoints() / "concurrency", folder / "another")
+            copy = Path(shutil.copytree(endpoints() / name, folder / name))
+            OF_FOLDERS[name][change][0](copy)
+            return copy
+
+        yield Input(f"{name}: {change}", make, base=name, quick=number % QUICK_CHANGES == 0)
+
+
+# The tree of any benchmark --------------------------------------------------------------------------------------------
+
+QUICK_LOGS = 10
+
+
+def of_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What short runs of any benchmark can keep."""
+    monkeypatch.setitem(ROUNDS, CURRENT_ROUND.name, any_tree.ROUND)
+
+
+def any_trees() -> Iterator[Input]:
+    """The tree of runs of several benchmarks, and every change of its logs and audits."""
+    whole = at(lambda: any_tree.any_tree().root)
+    yield Input("any tree", whole, rules=of_any_benchmark, quick=True)
+    yield Input("any tree by the rules of whole runs", whole, base="any tree")
+    for number, (name, (result, change, _)) in enumerate(OF_LOGS.items()):
+
+        def make(folder: Path, result: str = result, change: Callable[[Tree, Place], object] = change) -> Path:
+            tree = Tree(Path(shutil.copytree(any_tree.any_tree().root, folder / "tree")), any_tree.ROUND)
+            change(tree, place_of(tree, result))
+            return tree.root
+
+        yield Input(f"any tree: {name}", make, base="any tree", rules=of_any_benchmark, quick=number % QUICK_LOGS == 0)
+
+
+# Results that were tampered with, and honest ones that differ from the plainest ---------------------------------------
+
+QUICK_PAIRS = 25
+# Changes that not every user of a machine can make, or whose result no command can be given.
+_NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
+
+
+def signoff_legs() -> Path:
+    """The legs of the sign-off's back-test, with the data set where this machine has it. Read them only."""
+    return (
+        kept("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl")) / backtest.LEGS
+    )
+
+
+def _relocated(folder: Path) -> None:
+    backtest.unpack(folder)
+    here, nowhere = bundled_dataset("bytes"), "/recorded-elsewhere"
+    digest = sha256_of(here)
+    for path in (folder / backtest.LEGS).iterdir():
+        run = RunDir(path)
+        plan = json.loads(run.manifest.read_bytes())["plan"]
+        is_here = plan["dataset_sha256"] == digest
+        set_at(run.manifest, "plan.dataset_path", str(here) if is_here else f"{nowhere}/data.json")
+        set_at(run.manifest, "plan.model_path", plan["model_path"] if is_here else f"{nowhere}/model")
+        if run.seal.is_file():
+            reseal(run)
+
+
+def _pair(folder: Path, scenario: str) -> Pair:
+    pair = Pair(folder / "result")
+    for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.legs, strict=True):
+        shutil.copytree(signoff_legs() / name if scenario == VLLM else LEGS(scenario, mode), run.root)
+    return pair
+
+
+def _changed_pair(folder: Path, scenario: str, change: Callable[[Pair], object]) -> Path:
+    pair = _pair(folder, scenario)
+    changed = change(pair)
+    return changed if isinstance(changed, Path) else pair.root
+
+
+def _exchange(one: Path, other: Path) -> None:
+    beside = one.with_name("exchanged")
+    one.rename(beside)
+    other.rename(one)
+    beside.rename(other)
+
+
+def _of_loadgen_alone(pair: Pair) -> None:
+    for run in pair.legs:
+        for name in OURS:
+            (run.root / name).unlink(missing_ok=True)
+
+
+def _as_of_loadgen_41(pair: Pair) -> None:
+    """A log in the shape of LoadGen 4.1, which counts no errors and gives no reason."""
+    for run in pair.legs:
+        edit_detail(run, "loadgen_version", "4.1 @ 0000000000")
+        edit_detail(run, "effective_sample_concatenate_permutation", None)
+    edit_detail(pair.performance, "num_errors", None)
+
+
+def _scores(old: str, new: str) -> Callable[[Pair], object]:
+    def change(pair: Pair) -> None:
+        _of_loadgen_alone(pair)
+        text = pair.accuracy.accuracy_text
+        text.write_text(re.sub(old, new, text.read_text()))
+
+    return change
+
+
+# Directories and logs that are not what their place says, and files as other harnesses write them.
+ODD: dict[str, Callable[[Pair], object]] = {
+    "runs swapped": lambda pair: _exchange(pair.performance.root, pair.accuracy.root),
+    "accuracy run in both": lambda pair: [
+        shutil.rmtree(pair.performance.root), shutil.copytree(pair.accuracy.root, pair.performance.root)
+    ],
+    "performance run in both": lambda pair: [
+        shutil.rmtree(pair.accuracy.root), shutil.copytree(pair.performance.root, pair.accuracy.root)
+    ],
+    "performance log in the accuracy run": lambda pair: shutil.copy(pair.performance.detail, pair.accuracy.detail),
+    "bare logs": _of_loadgen_alone,
+    "bare logs swapped": lambda pair: [
+        _of_loadgen_alone(pair), _exchange(pair.performance.root, pair.accuracy.root)
+    ],
+    "bare logs, performance log in the accuracy run": lambda pair: [
+        _of_loadgen_alone(pair), shutil.copy(pair.performance.detail, pair.accuracy.detail)
+    ],
+    "bare logs of LoadGen 4.1": lambda pair: [_of_loadgen_alone(pair), _as_of_loadgen_41(pair)],
+    "bare logs, answers cut": lambda pair: [_of_loadgen_alone(pair), log_cut(pair.accuracy)],
+    "answers cut": lambda pair: log_cut(pair.accuracy),
+    "second run": lambda pair: shutil.copytree(pair.performance.root, pair.performance.root.with_name("run_2")),
+    "second run alone": lambda pair: pair.performance.root.rename(pair.performance.root.with_name("run_2")),
+    "no accuracy run": lambda pair: shutil.rmtree(pair.accuracy.root),
+    "no performance run": lambda pair: shutil.rmtree(pair.performance.root),
+    "scores as NumPy writes them": _scores(r"'(rouge\w+)': '?([\d.]+)'?", r"'\1': np.float64(\2)"),
+    "scores as JSON": _scores("'", '"'),
+    "no scores": _scores("(?s).*", ""),
+}  # fmt: skip
+
+
+def odd_pairs() -> Iterator[Input]:
+    """A result of two runs, and the same with its files in other places or forms."""
+    base = "pair Server"
+    yield Input(base, partial(_changed_pair, scenario="Server", change=lambda pair: None), quick=True)
+    for name, change in ODD.items():
+        make = partial(_changed_pair, scenario="Server", change=change)
+        yield Input(f"{base}: {name}", make, base=base, quick=name.startswith("bare"))
+
+
+def pairs() -> Iterator[Input]:
+    """Results of two runs: as they are, odd ones, tampered with, and under other circumstances."""
+    yield from odd_pairs()
+    scenarios = (*RESULTS, VLLM)  # legs of others are not recorded
+    for scenario in scenarios:
+        if scenario != "Server":
+            yield Input(f"pair {scenario}", partial(_changed_pair, scenario=scenario, change=lambda pair: None))
+    changes = [(f"tampered {one.name}", one.scenario, one.apply) for one in TAMPERINGS if one.scenario in scenarios]
+    honest = {**VARIATIONS, **LATE, **STEPPED}
+    changes += [(name, "Server", honest[name]) for name in honest if name not in _NOT_EVERYWHERE]
+    changes += [(name, "Offline", VARIATIONS[name]) for name in sorted(OFFLINE_TOO)]
+    for number, (name, scenario, change) in enumerate(changes):
+        yield Input(
+            f"pair {scenario}: {name}",
+            partial(_changed_pair, scenario=scenario, change=change),
+            base=f"pair {scenario}",
+            quick=number % QUICK_PAIRS == 0,
+        )
+
+
+# Files whose bytes were changed by number -----------------------------------------------------------------------------
+
+# The others hold paths of this machine: their bytes lie elsewhere on another one.
+_SAME_EVERYWHERE = {
+    "performance": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl"),
+    "accuracy": ("mlperf_log_detail.txt", "mlperf_log_accuracy.json", "accuracy.txt"),
+}
+
+
+def mutated_legs() -> Iterator[Input]:
+    """One file of a leg, changed by each kind of mutation."""
+    for mode, names in _SAME_EVERYWHERE.items():
+        for file in names:
+            for kind in CONTENTS:
+
+                def change(run: RunDir, file: str = file, kind: str = kind) -> None:
+                    path = run.root / file
+                    path.write_bytes(CONTENTS[kind](path.read_bytes(), random.Random(f"frozen {file} {kind}")))
+
+                bare = file != "requests.jsonl"
+                base = f"Server {mode}{' bare' if bare else ''}"
+                make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
+                yield Input(f"{base}: {file} {kind}", make, base=base)
+
+
+# Cases of the sign-off ------------------------------------------------------------------------------------------------
+
+QUICK_CASES = 30
+
+
+def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
+    """The cases of the back-test."""
+    for number, case in enumerate(backtest.read_cases()):
+
+        def make(folder: Path, case: backtest.Case = case) -> Path:
+            backtest.lay_out(case, signoff_legs(), folder)
+            return folder
+
+        yield case, Input(f"case {case.name}", make, quick=number % QUICK_CASES == 0)
+
+
+# Rows of a store ------------------------------------------------------------------------------------------------------
+
+
+def rows() -> Iterator[Input]:
+    """Files of rows."""
+    for number, (content, *_) in enumerate(ROWS):
+
+        def make(folder: Path, content: object = content) -> Path:
+            (folder / "rows.json").write_text(json.dumps(content))
+            return folder / "rows.json"
+
+        yield Input(f"rows {number}", make, quick=True)
+
+
+# Campaigns to be submitted --------------------------------------------------------------------------------------------
+
+QUICK_CAMPAIGNS = 8
+
+
+def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
+    """A copy of the recorded campaign, and beside it what else `submit` is given."""
+    campaign = CampaignDir(Path(shutil.copytree(recorded() / "campaign", folder / "campaign")))
+    (folder / "code").mkdir()
+    (folder / "code" / "main.py").write_text("print('the code that ran')\n")
+    (folder / "documents").mkdir()
+    (folder / "documents" / "calibration.md").write_bytes(CALIBRATION)
+    (folder / "system.yaml").write_text(json.dumps({"system": SYSTEM}))
+    change(campaign.result(BENCHMARK, "Server"))
+    return campaign.root
+
+
+def campaigns() -> Iterator[Input]:
+    """The recorded campaign, and changes of one of its results."""
+    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_legs, quick=True)
+    for number, (name, (change, _)) in enumerate(OF_CAMPAIGNS.items()):
+        make = partial(_campaign, change=change)
+        quick = number % QUICK_CAMPAIGNS == 0
+        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_legs, quick=quick)
+
+
+# A tree that was built from runs, beside them.
+_IN_BUILT_TREES = (
+    "other_digit_in_the_summary", "rouge_below_its_target", "audit_text_says_no", "empty_audit_log", "no_measurements",
+    "user_conf_of_another_run", "empty_readme", "no_code", "no_audit", "accuracy_log_cut_elsewhere", "no_offline",
+)  # fmt: skip
+
+
+def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
+    campaign = _campaign(folder, lambda result: None)
+    given = {"system": folder / "system.yaml", "source": folder / "code", "documentation": folder / "documents"}
+    options = [word for name, path in given.items() for word in (f"--{name}", path)]
+    built = run_here(
+        "submit", campaign, "--organisation", "Org", "--system-name", "Box", "--output", folder / "tree", "--rehearsal",
+        *options,
+    )  # fmt: skip
+    assert built.code == 0, built.stderr
+    change(Tree(folder / "tree"))
+    return folder / "tree"
+
+
+def built_trees() -> Iterator[Input]:
+    """A rehearsal tree of the recorded campaign, and changes of its files."""
+    whole = partial(_built, change=lambda tree: None)
+    yield Input("tree of its runs", whole, rules=of_short_legs, quick=True)
+    for one in MUTATIONS:
+        if one.name in _IN_BUILT_TREES:
+            make = partial(_built, change=one.change)
+            yield Input(f"tree of its runs: {one.name}", make, base="tree of its runs", rules=of_short_legs)

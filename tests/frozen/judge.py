@@ -1,0 +1,34 @@
+"""The one place through which the frozen facts are taken from the product: `main.py COMMAND … --json`, in this process.
+
+Where the code that judges moves, `rules_applied` alone follows it.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from compliance.finding import applied_rules
+from tests.conftest import run_here
+from tests.frozen.facts import Said
+
+OWN_FORM = "results"  # its `--json` is its answer alone
+
+
+@contextmanager
+def rules_applied() -> Iterator[set[str]]:
+    """Collect the ids of the rules that are applied within the block."""
+    with applied_rules() as found:
+        yield found
+
+
+def ask(*words: object) -> Said:
+    """Run a command; returns what it said in its record."""
+    with rules_applied() as applied:
+        finished = run_here(*words, "--json")
+    try:
+        said = json.loads(finished.stdout)
+    except ValueError as error:
+        raise AssertionError(f"{words}: exit code {finished.code}, no JSON\n{finished.stderr[-2000:]}") from error
+    if words[0] != OWN_FORM or "answer" in said:
+        said = said["answer"]
+    return Said(str(words[0]), finished.code, said or None, frozenset(applied))

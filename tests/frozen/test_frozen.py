@@ -1,0 +1,32 @@
+"""Each command finds in every recorded input what it found when the facts were frozen (`make freeze`)."""
+
+import pytest
+
+from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by
+from tests.frozen.facts import Facts, as_text, difference, from_text, names_of
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_some_inputs(command: str) -> None:
+    frozen, cases = from_text(file_of(command).read_text()), cases_of(command, quick=True)
+    assert difference(frozen, found_by(cases)) == ""
+    assert names_of(cases_of(command, quick=False), frozen) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", COMMANDS)
+def test_all_inputs(command: str) -> None:
+    frozen = from_text(file_of(command).read_text())
+    assert difference(frozen, found_by(cases_of(command, quick=False))) == ""
+
+
+def test_a_difference_names_the_case_and_the_rule() -> None:
+    before = Facts(["code 0", "pass perf-ttft a/log.txt:3 {p99}"])
+    after = Facts(["code 1", "error perf-ttft a/log.txt:3 {p99}", *["key x"] * 2])
+    text = as_text("head", {"one": before, "two": after}, {"two": "one"})
+    assert from_text(text) == {"one": before, "two": after}
+    assert difference(from_text(text), {"two": after}) == ""
+    said = difference(from_text(text), {"one": after})
+    assert "appeared: error perf-ttft a/log.txt:3" in said
+    assert "vanished: pass perf-ttft a/log.txt:3" in said
+    assert names_of(["one"], from_text(text)) == "frozen, and made no longer: two"
