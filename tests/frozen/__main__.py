@@ -11,7 +11,7 @@ from tests.frozen.facts import as_text, difference, from_text
 def main(names: list[str]) -> int:
     """Write the file of each command, and print what changed."""
     for command in names or COMMANDS:
-        begun, cases, file = time.process_time(), cases_of(command, quick=False), file_of(command)
+        begun, cases, file = time.process_time(), cases_of(command), file_of(command)
         found = found_by(cases)
         text = as_text(
             f"What main.py {command} finds: tests/frozen/facts.py explains the lines, `make freeze` writes them.",
@@ -22,7 +22,7 @@ def main(names: list[str]) -> int:
         file.write_text(text, "utf-8", "backslashreplace")
         spent = time.process_time() - begun
         print(f"{command}: {len(found)} cases, {len(text) / 1e3:,.0f} kB, {spent:.0f} s of processor time")
-        print(difference(before, found) if before else "", end="\n" if before else "")
+        print(difference(before, found) if before else "", end="\n" if before else "", flush=True)
     return 0
 
 

@@ -65,14 +65,12 @@ class Input:
         make: Fills an empty folder, and returns the path that the command is given.
         base: Input that it was made from by a change.
         rules: Patches what the rules ask for.
-        quick: Whether `make test` judges it; `make test-long` judges all.
     """
 
     name: str
     make: Callable[[Path], Path]
     base: str = ""
     rules: Rules = as_they_are
-    quick: bool = False
 
 
 def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
@@ -87,19 +85,12 @@ _OTHERS = (
     "caching/performance/run_1", "replicas",
     *(f"{OVER_HTTP}/campaign/llama3.1-8b/{scenario}" for scenario in ("Offline", "Server")),
 )  # fmt: skip
-QUICK_RUNS = {
-    "Offline",
-    "Server",
-    f"{NULL}/offline",
-    f"{NULL}/server-one-token",
-    f"{NULL}/single-stream-accuracy-in-sets",
-}
 
 
 def results() -> Iterator[Input]:
     """Recorded results and single runs."""
     for scenario, place in RESULTS.items():
-        yield Input(scenario, at(lambda place=place: recorded() / place), quick=scenario in QUICK_RUNS)
+        yield Input(scenario, at(lambda place=place: recorded() / place))
     for scenario in RESULTS:
         yield Input(
             f"{scenario} by the rules of short runs",
@@ -108,7 +99,7 @@ def results() -> Iterator[Input]:
             rules=of_short_legs,
         )
     for name in (*_OTHERS, *(f"{NULL}/{name}" for name in ALL)):
-        yield Input(name, at(lambda name=name: recorded() / name), quick=name in QUICK_RUNS)
+        yield Input(name, at(lambda name=name: recorded() / name))
 
 
 def _changed_leg(
@@ -122,18 +113,17 @@ def _changed_leg(
 def changed_legs() -> Iterator[Input]:
     """Legs with damaged, exchanged or edited files."""
 
-    def leg(name: str, mode: str, bare: bool, change: Callable[[RunDir], object], *, quick: bool = False) -> Input:
+    def leg(name: str, mode: str, bare: bool, change: Callable[[RunDir], object]) -> Input:
         base = f"Server {mode}{' bare' if bare else ''}"
         make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
-        return Input(f"{base}: {name}" if name else base, make, base=base if name else "", quick=quick)
+        return Input(f"{base}: {name}" if name else base, make, base=base if name else "")
 
     for mode in ("performance", "accuracy"):
         for bare in (False, True):
-            yield leg("", mode, bare, lambda run: None, quick=True)
+            yield leg("", mode, bare, lambda run: None)
     for mode, file, bare, how in DAMAGED:
         yield leg(
             f"{file} {how}", mode, bare, lambda run, file=file, how=how: DAMAGES[how](run.root / file),
-            quick=how in ("missing", "null-json"),
         )  # fmt: skip
     for mode, file in OWN_FILES:
         yield leg(
@@ -148,12 +138,10 @@ def changed_legs() -> Iterator[Input]:
             LEGS.copy(folder / "accuracy", "Server", "accuracy")
             return _changed_leg(folder, "Server", mode, change, bare)
 
-        yield Input(f"Server {mode}: {name}", make, base=f"Server {mode}{' bare' if bare else ''}", quick=True)
+        yield Input(f"Server {mode}: {name}", make, base=f"Server {mode}{' bare' if bare else ''}")
 
 
 # Submission trees -----------------------------------------------------------------------------------------------------
-
-QUICK_MUTATIONS = 6  # every so many
 
 
 def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
@@ -166,16 +154,15 @@ def _changed_tree(folder: Path, change: Callable[[Tree], object]) -> Path:
 def short_trees() -> Iterator[Input]:
     """The tree of short runs, and every way to change it."""
     whole = at(lambda: trees.short_tree()[0].root)
-    yield Input("short tree", whole, rules=trees.shorten_rules, quick=True)
+    yield Input("short tree", whole, rules=trees.shorten_rules)
     yield Input("short tree by the rules of whole runs", whole, base="short tree")
     changes = [(one.name, one.change) for one in MUTATIONS] + [(name, DIFFERENT[name][0]) for name in DIFFERENT]
-    for number, (name, change) in enumerate(changes):
+    for name, change in changes:
         yield Input(
             f"short tree: {name}",
             partial(_changed_tree, change=change),
             base="short tree",
             rules=trees.shorten_rules,
-            quick=number % QUICK_MUTATIONS == 0,
         )
 
 
@@ -185,8 +172,6 @@ _FOLDERS = (
     "accuracy", "audit-cached", "audit-honest", "audit-honest-concurrency", "concurrency", "cut-by-time", "interrupted",
     "offline", "poisson", "server-died", "warm-up",
 )  # fmt: skip
-QUICK_FOLDERS = {"accuracy", "audit-honest", "poisson"}
-QUICK_CHANGES = 12
 
 
 def endpoints() -> Path:
@@ -197,9 +182,9 @@ def endpoints() -> Path:
 def folders() -> Iterator[Input]:
     """Recorded run directories, and every change of their files."""
     for name in _FOLDERS:
-        yield Input(name, at(lambda name=name: endpoints() / name), quick=name in QUICK_FOLDERS)
+        yield Input(name, at(lambda name=name: endpoints() / name))
     changes = [(name, change) for name in OF_FOLDERS for change in OF_FOLDERS[name]]
-    for number, (name, change) in enumerate(changes):
+    for name, change in changes:
 
         def make(folder: Path, name: str = name, change: str = change) -> Path:
             shutil.copytree(endpoints() / "concurrency", folder / "another")
@@ -207,12 +192,10 @@ def folders() -> Iterator[Input]:
             OF_FOLDERS[name][change][0](copy)
             return copy
 
-        yield Input(f"{name}: {change}", make, base=name, quick=number % QUICK_CHANGES == 0)
+        yield Input(f"{name}: {change}", make, base=name)
 
 
 # The tree of any benchmark --------------------------------------------------------------------------------------------
-
-QUICK_LOGS = 10
 
 
 def of_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,21 +206,20 @@ def of_any_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
 def any_trees() -> Iterator[Input]:
     """The tree of runs of several benchmarks, and every change of its logs and audits."""
     whole = at(lambda: any_tree.any_tree().root)
-    yield Input("any tree", whole, rules=of_any_benchmark, quick=True)
+    yield Input("any tree", whole, rules=of_any_benchmark)
     yield Input("any tree by the rules of whole runs", whole, base="any tree")
-    for number, (name, (result, change, _)) in enumerate(OF_LOGS.items()):
+    for name, (result, change, _) in OF_LOGS.items():
 
         def make(folder: Path, result: str = result, change: Callable[[Tree, Place], object] = change) -> Path:
             tree = Tree(Path(shutil.copytree(any_tree.any_tree().root, folder / "tree")), any_tree.ROUND)
             change(tree, place_of(tree, result))
             return tree.root
 
-        yield Input(f"any tree: {name}", make, base="any tree", rules=of_any_benchmark, quick=number % QUICK_LOGS == 0)
+        yield Input(f"any tree: {name}", make, base="any tree", rules=of_any_benchmark)
 
 
 # Results that were tampered with, and honest ones that differ from the plainest ---------------------------------------
 
-QUICK_PAIRS = 25
 # Changes that not every user of a machine can make, or whose result no command can be given.
 _NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
 
@@ -339,10 +321,10 @@ ODD: dict[str, Callable[[Pair], object]] = {
 def odd_pairs() -> Iterator[Input]:
     """A result of two runs, and the same with its files in other places or forms."""
     base = "pair Server"
-    yield Input(base, partial(_changed_pair, scenario="Server", change=lambda pair: None), quick=True)
+    yield Input(base, partial(_changed_pair, scenario="Server", change=lambda pair: None))
     for name, change in ODD.items():
         make = partial(_changed_pair, scenario="Server", change=change)
-        yield Input(f"{base}: {name}", make, base=base, quick=name.startswith("bare"))
+        yield Input(f"{base}: {name}", make, base=base)
 
 
 def pairs() -> Iterator[Input]:
@@ -356,12 +338,11 @@ def pairs() -> Iterator[Input]:
     honest = {**VARIATIONS, **LATE, **STEPPED}
     changes += [(name, "Server", honest[name]) for name in honest if name not in _NOT_EVERYWHERE]
     changes += [(name, "Offline", VARIATIONS[name]) for name in sorted(OFFLINE_TOO)]
-    for number, (name, scenario, change) in enumerate(changes):
+    for name, scenario, change in changes:
         yield Input(
             f"pair {scenario}: {name}",
             partial(_changed_pair, scenario=scenario, change=change),
             base=f"pair {scenario}",
-            quick=number % QUICK_PAIRS == 0,
         )
 
 
@@ -392,18 +373,16 @@ def mutated_legs() -> Iterator[Input]:
 
 # Cases of the sign-off ------------------------------------------------------------------------------------------------
 
-QUICK_CASES = 30
-
 
 def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
     """The cases of the back-test."""
-    for number, case in enumerate(backtest.read_cases()):
+    for case in backtest.read_cases():
 
         def make(folder: Path, case: backtest.Case = case) -> Path:
             backtest.lay_out(case, signoff_legs(), folder)
             return folder
 
-        yield case, Input(f"case {case.name}", make, quick=number % QUICK_CASES == 0)
+        yield case, Input(f"case {case.name}", make)
 
 
 # Rows of a store ------------------------------------------------------------------------------------------------------
@@ -417,12 +396,10 @@ def rows() -> Iterator[Input]:
             (folder / "rows.json").write_text(json.dumps(content))
             return folder / "rows.json"
 
-        yield Input(f"rows {number}", make, quick=True)
+        yield Input(f"rows {number}", make)
 
 
 # Campaigns to be submitted --------------------------------------------------------------------------------------------
-
-QUICK_CAMPAIGNS = 8
 
 
 def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
@@ -439,11 +416,10 @@ def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
 
 def campaigns() -> Iterator[Input]:
     """The recorded campaign, and changes of one of its results."""
-    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_legs, quick=True)
-    for number, (name, (change, _)) in enumerate(OF_CAMPAIGNS.items()):
+    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_legs)
+    for name, (change, _) in OF_CAMPAIGNS.items():
         make = partial(_campaign, change=change)
-        quick = number % QUICK_CAMPAIGNS == 0
-        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_legs, quick=quick)
+        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_legs)
 
 
 # A tree that was built from runs, beside them.
@@ -469,7 +445,7 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
 def built_trees() -> Iterator[Input]:
     """A rehearsal tree of the recorded campaign, and changes of its files."""
     whole = partial(_built, change=lambda tree: None)
-    yield Input("tree of its runs", whole, rules=of_short_legs, quick=True)
+    yield Input("tree of its runs", whole, rules=of_short_legs)
     for one in MUTATIONS:
         if one.name in _IN_BUILT_TREES:
             make = partial(_built, change=one.change)
