@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
+from qsl.hub import PULL
 from runs.errors import InputError
-from runs.reading import MIB, read_whole
+from runs.reading import GIT_LFS_POINTER, MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
@@ -23,6 +24,7 @@ _GZIP = b"\x1f\x8b"
 # First bytes of files that are not JSON but that people do pass, and what each is.
 _FOREIGN = (
     (b"PAR1", "a Parquet file", "turn it into JSON with scripts/prepare_dataset.py --source FILE"),
+    (GIT_LFS_POINTER, "a git-lfs pointer", f"fetch the file itself ({PULL})"),
     (b"PK\x03\x04", "a zip archive", "unpack it and pass the JSON file inside"),
     (b"BZh", "bzip2-compressed", "decompress it with bunzip2"),
     (b"\xfd7zXZ", "xz-compressed", "decompress it with unxz"),

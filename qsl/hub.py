@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 ENDPOINT = "https://huggingface.co"
 ANSWER_S = 10.0
+PULL = "in a git clone: `git lfs pull`"
+FETCH_AGAIN = f"fetch the model again ({PULL})"
 FIX = (
     "check the network (HTTPS_PROXY, HF_ENDPOINT), unset HF_HUB_OFFLINE, or name what lies on this machine: a model "
     "folder, a data set file"

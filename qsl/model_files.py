@@ -1,10 +1,13 @@
 """What the files of a model folder show, without loading the model: its limits, its files, its special token ids."""
 
+import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qsl.hub import first_line, from_hub
+from qsl.hub import FETCH_AGAIN, first_line, from_hub
 from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
@@ -13,11 +16,12 @@ from runs.reading import MAX_WEIGHTS_BYTES, read_object
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
+UNKNOWN = "unknown"  # architecture
+_DATA_TYPE = re.compile(r"auto|half|double|bfloat16|float(16|32|64|8_\w+)?")  # names of PyTorch's types
+
 CALIBRATION = "calibration.md"  # how a quantised model was made
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
-
-_FETCH_AGAIN = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -32,43 +36,72 @@ class ModelFacts:
     architecture: str
     config: dict[str, Any]  # config.json
 
+    @property
+    def quantization(self) -> dict[str, Any]:
+        """How the weights are quantised, by config.json; empty where they are not."""
+        found = self.config.get("quantization_config") or self.config.get("compression_config")
+        return found if isinstance(found, dict) else {}
+
 
 def model_facts(name: str) -> ModelFacts:
-    """Find a model's folder (a hub id is looked up, and fetched if missing) and read its config.json.
+    """Find a model's folder and read its config.json.
 
     Raises:
         InputError: no such folder or hub id, or no usable config.json in it.
     """
+    return facts_of(name, *find_model(name))
+
+
+def find_model(name: str) -> tuple[Path, str | None]:
+    """Find a model's folder, and its commit on the hub; a hub id is looked up, and fetched if missing.
+
+    Raises:
+        InputError: no such folder or hub id, or a folder that cannot be read.
+    """
     folder = Path(name).absolute()  # the engine runs in another working directory
-    revision = None
     try:
+        if folder.is_dir():
+            next(folder.iterdir(), None)  # raises for one that cannot be listed
+            return folder, None
         there = folder.exists()
     except OSError as error:  # such as a name that is too long
         raise InputError(f"--model-path {name:.80}: {error.strerror}", "name a model folder or a hub id") from error
-    if not folder.is_dir():
-        if there:
-            raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
-        if name.startswith((".", "/", "~")) or name.count("/") != 1:
-            raise InputError(
-                f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"
-            )
-        folder = _from_hub(name)
-        revision = folder.name
-    config = read_object(folder / "config.json", "--model-path must name a folder with a whole config.json")
-    try:
-        return ModelFacts(
-            name=name,
-            folder=folder,
-            revision=revision,
-            vocab_size=int(config["vocab_size"]),
-            max_positions=int(config["max_position_embeddings"]),
-            architecture=str((config.get("architectures") or ["unknown"])[0]),
-            config=config,
-        )
-    except (KeyError, TypeError, ValueError) as error:
+    if there:
+        raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
+    if folder.is_symlink():
+        raise InputError(f"--model-path {name}: this link leads to no folder", "name a model folder")
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise InputError(
-            f"{folder / 'config.json'}: {error} is missing or not a number", "name a decoder model such as Llama"
-        ) from error
+            f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"
+        )
+    folder = _from_hub(name)
+    return folder, folder.name
+
+
+def facts_of(name: str, folder: Path, revision: str | None) -> ModelFacts:
+    """Read the config.json of a model's folder.
+
+    Raises:
+        InputError: there is none that can be used.
+    """
+    path = folder / "config.json"
+    config = read_object(path, "--model-path must name a folder with a whole config.json")
+    for key in ("vocab_size", "max_position_embeddings"):
+        if type(config.get(key)) is not int or config[key] < 1:
+            raise InputError(
+                f"{path}: {key} is missing or not a number from 1: {config.get(key)!s:.60}",
+                "name a decoder model such as Llama",
+            )
+    architectures = config.get("architectures")
+    return ModelFacts(
+        name=name,
+        folder=folder,
+        revision=revision,
+        vocab_size=config["vocab_size"],
+        max_positions=config["max_position_embeddings"],
+        architecture=str(architectures[0]) if isinstance(architectures, list) and architectures else UNKNOWN,
+        config=config,
+    )
 
 
 def _from_hub(name: str) -> Path:
@@ -121,19 +154,40 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
     """
     if model is None:
         return BYTES
-    path = model.folder / "generation_config.json"
-    generation = _read(path)
-
-    def ids(key: str) -> tuple[int, ...]:
-        value = generation.get(key, model.config.get(key))
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(type(one) is int for one in values):
-            raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", _FETCH_AGAIN)
-        return tuple(values)
-
-    stop, begin = ids("eos_token_id"), ids("bos_token_id")
+    stop, begin = _ids(model, "eos_token_id"), _ids(model, "bos_token_id")
     marked = _marked_special(model.folder / "tokenizer.json")
     return SpecialIds(stop, begin, tuple(sorted(marked - {*stop, *begin})))
+
+
+def config_faults(model: ModelFacts) -> Iterator[InputError]:
+    """Yield what an engine cannot use in a model's config.json and generation_config.json."""
+    path = model.folder / "config.json"
+    if model.architecture == UNKNOWN:
+        yield InputError(f"{path}: architectures is missing: the kind of model is unknown", FETCH_AGAIN)
+    for key in ("dtype", "torch_dtype"):
+        if isinstance(value := model.config.get(key), str) and not _DATA_TYPE.fullmatch(value):
+            yield InputError(f"{path}: {key} {value:.40}: PyTorch has no such data type", FETCH_AGAIN)
+    try:
+        stop = _ids(model, "eos_token_id")
+    except InputError as error:
+        yield error
+        return
+    if outside := [number for number in stop if not 0 <= number < model.vocab_size]:
+        yield InputError(
+            f"{model.folder}: eos_token_id {', '.join(map(str, outside[:4]))} is outside the vocabulary of "
+            f"{model.vocab_size:,} ids",
+            "correct generation_config.json and config.json, or fetch the model again",
+        )
+
+
+def _ids(model: ModelFacts, key: str) -> tuple[int, ...]:
+    """Token ids of generation_config.json, else of config.json."""
+    path = model.folder / "generation_config.json"
+    value = _read(path).get(key, model.config.get(key))
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(one) is int for one in values):
+        raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", FETCH_AGAIN)
+    return tuple(values)
 
 
 def _marked_special(path: Path) -> set[int]:
@@ -141,12 +195,12 @@ def _marked_special(path: Path) -> set[int]:
     try:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
-        raise InputError(f"{path}: added_tokens is no list of tokens with id and special", _FETCH_AGAIN) from error
+        raise InputError(f"{path}: added_tokens is no list of tokens with id and special", FETCH_AGAIN) from error
     if not all(type(one) is int for one in marked):
-        raise InputError(f"{path}: added_tokens has an id that is no whole number", _FETCH_AGAIN)
+        raise InputError(f"{path}: added_tokens has an id that is no whole number", FETCH_AGAIN)
     return marked
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is no such file."""
-    return read_object(path, _FETCH_AGAIN) if path.exists() else {}
+    return read_object(path, FETCH_AGAIN) if os.path.lexists(path) else {}

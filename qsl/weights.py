@@ -6,26 +6,34 @@ Nothing is loaded: a header names each tensor with its type and shape. The confi
 
 import hashlib
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from qsl.hub import FETCH_AGAIN
 from runs.errors import InputError
-from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object
+from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object, stand_in
 from runs.record.observed import Weights
 
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
+MAX_PARTS = 10_000
 # Names of types in headers, and of the data types that they are. [huggingface/safetensors]
 PLAIN = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8,
          "F8_E4M3": 8, "F8_E5M2": 8}  # fmt: skip
 _PACKED_BITS = {"U8": 8, "I16": 16, "I32": 32, "I64": 64}  # types that hold several numbers each
 _WEIGHTS = ("weight", "weight_packed", "qweight")  # last part of a weight's name; all else is scales and the like
-_FILES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
+# First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
+_NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
+_INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # its number, and that of all parts
 _SHAPE = (
     "hidden_size",
     "num_hidden_layers",
@@ -34,7 +42,6 @@ _SHAPE = (
     "intermediate_size",
     "vocab_size",
 )
-_FIX = "fetch the model again"
 
 
 def read_weights(folder: Path) -> Weights:
@@ -43,9 +50,9 @@ def read_weights(folder: Path) -> Weights:
     Raises:
         InputError: a file cannot be read, or is no safetensors file.
     """
-    tensors = sorted(_tensors(folder))
-    files = len(list(folder.glob("*.safetensors")))
-    config = read_object(folder / "config.json", _FIX)
+    files = list(folder.glob("*.safetensors"))
+    tensors = sorted(tensor for path in files for tensor in _tensors(path))
+    config = read_object(folder / "config.json", FETCH_AGAIN)
     if config.get("quantization_config") is None:  # an older name, which engines read as well
         config["quantization_config"] = config.get("compression_config")
     method, numbers = _quantization(folder, config)
@@ -64,7 +71,7 @@ def read_weights(folder: Path) -> Weights:
     if quantized:
         precision = "{0}{1}_w{1}a{2}".format(*numbers) if numbers else f"{method or 'unknown'} ({most})"
     return Weights(
-        files=files,
+        files=len(files),
         tensors=len(tensors),
         parameters=parameters,
         dtypes=dict(sorted(counts.items())),
@@ -76,46 +83,102 @@ def read_weights(folder: Path) -> Weights:
     )
 
 
-def check_weights(folder: Path) -> None:
-    """See that a folder has weights, and all files of them; none but their headers is read.
+def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
+    """Yield what is wrong with a folder's weights, by names, sizes and headers.
+
+    Args:
+        vocab_size: of config.json; None = it is unknown.
+    """
+    names = {path.name for path in folder.iterdir()}
+    yield from _missing_parts(folder, names)
+    weights = {name for name in names if name.endswith(_LOADED) and not name.startswith(_NO_WEIGHTS)}
+    if not weights:
+        yield InputError(f"{folder} has {_instead(names)}", "name a model folder with its weights as *.safetensors")
+    safetensors = {name for name in names if name.endswith(".safetensors")}
+    for path in sorted(folder / name for name in safetensors or weights):
+        try:
+            if not safetensors:
+                _open(path).close()
+                continue
+            for name, kind, shape in _tensors(path):
+                if name.endswith("embed_tokens.weight") and kind in PLAIN and shape[:1] != [vocab_size or shape[0]]:
+                    raise InputError(
+                        f"{path}: {name} has the shape {shape}, but config.json has vocab_size {vocab_size}",
+                        "name a folder with weights and a config.json of one model",
+                    )
+        except InputError as error:
+            yield error
+
+
+def _instead(names: Set[str]) -> str:
+    """What a folder without weights has."""
+    if "adapter_config.json" in names:
+        return "only a LoRA adapter, not a model"
+    if any(name.endswith(".gguf") for name in names):
+        return "only GGUF files, which vLLM does not load"
+    return "no weights (*.safetensors)"
+
+
+def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
+    """By the index; without one, by the numbers in the names of the parts."""
+    wanted, why = set[str](), f"which {_INDEX} names"
+    if _INDEX in names:
+        try:
+            weight_map = read_object(folder / _INDEX, FETCH_AGAIN).get("weight_map")
+        except InputError as error:
+            yield error
+            return
+        wanted = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
+        if not wanted:
+            yield InputError(f"{folder / _INDEX} names no files of weights", FETCH_AGAIN)
+    else:
+        why = "as the names of the other parts show"
+        for part in filter(None, map(_PART.fullmatch, names)):
+            if int(part[4]) <= MAX_PARTS:
+                wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}
+    if missing := sorted(wanted - names):
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        yield InputError(f"{folder} lacks {', '.join(missing[:3])}{more}, {why}", FETCH_AGAIN)
+
+
+def _open(path: Path) -> BufferedReader:
+    """Open a file of weights.
 
     Raises:
-        InputError: naming what is missing or damaged.
+        InputError: it cannot be read, is empty, or is a git-lfs pointer.
     """
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        named = read_object(index, _FIX).get("weight_map")
-        files = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
-        if not files:
-            raise InputError(f"{index} names no files of weights", _FIX)
-        if lacking := [file for file in files if not (folder / file).is_file()]:
-            raise InputError(f"{folder} lacks {', '.join(lacking[:3])}, which its index names", _FIX)
-    if not any(path.suffix in _FILES for path in folder.iterdir()):
-        raise InputError(f"{folder} holds no weights (*.safetensors)", "fetch the model again, with its weights")
-    for _ in _tensors(folder):
-        pass
+    stream = open_file(path, FETCH_AGAIN, max_bytes=MAX_WEIGHTS_BYTES)
+    if wrong := stand_in(stream.peek()):
+        stream.close()
+        raise InputError(f"{path} holds no weights: {wrong}", FETCH_AGAIN)
+    return stream
 
 
-def _tensors(folder: Path) -> Iterator[tuple[str, str, list[int]]]:
-    """(name, type, shape) of each tensor. [8 bytes, little endian, with the length of a JSON object: name → facts]"""
-    for path in folder.glob("*.safetensors"):
+def _tensors(path: Path) -> list[tuple[str, str, list[int]]]:
+    """(name, type, shape) of each tensor. [8 bytes, little endian, with the length of a JSON object: name → facts]
+
+    Raises:
+        InputError: the file cannot be read, or is no safetensors file of its size.
+    """
+    found: list[tuple[str, str, list[int]]] = []
+    with _open(path) as stream:
         try:
-            with open_file(path, _FIX, max_bytes=MAX_WEIGHTS_BYTES) as stream:
-                length = int.from_bytes(stream.read(8), "little")
-                header = orjson.loads(stream.read(min(length, LONGEST_HEADER)))
+            length = int.from_bytes(stream.read(8), "little")
+            header = orjson.loads(stream.read(min(length, LONGEST_HEADER)))
             tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
             end = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
-            if path.stat().st_size != end:
-                raise ValueError(f"{path.stat().st_size:,} bytes, by its header {end:,}")
+            if (size := os.fstat(stream.fileno()).st_size) != end:
+                raise ValueError(f"{size:,} bytes, by its header {end:,}")
             for name, tensor in tensors.items():
                 kind, shape, (begin, end) = str(tensor["dtype"]), tensor["shape"], tensor["data_offsets"]
                 if len(shape) > 8 or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
                     raise ValueError(f"{name[:40]!r} has the shape {str(shape)[:40]}")
                 if begin < 0 or math.prod(shape) * _BITS.get(kind, 1) > 8 * (end - begin):
                     raise ValueError(f"{name[:40]!r} has more numbers than bytes")
-                yield name, kind, shape
+                found.append((name, kind, shape))
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise InputError(f"{path} is no safetensors file: {error}", _FIX) from error
+            raise InputError(f"{path} is no safetensors file: {error}", FETCH_AGAIN) from error
+    return found
 
 
 _Numbers = tuple[str, int, int]  # of weights: fp or int, and their bits; bits of activations
@@ -136,11 +199,11 @@ def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Number
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(
-            f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", _FIX
+            f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", FETCH_AGAIN
         )
     path = folder / "hf_quant_config.json"
     if quantization is None and path.is_file():  # what modelopt wrote before it used config.json
-        quantization = {"quant_method": "modelopt", **_object(read_object(path, _FIX).get("quantization"))}
+        quantization = {"quant_method": "modelopt", **_object(read_object(path, FETCH_AGAIN).get("quantization"))}
     if not quantization:
         return "", None
     method = str(quantization.get("quant_method") or "unknown").lower()

@@ -36,13 +36,17 @@ class Ending(BaseException):
         fix: what the user can do about it, as a sentence; may be empty.
         path: the file with the problem, if it is a single one.
         missing: that file does not exist.
+        cause: the rule that was violated.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
-    cause: str = ""  # the kind of failure, where the exit code is not specific enough
+    cause: str = ""  # the kind of failure, where the exit code is not specific enough: a rule's id, or "stall"
 
-    def __init__(self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False) -> None:
+    def __init__(
+        self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False, cause: str = ""
+    ) -> None:
         super().__init__(message)
+        self.cause = cause or self.cause
         self.message = printable(message, lines=True)  # it may quote a server or an untrusted file
         self.fix = printable(fix, lines=True)
         self.path = path
@@ -98,9 +102,9 @@ def error_record(error: Ending) -> dict[str, Any]:
 
 def error_of(record: dict[str, Any], whose: str = "") -> Ending:
     """The failure of an `error_record`; `whose` is put before its message."""
-    stalled = record.get("cause") == StalledError.cause
-    kind = StalledError if stalled else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
-    return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"])
+    cause = record.get("cause", "")
+    kind = StalledError if cause == StalledError.cause else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
+    return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"], cause=cause)
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:

@@ -46,6 +46,8 @@ LEDGER = Bounds(MAX_LOG_BYTES)
 TIME_STAMP = Bounds(MIB)  # with the authority's certificates it has kilobytes
 SIGNING_KEY = Bounds(64 * 1024)
 
+GIT_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # first bytes [git-lfs, docs/spec.md]
+
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -75,7 +77,10 @@ def open_file(
             raise InputError(f"{name} is a link to {path.resolve()}, out of its directory", "put the file itself there")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links; ValueError: a NUL in the name
-        raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}", fix) from error
+        why = getattr(error, "strerror", None) or error
+        if isinstance(error, FileNotFoundError) and path.is_symlink():
+            why = f"it is a link to {path.readlink()}, which does not exist"
+        raise InputError(f"cannot read {name}: {why}", fix) from error
     try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
@@ -122,6 +127,13 @@ def read_whole(
     return content
 
 
+def stand_in(content: bytes) -> str:
+    """Return what a file has in place of its content, as a sentence; "" where its content may be there."""
+    if content.startswith(GIT_LFS_POINTER):
+        return "it is a git-lfs pointer, not the file itself"
+    return "" if content else "it is empty"
+
+
 def read_record(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """`read_whole` for a file of a run directory or a tree, which must be in its directory itself."""
     return read_whole(path, fix, max_bytes=max_bytes, within=path.parent)
@@ -153,7 +165,7 @@ def json_value(content: bytes, path: Path, fix: str, *, twice: bool = False) -> 
     try:
         return _parse(content.decode(), dict if twice else _object)
     except (ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, AmbiguousError) else f"it is not JSON ({error})"
+        why = str(error) if isinstance(error, AmbiguousError) else stand_in(content) or f"it is not JSON ({error})"
         raise InputError(f"{path} cannot be read: {why}", fix) from error
 
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the options of a kind are read without what runs
     from sut.planned_replica import PlannedReplica
 
 Options = TypeVar("Options", bound=BaseModel)
+ModelPart = Literal["config", "weights", "tokenizer"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class LegFacts:
     lead_tokens: int  # ids that all prompts have in common at their start
     model_folder: Path | None  # None for an engine that runs without model files
     parameters: int  # numbers in the model's weights, 0 where it is not known
+    precision: str = ""  # of the weights, as in the record: bfloat16, fp8_w8a8; "" where it is not known
+    quantization: dict[str, Any] = field(default_factory=dict)  # of the model's config.json
     vocab_size: int | None = None  # ids of the model lie below it; None where there is no model
     light: bool = False  # the embedded model with few queries at a time
 
@@ -87,6 +90,10 @@ class EngineKind(ABC, Generic[Options]):
         environment differs.
         """
         return {}
+
+    def reads(self, asked: Options) -> frozenset[ModelPart]:
+        """The parts of a model's folder that it loads."""
+        return frozenset()
 
     def longest_sequence(self, asked: Options) -> int | None:
         """The tokens of prompt and output together that the options allow, None where they say nothing."""

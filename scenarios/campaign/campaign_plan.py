@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, AuditTest, LegSpec
-from runs.errors import InputError, SetupError
+from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import LegCount
 from runs.record.fingerprint import Facts
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
@@ -48,7 +48,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
         try:
             prepared = prepare(make_config(accuracy.values), say)
         except (InputError, SetupError) as error:
-            raise type(error)(f"{legs[0].scenario}: {error.message}", error.fix) from error
+            raise error_of(error_record(error), legs[0].scenario) from error
         folder = prepared.plan.model_path
         if folder not in hashes:
             say("hashing the model's files")
@@ -73,7 +73,7 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
             countable = specs[0].requested is not None and not test.knobs
         refuse_missing_rates(prepared, specs)
     except (InputError, SetupError) as error:
-        raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
+        raise error_of(error_record(error), leg.name) from error
     count = expected_count(prepared, specs[0].mode, dict(specs[0].settings))
     return PlannedLeg(
         **vars(leg),

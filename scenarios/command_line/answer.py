@@ -4,8 +4,9 @@ With `--json` that is one JSON object on the standard output; what people read g
 
     {"command": "run", "exit_code": 0, "error": null, "answer": {…}}
 
-`error` is {"message", "fix"} where there is no answer or only a part of one; `answer` is the command's own: of a leg
-its directory and result.json, of an audit its directory and record.
+`error` is {"message", "fix", "cause"} where there is no answer or only a part of one; its cause is the violated rule,
+where one is known. `answer` is the command's own: of a leg its directory and result.json, of an audit its directory and
+record.
 
 `main.py … | head`, a closed terminal or a full disk behind the standard output do not end a leg: output that cannot be
 written is dropped from then on; the files of the run are complete.
@@ -58,7 +59,7 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
     """The whole object, on one line."""
     import orjson
 
-    failure = None if error is None else {"message": error.message, "fix": error.fix}
+    failure = None if error is None else {"message": error.message, "fix": error.fix, "cause": error.cause}
     whole = {"command": command, "exit_code": int(exit_code), "error": failure, "answer": dict(_answer)}
     return json_printable(orjson.dumps(whole, default=str).decode())
 

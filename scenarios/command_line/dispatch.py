@@ -154,7 +154,8 @@ def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
         known = _known(error)
         if isinstance(error, BrokenInstallationError) and not isinstance(known, Interrupted):
             raise
-        print(f"error: {known}", file=sys.stderr)
+        rule = f"\n  rule: {known.cause}" if "/" in known.cause else ""
+        print(f"error: {known}{rule}", file=sys.stderr)
         return known.exit_code, known
 
 

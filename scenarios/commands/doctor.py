@@ -12,7 +12,7 @@ from scenarios.console import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from scenarios.machine_checks import ToExamine
+    from scenarios.leg.machine_checks import ToExamine
 
 EXAMPLES = (
     "what this machine has: doctor",
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 def print_report(console: "Console", asked: "ToExamine") -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
-    from scenarios.machine_checks import examine
+    from scenarios.leg.machine_checks import examine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
     findings = list(examine(asked))
@@ -48,7 +48,7 @@ def print_report(console: "Console", asked: "ToExamine") -> ExitCode:
 )
 def doctor(**asked: Any) -> ExitCode:
     """Report what is installed, which engine, model and data set are usable, and what could be official."""
-    from scenarios.machine_checks import ToExamine
+    from scenarios.leg.machine_checks import ToExamine
     from scenarios.terminal import Terminal
 
-    return print_report(Terminal(), ToExamine(**asked))
+    return print_report(Terminal(), ToExamine(**asked, told=answer.put))

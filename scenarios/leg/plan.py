@@ -11,7 +11,7 @@ from typing import Any
 from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
-from qsl.model_files import ModelFacts, model_facts
+from qsl.model_files import ModelFacts
 from qsl.tokenizers import ByteTokenizer
 from qsl.weights import read_weights
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
@@ -25,6 +25,7 @@ from runs.record.official_inputs import data_set_reasons, model_reasons
 from runs.record.signing_key import load_signer
 from scenarios.leg.config import RunConfig
 from scenarios.leg.loadgen_conf import read_conf
+from scenarios.leg.machine_checks import check_model, check_vllm, required
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 from sut.planned_replica import PlannedReplica
@@ -79,70 +80,13 @@ def prepare(
     if config.signing_key is not None:
         load_signer(config.signing_key)
     kind = kind or _engine_kind(config)
-    benchmark = _benchmark(config)
-    mode: Mode = "accuracy" if config.accuracy else "performance"
-    sampling = _sampling(config, benchmark.sampling[mode])
-    run_dir = RunDir(_output_dir(config, mode))
-    model, model_path = _model(config, kind, say)
-    weights = read_weights(model.folder) if model and engine_record(kind.name).computes_here else None
-    dataset_path = config.dataset_path or bundled_dataset(model_path)
-    dataset = load_dataset(
-        dataset_path,
-        count=config.total_sample_count,
-        # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
-        vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
-        max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
-    )
-    conf = read_conf(config, benchmark, len(dataset), rate_follows=rate_follows)
-    engine, replicas = plan_engine(
-        kind,
-        config,
-        LegFacts(
-            scenario=config.scenario,
-            sampling=sampling,
-            official_model=benchmark.model,
-            admission=config.admission,
-            longest_prompt_tokens=dataset.longest_prompt,
-            lead_tokens=_common_lead(dataset.prompts),
-            model_folder=model.folder if model else None,
-            parameters=weights.parameters if weights else 0,
-            vocab_size=model.vocab_size if model else None,
-            light=config.is_light,
-        ),
-    )
-    plan = LegPlan(
-        scenario=config.scenario,
-        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
-        mode=mode,
-        loadgen_key=benchmark.loadgen_key,
-        dataset_path=str(Path(dataset_path).resolve()),
-        dataset_sha256=dataset.sha256,
-        sample_count=len(dataset),
-        longest_prompt_tokens=dataset.longest_prompt,
-        audit=conf.audit_config is not None,
-        enable_log_trace=config.enable_log_trace,
-        engine=kind.name,
-        model_path=model_path,
-        engine_options=engine.options,
-        environment=engine.environment,
-        sampling=asdict(sampling),
-        admission=_admission(config, kind),
-        replicas=replicas,
-        warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
-        compiles=engine.compiles,
-        trial=config.is_trial,
-        engine_start_timeout_s=config.engine_start_timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
-    )
-    reasons = [TRIAL_REASON] if plan.trial else []
-    reasons += engine.unofficial_reasons
-    if sampling != benchmark.sampling[mode]:
-        reasons.append(f"sampling differs from the benchmark's: {sampling}")
-    reasons += data_reasons(benchmark, plan, bundled=config.dataset_path is None)
-    if any(SYNTHETIC_MARK in target for target in dataset.targets):
-        reasons.append("the data set is synthetic")
-    reasons += model_reasons(benchmark.model, model.config, weights) if model else []
-    reasons += conf.unofficial_reasons
+    if engine_record(kind.name).computes_here:
+        check_vllm()
+    inputs = _inputs(config, kind, say)
+    run_dir = RunDir(_output_dir(config, inputs.mode))
+    conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
+    engine, replicas = plan_engine(kind, config, _leg_facts(inputs))
+    plan = _leg_plan(inputs, engine, replicas, audit=conf.audit_config is not None)
     hints = [*_hints(config, engine.environment), *conf.notes]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
@@ -152,23 +96,125 @@ def prepare(
         from compliance.mechanisms.technique_registry import registries_or_error
 
         notes += validate(config.mechanism.root, registries_or_error())["issues"]
-    check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
+    check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this leg")
     return PreparedLeg(
         asked=config.model_dump(mode="json", exclude_unset=True),
         plan=plan,
-        benchmark=benchmark,
+        benchmark=inputs.benchmark,
         run_dir=run_dir,
         conf_path=conf.path,
         user_conf=conf.user_conf,
         audit_config=conf.audit_config,
-        dataset=dataset,
-        model=model,
-        weights=weights,
+        dataset=inputs.dataset,
+        model=inputs.model,
+        weights=inputs.weights,
         bundled=config.dataset_path is None,
-        unofficial_reasons=reasons,
+        unofficial_reasons=[*_unofficial(inputs, plan, engine), *conf.unofficial_reasons],
         notes=notes,
         hints=hints,
     )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a leg runs: engine, benchmark, model and data."""
+
+    config: RunConfig
+    kind: EngineKind[Any]
+    benchmark: Benchmark
+    mode: Mode
+    sampling: SamplingPolicy
+    model: ModelFacts | None
+    model_path: str
+    weights: Weights | None
+    dataset_path: Path
+    dataset: Dataset
+
+
+def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
+    benchmark = _benchmark(config)
+    mode: Mode = "accuracy" if config.accuracy else "performance"
+    sampling = _sampling(config, benchmark.sampling[mode])
+    model, model_path = _model(config, kind, say)
+    dataset_path = config.dataset_path or bundled_dataset(model_path)
+    with required("machine/data-set"):
+        dataset = load_dataset(
+            dataset_path,
+            count=config.total_sample_count,
+            # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
+            vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
+            max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
+        )
+    return _Inputs(
+        config=config,
+        kind=kind,
+        benchmark=benchmark,
+        mode=mode,
+        sampling=sampling,
+        model=model,
+        model_path=model_path,
+        weights=read_weights(model.folder) if model and engine_record(kind.name).computes_here else None,
+        dataset_path=dataset_path,
+        dataset=dataset,
+    )
+
+
+def _leg_facts(inputs: _Inputs) -> LegFacts:
+    return LegFacts(
+        scenario=inputs.config.scenario,
+        sampling=inputs.sampling,
+        official_model=inputs.benchmark.model,
+        admission=inputs.config.admission,
+        longest_prompt_tokens=inputs.dataset.longest_prompt,
+        lead_tokens=_common_lead(inputs.dataset.prompts),
+        model_folder=inputs.model.folder if inputs.model else None,
+        parameters=inputs.weights.parameters if inputs.weights else 0,
+        precision=inputs.weights.precision if inputs.weights else "",
+        quantization=inputs.model.quantization if inputs.model else {},
+        vocab_size=inputs.model.vocab_size if inputs.model else None,
+        light=inputs.config.is_light,
+    )
+
+
+def _leg_plan(inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None, *, audit: bool) -> LegPlan:
+    config, dataset = inputs.config, inputs.dataset
+    return LegPlan(
+        scenario=config.scenario,
+        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
+        mode=inputs.mode,
+        loadgen_key=inputs.benchmark.loadgen_key,
+        dataset_path=str(inputs.dataset_path.resolve()),
+        dataset_sha256=dataset.sha256,
+        sample_count=len(dataset),
+        longest_prompt_tokens=dataset.longest_prompt,
+        audit=audit,
+        enable_log_trace=config.enable_log_trace,
+        engine=inputs.kind.name,
+        model_path=inputs.model_path,
+        engine_options=engine.options,
+        environment=engine.environment,
+        sampling=asdict(inputs.sampling),
+        admission=_admission(config, inputs.kind),
+        replicas=replicas,
+        warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
+        compiles=engine.compiles,
+        trial=config.is_trial,
+        engine_start_timeout_s=config.engine_start_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+    )
+
+
+def _unofficial(inputs: _Inputs, plan: LegPlan, engine: EnginePlan) -> list[str]:
+    """Why a leg could not be submitted, by all but its user.conf."""
+    benchmark, model = inputs.benchmark, inputs.model
+    reasons = [TRIAL_REASON] if plan.trial else []
+    reasons += engine.unofficial_reasons
+    if inputs.sampling != benchmark.sampling[plan.mode]:
+        reasons.append(f"sampling differs from the benchmark's: {inputs.sampling}")
+    reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
+    if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
+        reasons.append("the data set is synthetic")
+    return reasons + (model_reasons(benchmark.model, model.config, inputs.weights) if model else [])
 
 
 def data_reasons(benchmark: Benchmark, plan: LegPlan, *, bundled: bool) -> list[str]:
@@ -265,7 +311,10 @@ def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFac
             say("making the embedded model (first use only; 93 MB are downloaded)")
         steps.append(step)
 
-    facts = model_facts(config.model_path or str(ensure_default_model(say_once)))
+    parts = set(kind.reads(config))
+    if config.accuracy:
+        parts.add("tokenizer")  # which turns answers into text
+    facts = check_model(config.model_path or str(ensure_default_model(say_once)), parts)
     return facts, str(facts.folder)
 
 

@@ -4,13 +4,16 @@ vLLM's own limits for a CPU do not depend on the model: 2,048 tokens a step take
 seconds, for which every query in the engine waits.
 """
 
+import contextlib
 import functools
 import importlib.util
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runs.benchmark import Scenario
+from runs.errors import SetupError
 from sut.vllm.parallel import parallel_size
 
 KV_CACHE_GIB_ON_CPU = 4  # filled with zeros at the start, which takes a second or more a GiB
@@ -41,6 +44,64 @@ MOST_TOKENS: dict[Scenario, int] = {"Server": 2048, "Interactive": 1024}
 # What a step full of prompts may take: the scenario's limit for an output token.
 LONGEST_STEP_S: dict[Scenario, float] = {"Server": 0.1, "Interactive": 0.03}
 MULTIPLY_ADDS_PER_S = 40e9  # of a core, in float32 with AVX2: a model of 9.5 M parameters takes 0.11 ms a token on two
+
+
+def check_data_types(options: Mapping[str, Any], precision: str, quantization: Mapping[str, Any]) -> None:
+    """Refuse data types that vLLM cannot compute with on this processor.
+
+    Args:
+        options: engine options.
+        precision: of the model's weights, as in the record.
+        quantization: of config.json.
+
+    Raises:
+        SetupError: If no processor, or not this one, has the instructions.
+    """
+    cache = str(options.get("kv_cache_dtype"))
+    if cache.startswith("fp8"):  # [vLLM 0.32.0: v1/attention/backends/cpu_attn.py, _get_attn_isa]
+        _require(("avx512f", "amx_tile"), f"--engine-arg kv_cache_dtype={cache}", "leave it out", "machine/vLLM")
+    if options.get("quantization") == "fp8" and not quantization:
+        _require((), "--engine-arg quantization=fp8", "leave it out", "machine/vLLM")
+    if (needed := _needed_by_weights(precision, quantization)) is not None:
+        _require(needed, f"weights in {precision}", "name a model with weights in bfloat16", "machine/model")
+
+
+def _needed_by_weights(precision: str, quantization: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Instructions of which weights need one; None: they run on any processor; (): they run on none.
+
+    [vLLM 0.32.0: model_executor/kernels/linear. _C_AVX2.abi3.so lacks cpu_gemm_wna16. No CPU build has
+    static_scaled_fp8_quant, with which FP8 weights that have one scale are joined.]
+    """
+    groups = quantization.get("config_groups")
+    schemes = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
+    strategies = {str(scheme.get("strategy")) for scheme in schemes if isinstance(scheme, dict)}
+    if precision.startswith("fp8"):
+        by_block = "block" in strategies or quantization.get("weight_block_size") is not None
+        return None if strategies == {"channel"} else ("amx_tile",) if by_block else ()
+    return {"fp4": ("amx_tile",), "int4": ("avx512f",)}.get(precision.partition("_")[0])
+
+
+def _require(needed: tuple[str, ...], what: str, fix: str, rule: str) -> None:
+    """Refuse what needs one of these instructions where the processor is known to have none of them."""
+    if not needed:
+        raise SetupError(
+            f"{what}: vLLM's CPU build cannot compute with it", f"{fix}, or use an accelerator", cause=rule
+        )
+    if (known := instructions()) and known.isdisjoint(needed):
+        raise SetupError(
+            f"{what}: vLLM's CPU build needs {' or '.join(needed)}, which this processor does not have",
+            f"{fix}, or use another machine",
+            cause=rule,
+        )
+
+
+def instructions() -> frozenset[str]:
+    """Extensions of the processor's instructions, by the kernel's names; empty where it is no x86 under Linux."""
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
+        for line in lines:
+            if line.startswith("flags"):
+                return frozenset(line.split())
+    return frozenset()
 
 
 def computes_in_core(options: dict[str, Any], cores: int) -> bool:

@@ -12,9 +12,16 @@ from pydantic import BaseModel, ConfigDict
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.fields import option_field
-from runs.record.official_inputs import option_reasons
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.vllm.cpu import CORE_PROCESS, computes_alone, computes_in_core, cpu_batch_limits, cpu_environment
+from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts, ModelPart
+from sut.vllm.cpu import (
+    CORE_PROCESS,
+    check_data_types,
+    computes_alone,
+    computes_in_core,
+    cpu_batch_limits,
+    cpu_environment,
+)
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
@@ -40,6 +47,9 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
     "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
     "max_num_seqs": (32, 64, 128, 256, 512),
 }
+# Methods of quantisation whose weights vLLM also computes in float32. [vLLM 0.32.0: model_executor/layers/quantization,
+# get_supported_act_dtypes]
+IN_FLOAT32 = ("compressed-tensors", "torchao")
 COPIES = (2, 4, 8)  # as far as there are places for them
 
 
@@ -48,8 +58,11 @@ class VllmOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    dtype: str | None = option_field(
-        None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
+    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = option_field(
+        None,
+        "Data type of the model. Default: bfloat16 on accelerators; on CPUs float32 where the weights allow it.",
+        "engine",
+        "TYPE",
     )
     device: Literal["auto", "cpu"] = option_field(
         "auto", "What vLLM computes on: auto = what its build supports; cpu = leave the accelerators unused.", "engine"
@@ -93,7 +106,7 @@ class VllmKind(EngineKind[VllmOptions]):
         _refuse_contradictions(asked, leg)
         machine = self._machine()
         _refuse_idle_accelerators(asked, machine)
-        dtype = asked.dtype or ("float32" if machine.on_cpu else "bfloat16" if machine.bfloat16 else "float16")
+        dtype = asked.dtype or _dtype(leg, machine)
         layout = self.layout(asked, leg)
         options: dict[str, Any] = {
             "dtype": dtype,
@@ -111,6 +124,8 @@ class VllmKind(EngineKind[VllmOptions]):
         if leg.admission == "priority":
             options["scheduling_policy"] = "priority"
         options |= asked.engine_arg
+        if machine.on_cpu:
+            check_data_types(options, leg.precision, leg.quantization)
         return EnginePlan(
             options,
             _environment(options, machine, light=leg.light),
@@ -172,6 +187,17 @@ class VllmKind(EngineKind[VllmOptions]):
     def at(self, place: "ReplicaPlace", replicas: int) -> "VllmKind":
         return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
 
+    def reads(self, asked: VllmOptions) -> frozenset[ModelPart]:
+        """Not what engine arguments replace."""
+        arguments = asked.engine_arg
+        other_weights = str(arguments.get("load_format", "auto")).lower() in OTHER_WEIGHTS
+        replaced: dict[ModelPart, bool] = {
+            "config": bool(arguments.get("hf_overrides") or arguments.get("hf_config_path")),
+            "weights": other_weights or bool(arguments.get("model_weights")),
+            "tokenizer": bool(arguments.get("tokenizer") or arguments.get("skip_tokenizer_init")),
+        }
+        return frozenset(part for part, is_replaced in replaced.items() if not is_replaced)
+
     def longest_sequence(self, asked: VllmOptions) -> int | None:
         limit = asked.engine_arg.get("max_model_len")
         return limit if type(limit) is int else None
@@ -230,6 +256,14 @@ def _refuse_contradictions(asked: VllmOptions, leg: LegFacts) -> None:
             f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
             "leave the engine argument out",
         )
+
+
+def _dtype(leg: LegFacts, machine: Machine) -> str:
+    if not machine.on_cpu:
+        return "bfloat16" if machine.bfloat16 else "float16"
+    method = leg.quantization.get("quant_method")
+    plain = method is None and not leg.precision.startswith(("fp", "int"))
+    return "float32" if plain or method in IN_FLOAT32 else "bfloat16"
 
 
 def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:

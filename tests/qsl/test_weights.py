@@ -145,7 +145,7 @@ def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
+    with pytest.raises(InputError, match=r"model.safetensors (is no safetensors file|holds no weights: it is empty)"):
         read_weights(tmp_path)
 
 

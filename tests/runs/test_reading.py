@@ -36,7 +36,8 @@ def test_an_object_is_read(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "No such file"),
-        (b"", "cannot be read: it is not JSON"),
+        (b"", "cannot be read: it is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "cannot be read: it is a git-lfs pointer"),
         (b"{", "cannot be read: it is not JSON"),
         (b"\xff", "cannot be read: it is not JSON"),
         (b"[" * 100_000, "cannot be read: it is not JSON"),

