@@ -259,6 +259,8 @@ def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence
         raise InputError(f"{path} is not a patch verdict ({type(error).__name__}: {error})") from error
     if scope != "patch" or lever not in levers:
         raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
+    if not ref or not cand:
+        raise InputError(f"{path}: ref and cand must each name a directory")
     legs = [leg for result in find_results([*ref, *cand][:MOST_DIRECTORIES]) for leg in result.legs]
     if (count := max(len(legs), len(ref) + len(cand))) > MOST_PATCH_LEGS:
         raise InputError(f"{path} names {count} legs, at most {MOST_PATCH_LEGS} are judged again")
