@@ -18,7 +18,7 @@ from scenarios.leg.config import RunConfig
 from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT
 
-FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+FRONT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "tools/README.md", "tools/gpu/README.md")
 DOCUMENTS = [*(ROOT / name for name in FRONT), *sorted((ROOT / "docs").glob("*.md"))]
 SHELL = ("", "sh", "bash")
 OTHER = ("text", "yaml")

@@ -1,8 +1,11 @@
 """The bench programs run and write what they measured; nothing is said here about how fast anything is."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -12,11 +15,14 @@ from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
+from sut.vllm.machine import Machine
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tokenizer
 from tools.bench import endpoints_client, null_path, real_size, sizes
 from tools.bench.__main__ import main
 from tools.bench.report import BenchPart, at_least, at_most
+from tools.bench.support import llm_server as llm_server_module
+from tools.bench.support.legs import engine_plan
 from tools.bench.support.llm_server import llm_server
 from tools.bench.support.models import TINY, make_llama, write_rows
 from tools.bench.support.null_run import MIN_QUERIES
@@ -121,6 +127,28 @@ def test_the_endpoints_client_is_run_if_it_is_named(tmp_path: Path, monkeypatch:
 def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["z"]) == 2
     assert "'z' is not one of 'a', 'b', 'c', 'd', 'e', 'i', 'l', 'm'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("platform", "engines"), [("cpu", ["+", "leg", "leg", "-"]), ("cuda", ["+", "-", "leg"] * 2)])
+def test_on_an_accelerator_one_engine_lives_at_a_time(
+    platform: str, engines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def llm_server(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        seen.append("+")
+        yield SimpleNamespace(ask=lambda command: [1.0])
+        seen.append("-")
+
+    monkeypatch.setattr(llm_server_module, "llm_server", llm_server)
+    monkeypatch.setattr(llm_server_module, "this_machine", lambda: Machine(platform, 1, [0]))
+    plan = engine_plan(tmp_path, {"scenario": "Offline", "engine": "dummy"})
+    with llm_server_module.generate_in_turns(tmp_path, plan, [[1]]) as ask:
+        for _ in range(2):
+            assert ask("all") == [1.0]
+            seen.append("leg")
+    assert seen == engines
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from runs.record.layout import RunDir
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .support.legs import Finished, engine_plan, offline_leg, run_leg
-from .support.llm_server import llm_server
+from .support.llm_server import generate_in_turns
 from .support.models import SHAPES, TINY, model_and_rows
 
 
@@ -26,7 +26,8 @@ def offline(work: Path, sizes: Sizes) -> BenchPart:
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
     part.notes.append(
-        "LLM.generate has the harness's options and variables, and is stopped while a leg runs. A leg's rate is "
+        "LLM.generate has the harness's options and variables. While a leg runs it is stopped, or on an accelerator "
+        "not running. A leg's rate is "
         "LoadGen's samples per second; ratios compare neighbours in time."
     )
     return part
@@ -38,9 +39,9 @@ def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int)
     plan = engine_plan(work, {**options, "scenario": "Offline"})
     legs: list[float] = []
     calls: list[float] = []
-    with llm_server(work / "llm", Path(plan.model_path), plan.engine_options, plan.environment, prompts) as server:
+    with generate_in_turns(work / "llm", plan, prompts) as ask:
         for repeat in range(repeats):
-            calls.append(len(prompts) / server.ask("all")[0])
+            calls.append(len(prompts) / ask("all")[0])
             leg = offline_leg(work / f"leg-{repeat}", options, samples)
             if len(leg.requests) != len(prompts):
                 raise ExecutionError(f"a leg issued {len(leg.requests)} samples, not {len(prompts)}", f"see {work}")
@@ -69,9 +70,9 @@ def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None
     plan = engine_plan(work, options)
     legs: list[float] = []
     calls: list[float] = []
-    with llm_server(work / "llm", Path(plan.model_path), plan.engine_options, plan.environment, prompts) as server:
+    with generate_in_turns(work / "llm", plan, prompts) as ask:
         for repeat in range(sizes.repeats):
-            calls.append(_p90_ms(server.ask("one")))
+            calls.append(_p90_ms(ask("one")))
             latency_ns = run_leg(RunDir(work / f"leg-{repeat}"), options, conf).reported.latency_ns
             assert latency_ns is not None
             legs.append(latency_ns.p90 / 1e6)

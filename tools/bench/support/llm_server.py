@@ -1,4 +1,4 @@
-"""vLLM's own `LLM.generate`, kept alive while legs run beside it, and stopped (SIGSTOP) meanwhile.
+"""vLLM's own `LLM.generate`, compared with legs: on a CPU kept alive beside them, and stopped (SIGSTOP) meanwhile.
 
 As a program, `python -m tools.bench.support.llm_server SPEC.json`: reads commands from its input, one per line, and
 answers each with a line of JSON: the seconds of each call. `all` is one call for all prompts, `one` a call per prompt.
@@ -10,20 +10,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from runs.benchmarks import BENCHMARKS
+from runs.child import end_group
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.files import write_json
+from runs.record.manifest import LegPlan
+from sut.vllm.machine import this_machine
 
 SAMPLING = BENCHMARKS["llama3_1-8b"].sampling["performance"]
 ANSWER = b"ANSWER "  # vLLM writes to the same output
+WARM_UP = 4  # prompts
+WARM_UP_ANEW = 256  # prompts of an engine that is asked once: its kernels and graphs are made for many at a time
 
 
 class LlmServer:
@@ -43,11 +49,13 @@ class LlmServer:
     def answer(self) -> list[float]:
         """Wait for the next answer, then stop the process group."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith(ANSWER):
-                self.signal(signal.SIGSTOP)
-                seconds: list[float] = orjson.loads(line[len(ANSWER) :])
-                return seconds
+        with self._log.open("ab") as log:
+            for line in self.process.stdout:
+                if line.startswith(ANSWER):
+                    self.signal(signal.SIGSTOP)
+                    seconds: list[float] = orjson.loads(line[len(ANSWER) :])
+                    return seconds
+                log.write(line)
         raise ExecutionError("LLM.generate's process ended", f"see {self._log}")
 
     def signal(self, number: signal.Signals) -> None:
@@ -56,20 +64,31 @@ class LlmServer:
 
 @contextlib.contextmanager
 def llm_server(
-    folder: Path, model: Path, options: dict[str, Any], environment: dict[str, str], prompts: list[list[int]]
+    folder: Path,
+    model: Path,
+    options: dict[str, Any],
+    environment: dict[str, str],
+    prompts: list[list[int]],
+    *,
+    warm_up: int = WARM_UP,
+    limit_s: float | None = None,
 ) -> Iterator[LlmServer]:
     """Start an `LLM`, and end its whole process group on leaving.
 
     Args:
         environment: variables on top of this process's.
         prompts: token ids, in the order in which the engine gets them.
+        warm_up: number of prompts that it answers before it is ready.
+        limit_s: kill its process after so many seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
+    sampling = dataclasses.asdict(SAMPLING)
     write_json(
-        spec, {"model": str(model), "options": options, "prompts": prompts, "sampling": dataclasses.asdict(SAMPLING)}
+        spec,
+        {"model": str(model), "options": options, "prompts": prompts, "sampling": sampling, "warm_up": warm_up},
     )
-    with log.open("wb") as stream:
+    with log.open("ab") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "tools.bench.support.llm_server", str(spec.resolve())],
             cwd=HARNESS_ROOT,
@@ -80,13 +99,35 @@ def llm_server(
             start_new_session=True,
         )
     server = LlmServer(process, log)
+    limit = threading.Timer(limit_s or 0.0, process.kill)
     try:
+        if limit_s is not None:
+            limit.start()
         server.answer()
         yield server
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            server.signal(signal.SIGKILL)
-        process.wait()
+        limit.cancel()
+        end_group(process)  # and not before its memory is free
+
+
+@contextlib.contextmanager
+def generate_in_turns(folder: Path, plan: LegPlan, prompts: list[list[int]]) -> Iterator[Callable[[str], list[float]]]:
+    """`LLM.generate` with the engine options of a leg, to be asked between legs.
+
+    An accelerator's memory does not hold its engine and a leg's: there, an engine is started for each question, and
+    ended before the next leg.
+    """
+    arguments = (Path(plan.model_path), plan.engine_options, plan.environment, prompts)
+    if this_machine().on_cpu:
+        with llm_server(folder, *arguments) as server:
+            yield server.ask
+        return
+
+    def ask_anew(command: str) -> list[float]:
+        with llm_server(folder, *arguments, warm_up=WARM_UP_ANEW) as server:
+            return server.ask(command)
+
+    yield ask_anew
 
 
 def main() -> None:
@@ -103,7 +144,7 @@ def main() -> None:
         llm.generate(some, parameters, use_tqdm=False)
         return time.perf_counter() - started
 
-    generate(prompts[:4])
+    generate(prompts[: spec["warm_up"]])
     _write([])
     for line in sys.stdin:
         _write([generate([prompt]) for prompt in prompts] if line.strip() == "one" else [generate(prompts)])

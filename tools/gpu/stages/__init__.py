@@ -1,0 +1,1 @@
+"""The stages, each in a file."""

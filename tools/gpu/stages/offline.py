@@ -1,0 +1,101 @@
+"""Stages 1 and 1b: Offline at full size, compared with `LLM.generate` on the same prompts in the same order.
+
+The two run one after the other: each engine takes 92 % of the GPU's memory.
+"""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qsl.dataset import load_dataset
+from runs.files import write_json
+from runs.record.requests_log import read_requests
+from tools.bench.support.legs import engine_plan
+from tools.bench.support.llm_server import WARM_UP_ANEW, llm_server
+from tools.gpu.harness import FinishedRun, Load, offline_load, run
+from tools.gpu.inputs import Inputs, large_model
+from tools.gpu.stage import Precision, Skipped, Stage
+
+TARGET = 0.98
+PUBLISHED = "published in v5.1, FP8, tokens/s: 1 H100 Offline 5,777, Server 5,104; 1 H200 Offline 7,797, Server 7,377"
+_RATES = "rates.json"  # samples/s by precision, for the later stages
+
+
+def measure(stage: Stage) -> None:
+    """A run and `LLM.generate` in each precision, the most important last and longest."""
+    small = stage.options.small
+    plans: list[tuple[Precision, int, bool]] = [("bf16", 1536, True), ("fp8", 3072, True), ("fp8kv", 3072, False)]
+    for precision, samples, compared in plans[:1] if small else plans:
+        inputs = stage.step(f"inputs {precision}", 20, partial(large_model, stage, precision))
+        if inputs is None:
+            return
+        rate = pair(stage, precision, offline_load(inputs, 64 if small else samples), compared)
+        if rate:
+            _remember(stage, precision, rate)
+    stage.say(f"   {PUBLISHED}")
+
+
+def repeat(stage: Stage) -> None:
+    """Three more pairs, for a spread."""
+    inputs = large_model(stage, stage.options.precision)
+    for number in range(1, 4):
+        load = offline_load(inputs, 64 if stage.options.small else 2048)
+        pair(stage, f"{stage.options.precision}-{number}", load, compared=True)
+
+
+def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
+    """A run, and `LLM.generate` with its prompts; the run's rate."""
+    estimate_s = 20 if stage.options.dummy else 150
+    finished = stage.step(f"run {name}", estimate_s, lambda: run(stage, f"run-{name}", load))
+    if finished is None:
+        return None
+    if compared:
+        stage.step(f"generate {name}", estimate_s, lambda: _compare(stage, name, finished, load.options))
+    return finished.rate
+
+
+def _compare(stage: Stage, name: str, finished: FinishedRun, inputs: Inputs) -> None:
+    rate = generate_rate(stage, f"generate-{name}", finished, inputs)
+    tokens = rate * (finished.result.output_tokens_mean or 0.0)
+    stage.say(f"   generate-{name}: LLM.generate {rate:.2f} samples/s, {tokens:,.0f} tokens/s")
+    stage.say(f"== {name}: run ÷ LLM.generate = {finished.rate / rate:.3f} (target: at least {TARGET})")
+    stage.keep(f"generate-{name}", rate)
+    stage.keep(f"ratio {name}", finished.rate / rate)
+
+
+def generate_rate(stage: Stage, name: str, finished: FinishedRun, inputs: Inputs) -> float:
+    """Samples/s of one call of `LLM.generate`."""
+    if stage.options.dummy:
+        raise Skipped("a rehearsal with the dummy engine has no vLLM")
+    plan = engine_plan(stage.folder, inputs)
+    rows = load_dataset(inputs["dataset_path"], count=inputs["total_sample_count"]).prompts
+    prompts = [rows[index] for index in read_requests(finished.run.requests).sample_index]
+    model, options, environment = Path(plan.model_path), plan.engine_options, plan.environment
+    limit_s, warm_up = max(1.0, stage.left_s), min(len(prompts), WARM_UP_ANEW)
+    folder = stage.folder / name
+    with llm_server(folder, model, options, environment, prompts, warm_up=warm_up, limit_s=limit_s) as server:
+        return len(prompts) / server.ask("all")[0]
+
+
+def _rates(stage: Stage) -> dict[str, Any]:
+    path = stage.work / _RATES
+    rates: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return rates
+
+
+def _remember(stage: Stage, precision: str, rate: float) -> None:
+    write_json(stage.work / _RATES, {**_rates(stage), precision: rate})
+
+
+def offline_rate(stage: Stage) -> float:
+    """The Offline rate of this machine, for the stages that load it with shares of it.
+
+    Raises:
+        Skipped: Stage 1 did not run on this machine, and no rate was given.
+    """
+    precision = "bf16" if stage.options.small else stage.options.precision
+    rate = stage.options.rate or _rates(stage).get(precision)
+    if not rate:
+        raise Skipped(f"no Offline rate of {precision} is known on this machine: --rate SAMPLES_PER_S")
+    return float(rate)

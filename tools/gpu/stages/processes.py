@@ -1,0 +1,35 @@
+"""The processes of a run."""
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from runs.errors import ExecutionError
+from runs.record.progress import Progress, read_progress
+from tools.gpu.harness import Started
+from tools.gpu.stage import Stage
+
+POLL_S = 0.2
+
+
+def until_running(stage: Stage, started: Started, far_enough: Callable[[Progress], bool]) -> Progress:
+    """Wait until LoadGen runs and the run is far enough; return its progress.
+
+    Raises:
+        ExecutionError: The run ended before, or the stage's time did.
+    """
+    while started.process.poll() is None and stage.left_s > 0:
+        progress = read_progress(started.run.progress)
+        if progress is not None and progress.phase == "running" and far_enough(progress):
+            return progress
+        time.sleep(POLL_S)
+    raise ExecutionError(f"the run did not come so far; {started.error()}")
+
+
+def engine_core(pid: int) -> psutil.Process | None:
+    """The process in which vLLM computes, below that of a run."""
+    for process in psutil.Process(pid).children(recursive=True):
+        if "EngineCore" in " ".join(process.cmdline()):
+            return process
+    return None

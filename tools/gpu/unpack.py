@@ -1,0 +1,80 @@
+"""Install on the GPU machine what pack.py packed: `python3 tools/gpu/unpack.py`, as often as parts arrive.
+
+Parts in .gpu/parts are kept beside the target, so that they may arrive one after another. Exit codes: 0 installed,
+4 parts are missing or damaged. It needs the standard library only. GPU_SITE names the target.
+"""
+
+import compileall
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+CARRIED = Path(__file__).resolve().parents[2] / ".gpu" / "parts"
+SUMS, COMPLETE = "SHA256SUMS", ".complete"
+INSTALLED, FAILED = 0, 4
+_CHUNK = 1 << 20
+
+
+def install(carried: Path, site: Path) -> int:
+    """Install the archive if all its parts are here; return the exit code."""
+    kept, complete = site.with_name(f"{site.name}.parts"), site / COMPLETE
+    installed = complete.read_text() if complete.exists() else None
+    if (carried / SUMS).exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copy(carried / SUMS, kept / SUMS)
+    if not (kept / SUMS).exists():
+        if installed is None:
+            return _say(f"no parts in {carried}: copy the parts and {SUMS} there", FAILED)
+        return _say(f"{site} is installed", INSTALLED)
+    *parts, (digest, archive) = (line.split() for line in (kept / SUMS).read_text().splitlines())
+    if installed == digest:
+        return _say(f"{site} is installed", INSTALLED)
+    missing = [name for wanted, name in parts if not _keep(name, wanted, carried, kept)]
+    if missing:
+        return _say(f"missing or damaged: {', '.join(missing)}", FAILED)
+    whole = kept / archive
+    with whole.open("wb") as stream:
+        for _, name in parts:
+            stream.write((kept / name).read_bytes())
+    if _sha256(whole) != digest:
+        return _say("the parts do not belong together: pack again", FAILED)
+    started = time.monotonic()
+    shutil.rmtree(site, ignore_errors=True)
+    with tarfile.open(whole) as content:
+        content.extractall(site, filter="tar")
+    whole.unlink()
+    # Imports are faster. Some packages have files for other versions of Python, which do not compile.
+    compileall.compile_dir(site, quiet=2, workers=0)
+    complete.write_text(digest)
+    return _say(f"installed in {site} in {time.monotonic() - started:.0f} s", INSTALLED)
+
+
+def _keep(name: str, digest: str, carried: Path, kept: Path) -> bool:
+    """Copy an undamaged part to the kept ones, if it is not there; whether it is there now."""
+    if (kept / name).exists() and _sha256(kept / name) == digest:
+        return True
+    if not (carried / name).exists() or _sha256(carried / name) != digest:
+        return False
+    shutil.copy(carried / name, kept / name)
+    return True
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _say(line: str, code: int) -> int:
+    print(f"unpack: {line}", file=sys.stderr if code else sys.stdout, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(install(CARRIED, Path(os.environ.get("GPU_SITE", "/opt/gpu-site"))))
