@@ -37,7 +37,7 @@ class AuditState:
         """How the first run of the audit that is not of another run's system and scenario differs from it."""
         there = (FinishedLeg(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.run.detail.name}")))
         for one in self.runs or there:
-            with contextlib.suppress(HarnessError, OSError):
+            with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # damage, reported elsewhere
                 found = differences(leg_fingerprint(one), leg_fingerprint(run), _SAME)
                 if found.keys() - FREE_MEMORY:
                     return found
