@@ -12,13 +12,14 @@ from runs.endpoints.layout import is_run_folder
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 
-Kind = Literal["missing", "file", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
+Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
 
 _TREE = ("closed", "open", "network")  # the divisions of a submission
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",
     "file": "is a file, not a directory",
+    "unreadable": "cannot be read by this account",
     "empty": "is empty",
     "tree": "is a submission tree",
     "endpoints": "is a run directory of the MLPerf Endpoints client",
@@ -69,17 +70,18 @@ def what_is(path: Path) -> Place:
     """Look at a path: its own marks decide before what lies in its subdirectories."""
     if not path.is_dir():
         return Place(path, "file" if os.path.lexists(path) else "missing")
+    if not os.access(path, os.R_OK | os.X_OK):
+        return Place(path, "unreadable")
     if any((path / division).is_dir() for division in _TREE):
         return Place(path, "tree")
     if (kind := _own_kind(path)) is not None:
         return Place(path, kind)
     if CampaignDir(path).configuration.is_file():
         return Place(path, "campaign")
-    below = islice(_directories(path), _MAX_DIRECTORIES)
-    found = next(((kind, one) for one in below if (kind := _own_kind(one)) is not None), None)
-    if found is not None:
-        return Place(path, found[0], found[1])
-    return Place(path, "other" if any(True for _ in _names(path)) else "empty")
+    for folder in islice(_directories(path), _MAX_DIRECTORIES):
+        if (kind := _own_kind(folder)) is not None:
+            return Place(path, kind, folder)
+    return Place(path, "other" if any(path.iterdir()) else "empty")
 
 
 def _own_kind(path: Path) -> Kind | None:
@@ -90,19 +92,9 @@ def _own_kind(path: Path) -> Kind | None:
     return "logs" if any((path / name).is_file() for name in LOADGEN_LOGS) else None
 
 
-def _names(path: Path) -> Iterator[str]:
-    try:
-        with os.scandir(path) as entries:
-            yield from (entry.name for entry in entries)
-    except OSError:
-        return
-
-
 def _directories(path: Path) -> Iterator[Path]:
     """The directories below a path, parents first."""
     for name, children, _ in os.walk(path):
         folder = Path(name)
-        children[:] = sorted(one for one in children if not one.startswith("."))
-        if len(folder.parts) - len(path.parts) >= _MAX_DEPTH:
-            children.clear()
+        children[:] = sorted(children) if len(folder.parts) - len(path.parts) < _MAX_DEPTH else []
         yield from (folder / one for one in children)

@@ -124,28 +124,14 @@ def misread_scores(metric: Metric, text: str) -> list[str]:
     return [one for one in found if one]
 
 
-@dataclass(frozen=True)
-class StatedHash:
-    """The `hash=` lines in an accuracy.txt: the SHA-256 of the whole accuracy log, appended by the truncation tool."""
+def stated_hash(text: str) -> tuple[str, str]:
+    """The SHA-256 of the whole accuracy log that the truncation tool appends, in lower case; and what is wrong with it.
 
-    lines: tuple[str, ...]
-
-    @property
-    def problem(self) -> str:
-        """Why they do not name one SHA-256; empty if they do."""
-        if not self.lines:
-            return "no line `hash=...`"
-        if len({one.lower() for one in self.lines}) > 1:
-            return f"several hash lines: {printable(', '.join(self.lines), 3 * _MAX_SHOWN)}"
-        is_digest = _SHA256.fullmatch(self.lines[0].lower())
-        return "" if is_digest else f"hash={printable(self.lines[0], 2 * _MAX_SHOWN)} is not a SHA-256"
-
-    @property
-    def digest(self) -> str:
-        """The hash in lower case; empty with a problem."""
-        return "" if self.problem else self.lines[0].lower()
-
-
-def stated_hash(text: str) -> StatedHash:
-    """Read the hash in the text of an accuracy.txt."""
-    return StatedHash(tuple(match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))))
+    Both are empty without a line `hash=`.
+    """
+    found = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
+    if len({one.lower() for one in found}) > 1:
+        return "", f"several hash lines: {printable(', '.join(found), 3 * _MAX_SHOWN)}"
+    if found and not _SHA256.fullmatch(found[0].lower()):
+        return "", f"hash={printable(found[0], 2 * _MAX_SHOWN)} is not a SHA-256"
+    return (found[0].lower() if found else ""), ""

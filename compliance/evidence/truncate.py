@@ -38,10 +38,10 @@ def hash_in_accuracy_text(text: str, path: Path) -> str:
     Raises:
         InputError: there are several, or it is not a SHA-256.
     """
-    found = stated_hash(text)
-    if found.lines and found.problem:
-        raise InputError(f"{path}: {found.problem}", "keep the hash of this run's accuracy log", path=path)
-    return found.digest
+    digest, problem = stated_hash(text)
+    if problem:
+        raise InputError(f"{path}: {problem}", "keep the hash of this run's accuracy log", path=path)
+    return digest
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:

@@ -341,19 +341,14 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
     numbers = result.derived or result.reported
     if numbers is None:
         return {}
-    found: dict[str, Any] = {
+    found = numbers.flat("p50", "p99")
+    return found | {
         "numbers_from": result.derived_from or "loadgen",
-        "samples_per_second": numbers.samples_per_second,
-        "throughput_tok_s": numbers.tokens_per_second,
+        "throughput_tok_s": found.pop("tokens_per_second", None),
         "duration_s": None if result.duration_ns is None else result.duration_ns / 1e9,
         "samples": result.counts.samples,
         "output_tokens_mean": result.output_tokens_mean,
     }
-    for name in ("ttft", "tpot", "latency"):
-        statistics = getattr(numbers, f"{name}_ns")
-        if statistics is not None:
-            found |= {f"{name}_{p}_ms": getattr(statistics, p) / 1e6 for p in ("p50", "p99")}
-    return found
 
 
 def _audits(result: ResultLegs, leg: FinishedLeg | None) -> str | None:

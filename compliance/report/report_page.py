@@ -12,7 +12,6 @@ from compliance.report.leg_section import LegSection, leg_section
 from compliance.report.pictures import CurvePoint, Picture, curve, tune_rates
 from runs.endpoints.folder import read_folder
 from runs.errors import HarnessError
-from runs.numbers.numbers import LatencyNumbers
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 
@@ -92,14 +91,10 @@ def point_of_leg(manifest: Manifest, result: Result, name: str) -> CurvePoint | 
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
         return None
     load = result.scenario if result.scenario in ("Offline", "SingleStream") else f"{asked.target_qps:g}/s"
-    ttft, tpot = (_p90(part) for part in (numbers.ttft_ns, numbers.tpot_ns))
-    limits = _ms(asked.ttft_limit_ns), _ms(asked.tpot_limit_ns)
+    found, limits = numbers.flat("p90"), (_ms(asked.ttft_limit_ns), _ms(asked.tpot_limit_ns))
+    times = found.get("ttft_p90_ms"), found.get("tpot_p90_ms")
     valid = result.verdict == "VALID"
-    return CurvePoint(name, load, numbers.tokens_per_second, _ms(ttft), _ms(tpot), limits, holds=valid, ours=True)
-
-
-def _p90(numbers: LatencyNumbers | None) -> float | None:
-    return None if numbers is None else numbers.p90
+    return CurvePoint(name, load, numbers.tokens_per_second, *times, limits, holds=valid, ours=True)
 
 
 def _ms(ns: float | None) -> float | None:

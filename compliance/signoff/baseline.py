@@ -18,19 +18,15 @@ LEAST_REPEATS = 2
 # Headline metric by LoadGen scenario.
 _HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}
 HIGHER_IS_BETTER = frozenset({"samples_per_second", "tokens_per_second"})
-_PERCENTILES = {"latency": ("p90", "p99"), "ttft": ("p50", "p99"), "tpot": ("p50", "p99")}
+_TIMES = frozenset({"latency_p90_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms"})
 
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
     """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty without derived numbers."""
     if not evidence.details.get("derived"):
         return {}
-    numbers = Numbers.model_validate(evidence.details["derived"])
-    found = {name: getattr(numbers, name) for name in ("samples_per_second", "tokens_per_second")}
-    for name, percentiles in _PERCENTILES.items():
-        if (times := getattr(numbers, f"{name}_ns")) is not None:
-            found |= {f"{name}_{one}_ms": getattr(times, one) / 1e6 for one in percentiles}
-    return {name: value for name, value in found.items() if value is not None}
+    found = Numbers.model_validate(evidence.details["derived"]).flat("p50", "p90", "p99")
+    return {name: value for name, value in found.items() if name in HIGHER_IS_BETTER | _TIMES}
 
 
 def headline_of(evidence: Evidence) -> str:

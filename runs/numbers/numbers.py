@@ -53,6 +53,13 @@ class Numbers(_Frozen):
     ttft_ns: LatencyNumbers | None = None
     tpot_ns: LatencyNumbers | None = None
 
+    def flat(self, *statistics: str) -> dict[str, float]:
+        """Samples/s, tokens/s, and statistics of the latencies in ms (`ttft_p99_ms`); only those that the run has."""
+        rates = {name: getattr(self, name) for name in ("samples_per_second", "tokens_per_second")}
+        parts = {name.removesuffix("_ns"): part for name in LATENCIES if (part := getattr(self, name)) is not None}
+        times = {f"{name}_{one}_ms": getattr(part, one) / 1e6 for name, part in parts.items() for one in statistics}
+        return {name: value for name, value in (rates | times).items() if value is not None}
+
 
 RATES = tuple(name for name in Numbers.model_fields if not name.endswith("_ns"))
 LATENCIES = tuple(name for name in Numbers.model_fields if name.endswith("_ns"))

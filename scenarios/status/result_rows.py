@@ -22,7 +22,7 @@ from scenarios.status.snapshot import shortened
 from scenarios.status.state import LegStatus
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
-_LATENCIES = ("ttft", "tpot", "latency")
+_LATENCIES, _STATISTICS = ("ttft", "tpot", "latency"), ("mean", "p50", "p90", "p99")
 
 _LOAD = tuple(field.name for field in fields(Load))
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 COLUMNS = (
     *("directory", "started", "benchmark", "scenario", "mode", "outcome", "official", "engine", "model"),
     *("accelerators", "accelerator", "target_qps", "samples", "samples_per_second", "tokens_per_second"),
-    *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in ("mean", "p50", "p90", "p99")),
+    *(f"{name}_{statistic}_ms" for name in _LATENCIES for statistic in _STATISTICS),
     *("ttft_limit_ms", "tpot_limit_ms", *SCORES, *_LOAD),
 )
 
@@ -57,19 +57,16 @@ def row_of(leg: LegStatus) -> Row:
         "accelerator": next((str(one.get("name")) for one in manifest.observed.accelerators), None),
         "target_qps": limits.target_qps if manifest.plan.mode == "performance" else None,
         "samples": result.counts.samples,
-        "samples_per_second": reported.samples_per_second if reported else None,
-        "tokens_per_second": reported.tokens_per_second if reported else None,
+        "ttft_limit_ms": limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None,
+        "tpot_limit_ms": limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None,
     }
-    for name in _LATENCIES:
-        numbers = getattr(reported, f"{name}_ns") if reported else None
-        for statistic in ("mean", "p50", "p90", "p99"):
-            shown = numbers is not None and shows(statistic, result.counts.samples)
-            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if shown else None
-    row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
-    row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
-    scores = read_scores(RunDir(leg.root)).scores if manifest.plan.mode == "accuracy" else {}
-    row |= {name: scores.get(name) for name in SCORES}
-    return row | (asdict(result.load) if result.load else dict.fromkeys(_LOAD))
+    if reported is not None:
+        row |= reported.flat(*(one for one in _STATISTICS if shows(one, result.counts.samples)))
+    if manifest.plan.mode == "accuracy":
+        row |= read_scores(RunDir(leg.root)).scores
+    if result.load is not None:
+        row |= asdict(result.load)
+    return {name: row.get(name) for name in COLUMNS}
 
 
 def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:

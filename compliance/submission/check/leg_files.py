@@ -72,10 +72,11 @@ def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, fin
 )  # fmt: skip
 def _check_hash(path: Path, text: str, findings: Findings) -> str:
     """The hash in accuracy.txt; empty, with a finding, where there is not exactly one."""
-    stated = stated_hash(text)
-    if stated.problem:
-        findings.add("accuracy-hash", path, stated.problem, "one line `hash=`, with the SHA-256 of the whole log")
-    return stated.digest
+    digest, problem = stated_hash(text)
+    if not digest:
+        found, wanted = problem or "no line `hash=...`", "one line `hash=`, with the SHA-256 of the whole log"
+        findings.add("accuracy-hash", path, found, wanted)
+    return digest
 
 
 @decides(
