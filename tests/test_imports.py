@@ -15,7 +15,10 @@ MAX_LINES = {
     "check": 24_500,
     "check endpoints": 26_200,
     "signoff": 29_500,
-    "gate": 18_500,
+    "gate": 16_000,
+    "store": 16_000,
+    "results": 7_500,
+    "status": 6_000,
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from compliance.audits.state import audit_state
-from compliance.endpoints.verdict import folder_hashes, judge_folder
+from compliance.endpoints import judge_of
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
 from compliance.mechanisms.declaration_rules import VALIDATION, validate
@@ -116,8 +116,9 @@ def rows_of_runs(
 
 def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
     """The row of a run folder of the MLPerf Endpoints client, which does not record its server."""
-    verdict = judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
-    run, hashes = verdict.run, folder_hashes(path)
+    judge = judge_of("verdict")
+    verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+    run, hashes = verdict.run, judge.folder_hashes(path)
     if run is None or run.config is None or not (first := hashes.get(EVENTS) or hashes.get(SUMMARY)):
         raise verdict.error or InputError(f"{path} has no measured run", f"keep its {CONFIG} and {EVENTS}")
     pattern, params = run.config.settings.load_pattern, run.config.model_params
