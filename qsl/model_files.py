@@ -17,7 +17,7 @@ from runs.reading import MAX_WEIGHTS_BYTES, read_object
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
 UNKNOWN = "unknown"  # architecture
-_DATA_TYPE = re.compile(r"auto|half|double|bfloat16|float(16|32|64|8_\w+)?")  # names of PyTorch's types
+_DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
 
 CALIBRATION = "calibration.md"  # how a quantised model was made
 

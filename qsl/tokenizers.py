@@ -3,6 +3,7 @@
 At run time nothing is tokenised; a tokenizer is needed to prepare a data set and to turn answers into text for scoring.
 """
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ import orjson
 from qsl.hub import FETCH_AGAIN, first_line, from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import MIB, json_object, read_object, read_whole, stand_in
+from runs.reading import MIB, read_object, read_whole, stand_in
 
 BYTES = "bytes"
 _MAX_BYTES = 64 * MIB  # of a tokenizer.json; that of Llama 3.1 has 9
@@ -210,13 +211,25 @@ def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputErro
     for name in there:
         try:
             if name in _SETTINGS:
-                json_object(read_whole(folder / name, FETCH_AGAIN), folder / name, FETCH_AGAIN, twice=True)
+                _check_settings(folder / name)
             elif name == "tokenizer.json":
                 _check_ids(folder / name, vocab_size)
             elif name == vocabularies[0]:
                 load_tokenizer(str(folder))
         except InputError as error:
             yield error
+
+
+def _check_settings(path: Path) -> None:
+    """Check that a file has a JSON object. Its numbers may be as large as 10^30, which transformers writes."""
+    content = read_whole(path, FETCH_AGAIN)
+    try:
+        if isinstance(json.loads(content), dict):
+            return
+        why = "it holds no object"
+    except (ValueError, RecursionError) as error:
+        why = f"it is not JSON ({error})"
+    raise InputError(f"{path} cannot be read: {stand_in(content) or why}", FETCH_AGAIN)
 
 
 def _check_ids(path: Path, vocab_size: int | None) -> None:

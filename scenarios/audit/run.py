@@ -67,11 +67,7 @@ def run_audit(
     if config is None:
         request, finished = _existing(test, options)
     else:
-        # Prepared once before the first leg: what cannot run is refused before anything starts.
-        first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
-        request = audit_request(options, config.scenario, first)
-        test.validate(request)
-        refuse_missing_rates(first, test.legs(request))
+        request, first = _planned(test, options, config, folder, tell)
         if dry_run:
             _show_plan(test, request, first, folder, tell)
             done(audit_record(folder, test.name))
@@ -91,6 +87,17 @@ def run_audit(
     done(audit_record(folder, result.test))
     _print(tell, result, folder)
     return ExitCode.OK if result.passed else ExitCode.NEGATIVE
+
+
+def _planned(
+    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, tell: Callable[[str], None]
+) -> tuple[AuditRequest, PreparedLeg]:
+    """Check what every leg needs, once: what cannot run is refused before anything starts."""
+    first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
+    request = audit_request(options, config.scenario, first)
+    test.validate(request)
+    refuse_missing_rates(first, test.legs(request))
+    return request, first
 
 
 def _show_plan(

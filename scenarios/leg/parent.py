@@ -54,6 +54,22 @@ def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
             raise
 
 
+def _run(
+    process: EarlyLeg, leg: "PreparedLeg", console: Console, started_s: float, watch: Callable[[Progress], None]
+) -> None:
+    """Let the process run the leg, and show its progress."""
+    name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
+    followed = leg.run_dir.engine_log if is_verbose() else None
+    with Display(console, name, started_s, followed) as display:
+
+        def on_progress(progress: Progress) -> None:
+            display(progress)
+            watch(progress)
+
+        engine = NO_ENGINE if leg.plan.replicas else leg.plan.engine
+        process.run(leg.run_dir, engine, leg.plan.environment, on_progress)
+
+
 def run_leg(
     config: RunConfig,
     console: Console,
@@ -96,16 +112,7 @@ def run_leg(
                 run_record.open_record(leg)
                 record.enter_context(_failure_on_record(leg))
             hashing = run_record.start_hashing(leg)
-            name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
-            followed = leg.run_dir.engine_log if is_verbose() else None
-            with Display(console, name, started_s, followed) as display:
-
-                def on_progress(progress: Progress) -> None:
-                    display(progress)
-                    watch(progress)
-
-                engine = NO_ENGINE if leg.plan.replicas else leg.plan.engine
-                process.run(leg.run_dir, engine, leg.plan.environment, on_progress)
+            _run(process, leg, console, started_s, watch)
             manifest, outcome = run_record.judge(leg, hashing, console)
             check()
             with critical():  # a record that says finished has its seal

@@ -18,13 +18,14 @@ import orjson
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
-from qsl.model_files import CALIBRATION, ModelFacts, file_hashes, model_facts
+from qsl.model_files import CALIBRATION, ModelFacts, file_hashes
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.child import run_program
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import temporary_folder, write_atomic
 from runs.record.observed import Weights
+from scenarios.leg.machine_checks import ALL_PARTS, check_model
 from scenarios.quantize.scheme import Scheme
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -89,7 +90,7 @@ def quantize(
     if output.exists():
         raise SetupError(f"--output {output} already exists", "name another folder")
     versions = _versions(python)
-    model = model_facts(model_path or str(ensure_default_model(say)))
+    model = check_model(model_path or str(ensure_default_model(say)), ALL_PARTS)
     if read_weights(model.folder).quantized:
         raise InputError(f"--model-path {model.folder} is already quantised", "name the unquantised model")
     if calibration is None and model_path is not None:

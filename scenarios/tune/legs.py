@@ -100,61 +100,74 @@ class TuneLegs:
             HarnessError: the leg failed; it has no verdict. Interrupted: by a signal.
         """
         number, planned = self.journal.next_number(step), self.count(rate)
-        server = self.leg.plan.loadgen_scenario == "Server"
-        if server and planned.samples < (needed := min_queries(0, SERVER_PERCENTILE)):
-            raise SetupError(
-                f"at {rate:g} queries/s LoadGen issues {planned.samples} queries; with fewer than {needed} none can be "
-                "VALID",
-                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
-            )
+        self._refuse_too_few(rate, planned)
         self.say(
             f"\n{step} {number}{title}: {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
             f"{duration(planned.expected_s)} ({planned.why})"
         )
         run_dir = RunDir(self.tune.place.leg(step, number))
         self.make_room(run_dir.root)
-        facts: dict[str, Any] = {
-            "step": step,
-            "number": number,
-            "target_qps": rate,
-            "queries_planned": planned.samples,
-            "directory": run_dir.root.name,
-            "options": options,
+        started_s = time.monotonic()
+        values = {**applied(self.tune.values, options), "target_qps": rate, "output_log_dir": run_dir.root}
+        outcome_facts = self._run(make_config(values), run_dir, planned, started_s + time_s, may_fail=may_fail)
+        record = LegRecord(
+            step=step,
+            number=number,
+            target_qps=rate,
+            queries_planned=planned.samples,
+            directory=run_dir.root.name,
+            options=options,
             **of_a_search,
-        }
+            **outcome_facts,
+            wall_s=round(time.monotonic() - started_s, 1),
+        )
+        self.journal.add(record)
+        self.say(f"{step} {number}: {rate:g} samples/s {outcome(record)}")
+        return record
+
+    def _refuse_too_few(self, rate: float, planned: LegCount) -> None:
+        if self._is_server and planned.samples < (needed := min_queries(0, SERVER_PERCENTILE)):
+            raise SetupError(
+                f"at {rate:g} queries/s LoadGen issues {planned.samples} queries; with fewer than {needed} none can be "
+                "VALID",
+                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
+            )
+
+    @property
+    def _is_server(self) -> bool:
+        return self.leg.plan.loadgen_scenario == "Server"
+
+    def _run(
+        self, config: RunConfig, run_dir: RunDir, planned: LegCount, end_s: float, *, may_fail: bool
+    ) -> dict[str, Any]:
+        """Run a leg until its end, or until it can no longer be VALID; the fields of its record that it decides."""
         watch = None
-        if server:
+        if self._is_server:
             percentile = self.setting("target_latency_percentile")
             share = SERVER_PERCENTILE if percentile is None else percentile / 100
             watch = ProbeWatch(run_dir.requests, planned.samples, share)
-        started_s = time.monotonic()
 
         def on_progress(progress: Progress) -> None:
             if watch is not None:
                 watch(progress)
-            if time.monotonic() - started_s > time_s:
+            if time.monotonic() > end_s:
                 raise _TimeIsUp("stopped: the search's time is over")
 
-        values = {**applied(self.tune.values, options), "target_qps": rate, "output_log_dir": run_dir.root}
         try:
-            facts |= _of_result(run_watched(make_config(values), self.console, on_progress))
+            return _of_result(run_watched(config, self.console, on_progress))
         except Stopped as stopped:
             assert watch is not None
             assert watch.tally is not None
-            facts |= {"verdict": "INVALID", "stopped": True, "reasons": [stopped.message], **watch.tally.facts()}
+            return {"verdict": "INVALID", "stopped": True, "reasons": [stopped.message], **watch.tally.facts()}
         except _TimeIsUp as error:
-            facts |= {"verdict": None, "reasons": [error.message], "cut": True}
+            return {"verdict": None, "reasons": [error.message], "cut": True}
         except HarnessError as error:
             if not may_fail:
                 raise
-            facts |= {"verdict": None, "reasons": [error.message]}
+            return {"verdict": None, "reasons": [error.message]}
         finally:
             if watch is not None:
                 watch.close()
-        record = LegRecord(**facts, wall_s=round(time.monotonic() - started_s, 1))
-        self.journal.add(record)
-        self.say(f"{step} {number}: {rate:g} samples/s {outcome(record)}")
-        return record
 
     def estimate_offline(self) -> Estimate:
         """Measure the Offline rate, roughly: whole data sets, stopped by the clock.
