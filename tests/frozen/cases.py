@@ -5,15 +5,20 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from runs.benchmark import Scenario
 from tests.conftest import ROOT
 from tests.frozen import inputs
-from tests.frozen.facts import Facts, facts_of
+from tests.frozen.facts import Facts, Said, facts_of
 from tests.frozen.inputs import Input
 from tests.frozen.judge import ask
+from tests.redteam.matrix import KINDS
+from tests.redteam.virtual_audits import AUDITS, audited
 from tests.signoff import backtest
+from tests.support.cheats import STORE
 from tests.support.recorded import RESULTS, recorded
 
 FROZEN = Path(__file__).parent
@@ -40,8 +45,31 @@ class Case:
             given, out = self.input.make(made), folder / "out"
             for words in filter(None, (self.before, self.words)):
                 said = ask(*(word.format(input=given, made=made, out=out) for word in words))
-        places = {given: "", made: "MADE", out: "OUT", recorded(): "RECORDED", inputs.endpoints(): "RECORDED"}
-        return facts_of(said, places | {ROOT: "CHECKOUT"})
+        places = {ROOT: "CHECKOUT", recorded(): "RECORDED", inputs.endpoints(): "RECORDED", out: "OUT", made: "MADE"}
+        return facts_of(said, places | {given: ""})
+
+
+@dataclass(frozen=True)
+class AuditCase:
+    """An audit of a system that cheats, in virtual time."""
+
+    audit: str
+    kind: str
+    scenario: Scenario
+    base: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.audit} {self.scenario} of {self.kind or 'an honest system'}"
+
+    def facts(self, folder: Path) -> Facts:
+        """What the audit finds, with its runs in an empty folder."""
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setenv(STORE, str(folder / "store"))
+            result = audited(self.audit, self.kind, self.scenario, folder)
+        if isinstance(result, str):
+            return Facts([result])
+        return facts_of(Said("audit", int(result.exit_code()), result.record()), {folder: ""})
 
 
 def _each(several: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
@@ -60,19 +88,31 @@ def _verify() -> Iterator[Case]:
     yield from _each(inputs.changed_legs(), *words)
     yield from _each(inputs.mutated_legs(), *words)
     yield from _each(inputs.pairs(), *words)
+    yield from _each(inputs.results_in_trees(), *words)
     yield from _each(inputs.folders(), *words, official=("--official",))
+    for one in inputs.results():
+        if one.name in RESULTS:
+            yield Case(f"{one.name} (v6.0)", one, (*words, "--official", "--round", "v6.0"), f"{one.name} (official)")
 
 
 def _check() -> Iterator[Case]:
     yield from _each(inputs.short_trees(), "check", "{input}")
     yield from _each(inputs.any_trees(), "check", "{input}")
     yield from _each(inputs.folders(), "check", "{input}")
+    yield from _each(inputs.trees_of_nonsense(), "check", "{input}")
+    for name in ("v5.1", "v6.0"):
+        (whole, *_) = inputs.short_trees()
+        yield Case(f"short tree ({name})", whole, ("check", "{input}", "--round", name), "short tree")
     yield from _each(inputs.built_trees(), "check", "{input}", "--runs", "{made}/campaign", "--source", "{made}/code")
 
 
 def _signoff() -> Iterator[Case]:
     yield from _each(inputs.results(), "signoff", "--scope", "harness", "--ref", "{input}")
-    yield from _each(inputs.pairs(), "signoff", "--scope", "bundle", "--ref", "{input}")
+    bundle = ("signoff", "--scope", "bundle", "--ref", "{input}")
+    for one in inputs.results():
+        if one.name.endswith("campaign"):
+            yield Case(f"{one.name} (bundle)", one, bundle, one.name)
+    yield from _each(inputs.pairs(), *bundle)
     for case, made in inputs.signoff_cases():
         ref, cand = ([f"{{input}}/{name}" for name in side] for side in case.sides())
         words = ["signoff", "--scope", case.scope, "--ref", *ref, *(["--cand", *cand] if cand else [])]
@@ -104,8 +144,9 @@ def _submit() -> Iterator[Case]:
 
 def _store() -> Iterator[Case]:
     db = ("--db", "{out}.sqlite")
-    for one in (*inputs.results(), *inputs.odd_pairs(), *inputs.folders()):
-        if one.rules == inputs.as_they_are:
+    several = (*inputs.results(), *inputs.odd_pairs(), *inputs.results_in_trees(), *inputs.folders())
+    for one in several:
+        if one.rules == inputs.as_they_are or not one.base:
             words = ("store", "export", *db)
             yield Case(one.name, one, words, one.base, before=("store", "ingest", "{input}", *db))
 
@@ -116,7 +157,10 @@ def _results() -> Iterator[Case]:
     yield from _each(inputs.folders(), "results", "{input}")
 
 
-def _audit() -> Iterator[Case]:
+def _audit() -> Iterator[Case | AuditCase]:
+    for audit in AUDITS:
+        for scenario, kinds in KINDS.items():
+            yield from (AuditCase(audit, kind, cast("Scenario", scenario)) for kind in kinds)
     for one in inputs.results():
         if one.name in RESULTS:
             reference, run = "{input}/accuracy", "{input}/performance/run_1"
@@ -129,24 +173,25 @@ def _audit() -> Iterator[Case]:
 class Command:
     """The cases of a command, and how many of them `make test` judges: one of so many."""
 
-    cases: Callable[[], Iterator[Case]]
+    cases: Callable[[], Iterator[Case | AuditCase]]
     one_of: int
 
 
 COMMANDS = {
     "verify": Command(_verify, 5),
     "check": Command(_check, 7),
+    "signoff": Command(_signoff, 10),
     "gate": Command(_gate, 4),
     "submit": Command(_submit, 4),
     "store": Command(_store, 8),
     "results": Command(_results, 5),
-    "audit": Command(_audit, 1),
+    "audit": Command(_audit, 8),
 }
 
 
-def cases_of(command: str) -> dict[str, Case]:
+def cases_of(command: str) -> dict[str, Case | AuditCase]:
     """The cases of a command by name, in the order of its file."""
-    found: dict[str, Case] = {}
+    found: dict[str, Case | AuditCase] = {}
     for case in COMMANDS[command].cases():
         assert case.name not in found, case.name
         assert not case.base or case.base in found, case.base
@@ -154,12 +199,12 @@ def cases_of(command: str) -> dict[str, Case]:
     return found
 
 
-def some_of(command: str) -> dict[str, Case]:
+def some_of(command: str) -> dict[str, Case | AuditCase]:
     """The cases that `make test` judges."""
     return dict(list(cases_of(command).items())[:: COMMANDS[command].one_of])
 
 
-def found_by(cases: dict[str, Case]) -> dict[str, Facts]:
+def found_by(cases: dict[str, Case | AuditCase]) -> dict[str, Facts]:
     """The facts of each case today."""
     found = {}
     for name, case in cases.items():

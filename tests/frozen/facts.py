@@ -98,7 +98,7 @@ def _facts_at(place: str, value: Json, short: Any) -> Iterator[str]:
         where = short(value.get("file") or "")
         where += f":{value['line']}" if value.get("line") is not None else ""
         numbers = " ".join(sorted(value.get("numbers") or {}))
-        action = f" ({value['action']})" if value.get("action") else ""
+        action = f" ({value['action']})" if value.get("action", "flag") != "flag" else ""
         yield (
             " ".join(f"{value['severity']} {value['rule']} {where}".split())
             + action
@@ -155,18 +155,31 @@ def _keys(value: Json, path: str) -> Iterator[str]:
 
 
 def as_text(head: str, cases: Mapping[str, Facts], bases: Mapping[str, str]) -> str:
-    """The facts of all cases; of a case with a base, what differs from the base's facts where that is shorter."""
-    lines = [f"# {head}"]
+    """The facts of all cases: whole, or their difference from the base or from a case that is written whole."""
+    lines, written = [f"# {head}"], list[str]()
     for name, facts in cases.items():
-        whole, base = _lines_of(facts), bases.get(name, "")
-        if base:
-            differ = [f"- {line}" for line in _lines_of(cases[base] - facts)]
-            differ += [f"+ {line}" for line in _lines_of(facts - cases[base])]
-            if len("".join(differ)) < len("".join(whole)):
-                lines += [f"[{name}] = [{base}]", *differ]
-                continue
-        lines += [f"[{name}]", *whole]
+        whole = _lines_of(facts)
+        against = dict.fromkeys(one for one in (bases.get(name), *written) if one)
+        changes = {one: _change_lines(cases[one], facts) for one in against}
+        best = min(changes, key=lambda one: _size(changes[one]), default="")
+        if best and _size(changes[best]) < WORTH_IT * _size(whole):
+            lines += [f"[{name}] = [{best}]", *changes[best]]
+        else:
+            written.append(name)
+            lines += [f"[{name}]", *whole]
     return "\n".join(lines) + "\n"
+
+
+WORTH_IT = 0.5  # of the size of a whole case
+
+
+def _size(lines: Iterable[str]) -> int:
+    return sum(map(len, lines))
+
+
+def _change_lines(before: Facts, after: Facts) -> list[str]:
+    signs = (("-", before - after), ("+", after - before))
+    return [f"{sign} {line}" for sign, facts in signs for line in _lines_of(facts)]
 
 
 def from_text(text: str) -> dict[str, Facts]:

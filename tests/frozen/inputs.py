@@ -24,6 +24,8 @@ from tests.compliance.submission.test_log_mutations import MUTATIONS as OF_LOGS
 from tests.compliance.submission.test_log_mutations import place_of
 from tests.compliance.submission.test_submission_build_refusals import CHANGES as OF_CAMPAIGNS
 from tests.compliance.submission.test_submission_check import DIFFERENT
+from tests.compliance.submission.test_submission_check_damage import CONTENTS as NONSENSE
+from tests.compliance.submission.test_submission_check_damage import PATHS, write
 from tests.compliance.verify.test_verify_damage import CHANGES as OF_LEGS
 from tests.compliance.verify.test_verify_damage import DAMAGED, DAMAGES, OWN_FILES
 from tests.conftest import run_here
@@ -82,7 +84,7 @@ def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
 
 LEGS = DummyLegs()
 _OTHERS = (
-    "caching/performance/run_1", "replicas",
+    "campaign", "caching", "caching/performance/run_1", "caching-of-one-query", "replicas", f"{OVER_HTTP}/campaign",
     *(f"{OVER_HTTP}/campaign/llama3.1-8b/{scenario}" for scenario in ("Offline", "Server")),
 )  # fmt: skip
 
@@ -216,6 +218,50 @@ def any_trees() -> Iterator[Input]:
             return tree.root
 
         yield Input(f"any tree: {name}", make, base="any tree", rules=of_any_benchmark)
+
+
+# Results within trees, which have LoadGen's logs alone, and trees of nonsense -----------------------------------------
+
+
+def results_in_trees() -> Iterator[Input]:
+    """The results of the short tree and of the tree of any benchmark, and changes of one of them."""
+    for title, tree, rules in (
+        ("short tree", lambda: trees.short_tree()[0], trees.shorten_rules),
+        ("any tree", any_tree.any_tree, of_any_benchmark),
+    ):
+        for place in PLACES[title]:
+            yield Input(f"{title}/{place}", at(lambda tree=tree, place=place: _result(tree(), place)), rules=rules)
+    base = PLACES["short tree"][0]
+    for one in MUTATIONS:
+
+        def make(folder: Path, change: Callable[[Tree], object] = one.change) -> Path:
+            return _result(Tree(_changed_tree(folder, change)), base)
+
+        yield Input(f"short tree/{base}: {one.name}", make, base=f"short tree/{base}", rules=trees.shorten_rules)
+
+
+PLACES = {
+    "short tree": ("llama3.1-8b/Offline", "llama3.1-8b/Server"),
+    "any tree": ("resnet50/SingleStream", "resnet50/MultiStream", "stable-diffusion-xl/Server", "gpt-oss-120b/Offline"),
+}
+
+
+def _result(tree: Tree, name: str) -> Path:
+    system = "edge-box" if name.startswith("resnet50") else "one-node"
+    return tree.root / "closed" / "Example" / "results" / system / name
+
+
+def trees_of_nonsense() -> Iterator[Input]:
+    """Trees in which each file has the same content."""
+    for division in ("closed", "open"):
+        for number, content in enumerate(NONSENSE):
+
+            def make(folder: Path, division: str = division, content: bytes = content) -> Path:
+                for name in PATHS:
+                    write(folder / "tree" / division / "Example" / name, content)
+                return folder / "tree"
+
+            yield Input(f"{division} tree of content {number}", make)
 
 
 # Results that were tampered with, and honest ones that differ from the plainest ---------------------------------------

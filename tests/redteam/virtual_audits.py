@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compliance.audits.audit_registry import find_audit, legs_in_turn
-from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec, NoVerdictError
+from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec, NoVerdictError
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
@@ -48,6 +48,12 @@ def _lead_tokens() -> int:
 
 def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
     """What one audit says of a system that has not seen the data set before."""
+    result = audited(audit, kind, scenario, folder)
+    return result if isinstance(result, str) else PASSES if result.passed else CAUGHT
+
+
+def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditResult | str:
+    """The result of one audit, or REFUSED or NO_VERDICT where it has none."""
     test = find_audit(audit)
     request = AuditRequest(
         scenario=scenario,
@@ -63,7 +69,7 @@ def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
     model = CACHING_MODEL if audit == "output_caching" else MODEL
     legs = legs_in_turn(test, request, lambda spec: _leg(spec, kind, scenario, folder / spec.label, model))
     try:
-        return PASSES if test.verify(request, legs).passed else CAUGHT
+        return test.verify(request, legs)
     except NoVerdictError:
         return NO_VERDICT
 
