@@ -288,8 +288,6 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "loadgen_version": ("loadgen.version",),
     **{name: (f"loadgen.{name}",) for name in ("min_duration_ms", "min_query_count", "performance_sample_count")},
 }
-
-
 # What a server reports, then what its operator declares; without either its record has False.
 _SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
 
@@ -303,9 +301,7 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     }
     if manifest is not None:
         plan, gpus, model = manifest.plan, facts["accelerators.name"], dict(manifest.model.sha256)
-        if (
-            plan.engine_record.is_server
-        ):  # its operator alone knows what it computes with; the files here are no weights
+        if plan.engine_record.is_server:  # only its operator knows its hardware and weights
             gpus, weights = (facts.get(f"resolved.declared.{name}") or None for name in ("accelerators", "weights"))
             model = {**model, "weights": weights} if weights else {}
             caching = (facts.get(f"resolved.{name}") for name in _SERVER_CACHING)
