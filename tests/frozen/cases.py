@@ -90,6 +90,7 @@ def _verify() -> Iterator[Case]:
     yield from _each(inputs.pairs(), *words)
     yield from _each(inputs.results_in_trees(), *words)
     yield from _each(inputs.folders(), *words, official=("--official",))
+    yield from _each(inputs.mutated_folders(), *words)
     for one in inputs.results():
         if one.name in RESULTS:
             yield Case(f"{one.name} (v6.0)", one, (*words, "--official", "--round", "v6.0"), f"{one.name} (official)")
@@ -97,6 +98,7 @@ def _verify() -> Iterator[Case]:
 
 def _check() -> Iterator[Case]:
     yield from _each(inputs.short_trees(), "check", "{input}")
+    yield from _each(inputs.mutated_trees(), "check", "{input}")
     yield from _each(inputs.any_trees(), "check", "{input}")
     yield from _each(inputs.folders(), "check", "{input}")
     yield from _each(inputs.trees_of_nonsense(), "check", "{input}")
@@ -178,8 +180,8 @@ class Command:
 
 
 COMMANDS = {
-    "verify": Command(_verify, 5),
-    "check": Command(_check, 7),
+    "verify": Command(_verify, 7),
+    "check": Command(_check, 10),
     "signoff": Command(_signoff, 10),
     "gate": Command(_gate, 4),
     "submit": Command(_submit, 4),

@@ -131,7 +131,8 @@ def _not_judged(value: Json, short: Any) -> Iterator[str]:
     """By rule where rules are named."""
     if isinstance(value, dict):
         for what, whys in value.items():
-            yield from (f"left out: {short(what)}: {short(why)}" for why in whys)
+            # Behind a colon stand words of a library.
+            yield from (f"left out: {short(what)}: {short(why).partition(': ')[0]}" for why in whys)
         return
     for one in value:
         for result in one.get("results") or [""]:

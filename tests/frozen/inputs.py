@@ -10,14 +10,17 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from compliance.submission.tree import Place, Tree
 from qsl.embedded.articles import bundled_dataset
+from runs.endpoints.folder import CONFIG, EVENTS, REPORT, SNAPSHOT, SUMMARY
+from runs.endpoints.folder import SAMPLES as SAMPLES_OF_ENDPOINTS
 from runs.files import sha256_of
-from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.layout import CampaignDir, Folder, ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.compliance.endpoints.test_changes import CHANGES as OF_FOLDERS
 from tests.compliance.submission.test_log_mutations import MUTATIONS as OF_LOGS
@@ -43,7 +46,7 @@ from tests.support.recorded import NULL, OVER_HTTP, RESULTS, recorded
 from tests.support.submission_legs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
 from tests.support.tree_mutations import MUTATIONS
 from tests.support.verify_legs import OURS, DummyLegs
-from tests.untrusted.mutations import CONTENTS
+from tests.untrusted.mutations import CONTENTS, KINDS
 from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut
 
 Rules = Callable[[pytest.MonkeyPatch], object]
@@ -392,29 +395,67 @@ def pairs() -> Iterator[Input]:
         )
 
 
-# Files whose bytes were changed by number -----------------------------------------------------------------------------
+# Files that were mutated, or that something else lies in place of ----------------------------------------------------
 
-# The others hold paths of this machine: their bytes lie elsewhere on another one.
-_SAME_EVERYWHERE = {
+# Of a leg, a tree and an Endpoints directory. The other files hold paths of this machine, or what the product wrote.
+_OF_A_LEG = {
     "performance": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl"),
     "accuracy": ("mlperf_log_detail.txt", "mlperf_log_accuracy.json", "accuracy.txt"),
 }
+_OF_A_TREE = (
+    "performance/run_1/mlperf_log_detail.txt", "performance/run_1/mlperf_log_summary.txt", "accuracy/accuracy.txt",
+    "accuracy/mlperf_log_detail.txt", "accuracy/mlperf_log_accuracy.json", "TEST06/verify_accuracy.txt",
+    "TEST06/performance/run_1/mlperf_log_detail.txt", "TEST06/accuracy/mlperf_log_accuracy.json", "measurements.json",
+    "user.conf",
+)  # fmt: skip
+_OF_ENDPOINTS = (CONFIG, EVENTS, SAMPLES_OF_ENDPOINTS, SNAPSHOT, SUMMARY, REPORT)
+_HOWS = (*CONTENTS, *(kind for kind in KINDS if kind not in ("sparse", "large")))  # which take long to read
+
+
+def _mutate(path: Path, how: str) -> None:
+    if how in CONTENTS:
+        path.write_bytes(CONTENTS[how](path.read_bytes(), random.Random(f"frozen {path.name} {how}")))
+    else:
+        path.unlink()
+        KINDS[how](path)
 
 
 def mutated_legs() -> Iterator[Input]:
-    """One file of a leg, changed by each kind of mutation."""
-    for mode, names in _SAME_EVERYWHERE.items():
-        for file in names:
-            for kind in CONTENTS:
+    """One file of a leg, changed in each way."""
+    for mode, names in _OF_A_LEG.items():
+        for file, how in product(names, _HOWS):
+            bare = file != "requests.jsonl"
+            base = f"Server {mode}{' bare' if bare else ''}"
+            change = partial(_in_folder, name=file, how=how)
+            make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
+            yield Input(f"{base}: {file} {how} by chance", make, base=base)
 
-                def change(run: RunDir, file: str = file, kind: str = kind) -> None:
-                    path = run.root / file
-                    path.write_bytes(CONTENTS[kind](path.read_bytes(), random.Random(f"frozen {file} {kind}")))
 
-                bare = file != "requests.jsonl"
-                base = f"Server {mode}{' bare' if bare else ''}"
-                make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
-                yield Input(f"{base}: {file} {kind}", make, base=base)
+def _in_folder(folder: Folder, name: str, how: str) -> None:
+    _mutate(folder.root / name, how)
+
+
+def mutated_trees() -> Iterator[Input]:
+    """One file of the short tree, changed in each way."""
+    for file, how in product(_OF_A_TREE, _HOWS):
+
+        def change(tree: Tree, file: str = file, how: str = how) -> None:
+            _mutate(_result(tree, "llama3.1-8b/Server") / file, how)
+
+        make = partial(_changed_tree, change=change)
+        yield Input(f"short tree: {file} {how} by chance", make, base="short tree", rules=trees.shorten_rules)
+
+
+def mutated_folders() -> Iterator[Input]:
+    """One file of an Endpoints run directory, changed in each way."""
+    for file, how in product(_OF_ENDPOINTS, _HOWS):
+
+        def make(folder: Path, file: str = file, how: str = how) -> Path:
+            copy = Path(shutil.copytree(endpoints() / "poisson", folder / "poisson"))
+            _mutate(copy / file, how)
+            return copy
+
+        yield Input(f"poisson: {file} {how} by chance", make, base="poisson")
 
 
 # Cases of the sign-off ------------------------------------------------------------------------------------------------
