@@ -40,7 +40,7 @@ from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
-from runs.record.servers import prompt_reuse
+from runs.record.server_facts import prompt_reuse
 from runs.wording import counted
 
 DEFAULT_SAMPLES = 64

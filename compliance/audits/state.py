@@ -1,6 +1,7 @@
 """The audits of a result: whether each was made, passed when judged again, and is of the result's system."""
 
 import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ from compliance.audits.audit_registry import AuditRecord, judged_again, read_aud
 from compliance.audits.base import EXISTING, AuditResult, LegArtifacts, NoVerdictError
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint
-from runs.record.layout import RunDir, audit_record, result_homes
+from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import FinishedLeg
 
 # "recorded": passed by its record alone, since its runs are elsewhere (`audit --ref --run`).
@@ -68,6 +69,19 @@ def audit_state(folder: Path, test: str, run: FinishedLeg) -> AuditState:
         why = f"judged again does not pass: {result.reason}"
         return AuditState(folder, test, "FAIL", why, recorded, result, tuple(runs))
     return AuditState(folder, test, "PASS", "", recorded, result, tuple(runs))
+
+
+def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
+    """Return the directories that may be that of some runs' result: the named one, then by the places of the runs."""
+    found = [] if named is None else [Path(os.path.normpath(named))]
+    for run in runs:
+        root = Path(os.path.normpath(run))
+        if root.parent.name in ("", ".."):  # a path from the current directory does not show the place
+            root = Path(os.path.normpath(Path.cwd() / root))
+        if root.parent.name == "performance" or root.name.startswith("run_"):  # RESULT/performance/run_2
+            found.append(root.parent.parent)
+        found.append(root.parent)  # RESULT/accuracy
+    return [ResultDir(path) for path in dict.fromkeys(found)]
 
 
 def audit_beside(run: FinishedLeg, test: str) -> AuditState:

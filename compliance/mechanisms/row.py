@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from compliance.audits.state import audit_state
+from compliance.audits.state import audit_state, result_homes
 from compliance.endpoints import judge_of
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
@@ -29,7 +29,7 @@ from runs.files import sha256_of
 from runs.numbers.derive_result import result_of
 from runs.reading import MIB, json_value, read_whole
 from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, leg_fingerprint, value_text
-from runs.record.layout import RunDir, result_homes
+from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import ROUNDS, Round

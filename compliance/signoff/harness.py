@@ -29,7 +29,7 @@ from compliance.signoff.provenance import between_legs, leg_proofs, one_bundle
 from runs.errors import HarnessError
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
-from runs.record.servers import prompt_reuse
+from runs.record.server_facts import prompt_reuse
 
 # Of the accuracy leg's median time per output token, and in SingleStream time to first token, at the same load. Pairs
 # of an engine that only waits are within 2 %; a busy machine makes one of them slower.

@@ -32,7 +32,6 @@ from runs.interrupts import OutOfTime, within
 from runs.reading import read_object
 
 MOST_PATCH_LEGS = 64  # of a patch verdict of a bundle; each is judged again
-MOST_DIRECTORIES = 400  # of one sign-off, which compares each pair of legs
 SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds
 
 
@@ -51,8 +50,8 @@ def sign_off(
     """The verdict on a scope, from raw files alone.
 
     Args:
-        ref: directories of the reference legs, performance and accuracy.
-        cand: directories of the candidate's legs; needed for a patch.
+        ref: directories of the reference legs, performance and accuracy; or run folders of the MLPerf Endpoints client.
+        cand: directories of the candidate's legs; of a patch, at least one.
         claim: what is claimed of the result.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
@@ -60,11 +59,8 @@ def sign_off(
             has scored before are not scored again.
         trust: the reviewer's ledger, authorities and key.
         limit_s: after which the sign-off ends without a verdict.
-
-    Raises:
-        InputError: a directory does not exist, there are too many, or the scope needs others.
     """
-    folders, claim = _check_directories(scope, ref, cand, trust), claim or Claim()
+    claim, folders = claim or Claim(), [path for path in ref if is_run_folder(path)]
     verdict = SignOff(
         scope,
         noise_band_pct,
@@ -95,37 +91,6 @@ def sign_off(
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
     return verdict
-
-
-def _check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], trust: Trust | None) -> list[Path]:
-    """Return those of the directories that are run folders of the MLPerf Endpoints client.
-
-    Raises:
-        InputError: as for `sign_off`.
-    """
-    if not ref:
-        raise InputError("--ref: no directory was given", "name at least one run directory")
-    if len(ref) + len(cand) > MOST_DIRECTORIES:
-        raise InputError(
-            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MOST_DIRECTORIES} are judged together",
-            "sign off fewer repeats at a time",
-        )
-    if scope == "patch" and not cand:
-        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
-    if cand and scope in ("baseline", "harness"):
-        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
-    for option, paths in (("--ref", ref), ("--cand", cand)):
-        for path in paths:
-            if not path.is_dir():
-                problem = "is no directory" if path.exists() else "does not exist"
-                raise InputError(f"{option} {path} {problem}", "name a directory")
-    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
-    if folders and (scope != "harness" or len(folders) < len(ref) or trust not in (None, Trust())):
-        raise InputError(
-            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
-            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
-        )
-    return folders
 
 
 def _judge(
@@ -261,7 +226,7 @@ def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence
         raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
     if not ref or not cand:
         raise InputError(f"{path}: ref and cand must each name a directory")
-    legs = [leg for result in find_results([*ref, *cand][:MOST_DIRECTORIES]) for leg in result.legs]
+    legs = [leg for result in find_results([*ref, *cand][: MOST_PATCH_LEGS + 1]) for leg in result.legs]
     if (count := max(len(legs), len(ref) + len(cand))) > MOST_PATCH_LEGS:
         raise InputError(f"{path} names {count} legs, at most {MOST_PATCH_LEGS} are judged again")
     if different := foreign_legs(legs, bundle):

@@ -28,7 +28,7 @@ from runs.record.fingerprint import LEVER, MEASURED, differences, leg_fingerprin
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
-from runs.record.servers import prompt_reuse
+from runs.record.server_facts import prompt_reuse
 from runs.wording import counted
 
 # Of the share that others used, between the sides of a comparison; half of what others may use during a leg.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS
 from compliance.audits.base import PERFORMANCE as AUDIT_LEG
+from compliance.audits.state import result_homes
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.system import SystemFile
 from compliance.submission.tree import Division
@@ -14,7 +15,7 @@ from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, SUBMISSIONS
 from runs.errors import InputError
 from runs.record.fingerprint import Facts, fingerprint
-from runs.record.layout import ResultDir, RunDir, audit_record, result_homes
+from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round

@@ -26,7 +26,7 @@ from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.leg import ACCURACY
-from runs.record.servers import all_servers_remote, prompt_reuse
+from runs.record.server_facts import all_servers_remote, prompt_reuse
 from runs.rounds import Round, round_of
 
 # Rules that make a leg unofficial, and do not refuse one that does not claim to be official.

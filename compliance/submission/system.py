@@ -27,7 +27,7 @@ from runs.accelerators import accelerators
 from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import Manifest
-from runs.record.servers import any_server_remote
+from runs.record.server_facts import any_server_remote
 from runs.wording import counted
 
 # Where a value comes from, the strongest last.

@@ -164,19 +164,6 @@ class ResultDir(Folder):
         return self.root / "audit" / test
 
 
-def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
-    """Return the directories that may be that of some runs' result: the named one, then by the places of the runs."""
-    found = [] if named is None else [Path(os.path.normpath(named))]
-    for run in runs:
-        root = Path(os.path.normpath(run))
-        if root.parent.name in ("", ".."):  # a path from the current directory does not show the place
-            root = Path(os.path.normpath(Path.cwd() / root))
-        if root.parent.name == "performance" or root.name.startswith("run_"):  # RESULT/performance/run_2
-            found.append(root.parent.parent)
-        found.append(root.parent)  # RESULT/accuracy
-    return [ResultDir(path) for path in dict.fromkeys(found)]
-
-
 class CampaignDir(Folder):
     """A campaign; each `<benchmark>/<scenario>/` in it is a ResultDir."""
 

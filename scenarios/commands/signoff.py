@@ -1,6 +1,7 @@
 """`main.py signoff`: from the command line to a verdict, its file and the exit code."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import score_options, score_sources
 from scenarios.console import tell
 
+MAX_DIRECTORIES = 400  # of one sign-off, which compares each pair of runs
 EXAMPLES = (
     "both legs of a result: signoff --scope harness --ref RESULT",
     "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
@@ -123,6 +125,7 @@ def signoff(
         raise InputError("--remeasure makes new legs, which are not anchored", "leave --ledger and --timestamp-ca out")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
+    check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
     from compliance.signoff.anchored import Trust
     from compliance.signoff.claim import read_claim
     from compliance.signoff.judge import sign_off
@@ -157,3 +160,38 @@ def signoff(
             write_record(option, path, content)
             tell(f"written to {path}")
     return verdict.exit_code(strict=strict_flag)
+
+
+def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:
+    """Refuse directories that the scope does not take.
+
+    Args:
+        is_anchored: whether the attestations of the runs are to be compared with a ledger, an authority or a key.
+
+    Raises:
+        InputError: a directory does not exist, there are too many, or the scope needs others.
+    """
+    from runs.endpoints.layout import is_run_folder
+
+    if not ref:
+        raise InputError("--ref: no directory was given", "name at least one run directory")
+    if len(ref) + len(cand) > MAX_DIRECTORIES:
+        raise InputError(
+            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MAX_DIRECTORIES} are judged together",
+            "sign off fewer repeats at a time",
+        )
+    if scope == "patch" and not cand:
+        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
+    if cand and scope in ("baseline", "harness"):
+        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
+    for option, paths in (("--ref", ref), ("--cand", cand)):
+        for path in paths:
+            if not path.is_dir():
+                problem = "is no directory" if path.exists() else "does not exist"
+                raise InputError(f"{option} {path} {problem}", "name a directory")
+    folders = [path for path in (*ref, *cand) if is_run_folder(path)]
+    if folders and (scope != "harness" or len(folders) < len(ref) or is_anchored):
+        raise InputError(
+            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
+            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
+        )

@@ -30,7 +30,7 @@ from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
-from runs.record.servers import prompt_reuse
+from runs.record.server_facts import prompt_reuse
 from scenarios.console import say
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg

@@ -13,10 +13,11 @@ import pytest
 
 from compliance.signoff import judge
 from compliance.signoff.claim import Claim, read_claim
-from compliance.signoff.judge import MOST_DIRECTORIES, sign_off
+from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope
 from runs.errors import ExitCode, InputError
 from runs.record import leg as leg_module
+from scenarios.commands.signoff import MAX_DIRECTORIES
 from tests.conftest import ROOT, run_here
 from tests.support.published import PUBLISHED, needs_published
 from tests.support.signoff_fixtures import FrozenLegs
@@ -212,7 +213,7 @@ def test_the_command_writes_the_verdict_and_returns_its_code(legs: FrozenLegs, t
         (("--scope", "harness"), "--ref: no directory was given"),
         (("--scope", "harness", "--ref", "nowhere"), "--ref nowhere does not exist"),
         (("--scope", "harness", "--ref", "README.md"), "--ref README.md is no directory"),
-        (("--scope", "harness", "--ref", *[os.curdir] * (MOST_DIRECTORIES + 1)), f"{MOST_DIRECTORIES + 1} directories"),
+        (("--scope", "harness", "--ref", *[os.curdir] * (MAX_DIRECTORIES + 1)), f"{MAX_DIRECTORIES + 1} directories"),
         (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
         (("--scope", "harness", "--ref", os.curdir, "--cand", os.curdir), "takes no --cand"),
         (("--scope", "harness", "--ref", os.curdir, "--noise-band", "0"), "--noise-band 0"),
