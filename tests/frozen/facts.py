@@ -17,7 +17,7 @@ In a file, facts that differ in their last word alone are one line with all of t
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ JUDGEMENTS = frozenset(
      "auditor_status", "scores_from", "mode", "scenario", "loadgen_key", "eligible")
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_LINE = re.compile(r"(.*?)((?::\d+)?(?: \(\w+\))?(?: \{[^}]*\})?)$")
+SEVERITIES = ("error", "warning", "note", "pass")
 _COUNT = re.compile(r"  x(\d+)$")
 _WORD = re.compile(r"[\w.:+-]{1,40}")
 _FINDING = {"rule", "severity"}
@@ -203,7 +205,8 @@ def from_text(text: str) -> dict[str, Facts]:
     return cases
 
 
-GROUPED = ("applied: ", "rules: ", "not judged in ", "keys ")
+NOT_JUDGED = "not judged in "
+GROUPED = ("applied: ", "rules: ", NOT_JUDGED, "keys ")
 
 
 def _lines_of(facts: Facts) -> list[str]:
@@ -261,17 +264,42 @@ def difference(frozen: Mapping[str, Facts], found: Mapping[str, Facts]) -> str:
 
 
 def _changes(frozen: Facts | None, found: Facts) -> list[str]:
+    """What differs; first what is found as before, with another reason, line or numbers."""
     if frozen is None:
         return ["the case is new"]
-    return [f"vanished: {line}" for line in _lines_of(frozen - found)] + [
-        f"appeared: {line}" for line in _lines_of(found - frozen)
-    ]
+    gone, new = frozen - found, found - frozen
+    moved, by_gist = Facts(), defaultdict[str, list[str]](list)
+    for fact in new.elements():
+        by_gist[_split(fact)[0]].append(fact)
+    for fact in list(gone.elements()):
+        gist, rest = _split(fact)
+        if rest and by_gist[gist]:
+            twin = by_gist[gist].pop()
+            gone[fact] -= 1
+            new[twin] -= 1
+            kind = "another reason" if fact.startswith(NOT_JUDGED) else f"moved: {gist}"
+            moved[f"{kind}: {rest} → {_split(twin)[1]}"] += 1
+    several = (("", moved), ("vanished: ", +gone), ("appeared: ", +new))
+    return [f"{head}{line}" for head, facts in several for line in _lines_of(facts)]
+
+
+def _split(fact: str) -> tuple[str, str]:
+    """What is found, and where exactly or why; without that part where it is all."""
+    if fact.startswith(NOT_JUDGED):
+        head, _, rule = fact.rpartition(": ")
+        place, _, why = head.partition(", ")
+        return f"{place}: {rule}", why
+    if fact.split(" ")[0] in SEVERITIES:
+        file = _LINE.match(fact)
+        assert file is not None
+        return file[1], fact[file.end(1) :] or "no line"
+    return fact, ""
 
 
 def _without_place(change: str) -> str:
     """The change without the file that it is about."""
     words = change.split()
-    return " ".join(words[:3]) if words[1] in ("error", "warning", "note", "pass") else change
+    return " ".join(words[:3]) if words[1] in SEVERITIES else change
 
 
 def names_of(cases: Iterable[str], frozen: Mapping[str, Facts]) -> str:

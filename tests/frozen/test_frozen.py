@@ -30,3 +30,13 @@ def test_a_difference_names_the_case_and_the_rule() -> None:
     assert "appeared: error perf-ttft a/log.txt:3" in said
     assert "vanished: pass perf-ttft a/log.txt:3" in said
     assert names_of(["one"], from_text(text)) == "frozen, and made no longer: two"
+
+
+def test_what_is_found_as_before_is_told_apart() -> None:
+    before = Facts(["error perf-ttft a/log.txt:3 {p99}", "not judged in a/b, without input, x is missing: perf-tpot"])
+    after = Facts(["error perf-ttft a/log.txt:4 {p99}", "not judged in a/b, without input, no x: perf-tpot"])
+    said = difference({"one": before}, {"one": after})
+    assert "moved: error perf-ttft a/log.txt: :3 {p99} → :4 {p99}" in said
+    assert "another reason: without input, x is missing → without input, no x" in said
+    assert "vanished" not in said
+    assert "appeared" not in said
