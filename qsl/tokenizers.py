@@ -3,29 +3,26 @@
 At run time nothing is tokenised; a tokenizer is needed to prepare a data set and to turn answers into text for scoring.
 """
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import orjson
 
-from qsl.hub import FETCH_AGAIN, first_line, from_hub
+from qsl.hub import first_line, from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import MIB, read_object, read_whole, stand_in
+from runs.reading import MIB, read_object, read_whole
 
 BYTES = "bytes"
-_MAX_BYTES = 64 * MIB  # of a tokenizer.json; that of Llama 3.1 has 9
+MAX_TOKENIZER_BYTES = 64 * MIB  # of a tokenizer.json; that of Llama 3.1 has 9
 BOS_ID = 256  # of the byte tokenizer
 EOS_ID = 257
 
 # What decides a tokenizer's behaviour, of the files a model folder may hold.
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -35,7 +32,6 @@ _TOKENIZER_FILES = (
     "merges.txt",
     "vocab.txt",
 )
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 # Settings of a tokenizer_config.json that change what is made of tokenizer.json. [transformers 5]
 _NOT_PLAIN = frozenset({"auto_map", "add_bos_token", "add_eos_token", "split_special_tokens", "fix_mistral_regex"})
 # What clean-up puts together, in this order. [transformers, clean_up_tokenization]
@@ -178,7 +174,7 @@ def _plain_tokenizer(folder: Path) -> Tokenizer | None:
     from tokenizers import AddedToken
     from tokenizers import Tokenizer as Backend
 
-    backend = Backend.from_str(read_whole(path, "", max_bytes=_MAX_BYTES).decode())
+    backend = Backend.from_str(read_whole(path, "", max_bytes=MAX_TOKENIZER_BYTES).decode())
     added = backend.get_added_tokens_decoder()
     listed = {int(number): AddedToken(**token) for number, token in (config.get("added_tokens_decoder") or {}).items()}
     tokens = [value for name, value in named.items() if name.endswith("_token")]
@@ -198,62 +194,6 @@ def _json_object(path: Path) -> dict[str, Any]:
         return {}
 
 
-def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield what is wrong with a folder's tokenizer. Where it has a tokenizer.json, transformers is not imported.
-
-    Args:
-        vocab_size: of config.json; None = it is unknown.
-    """
-    there = [name for name in _TOKENIZER_FILES if os.path.lexists(folder / name)]
-    vocabularies = [name for name in there if name not in _SETTINGS]
-    if not vocabularies:
-        yield InputError(f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab.json)", FETCH_AGAIN)
-    for name in there:
-        try:
-            if name in _SETTINGS:
-                _check_settings(folder / name)
-            elif name == "tokenizer.json":
-                _check_ids(folder / name, vocab_size)
-            elif name == vocabularies[0]:
-                load_tokenizer(str(folder))
-        except InputError as error:
-            yield error
-
-
-def _check_settings(path: Path) -> None:
-    """Check that a file has a JSON object. Its numbers may be as large as 10^30, which transformers writes."""
-    content = read_whole(path, FETCH_AGAIN)
-    try:
-        if isinstance(json.loads(content), dict):
-            return
-        why = "it holds no object"
-    except (ValueError, RecursionError) as error:
-        why = f"it is not JSON ({error})"
-    raise InputError(f"{path} cannot be read: {stand_in(content) or why}", FETCH_AGAIN)
-
-
-def _check_ids(path: Path, vocab_size: int | None) -> None:
-    """Check a tokenizer.json, and that the model has its ids; `tokenizers` itself takes four times as long to load it.
-
-    A token that only pads may lie outside, as in early Llama 2.
-    """
-    content = read_whole(path, FETCH_AGAIN, max_bytes=_MAX_BYTES)
-    try:
-        whole = orjson.loads(content)
-        vocabulary = whole["model"]["vocab"]  # token → id, or a list of tokens
-        numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-        added = [token["id"] for token in whole.get("added_tokens") or () if "pad" not in token["content"]]
-        highest = max([*numbers, *added])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
-        raise InputError(f"{path} is no tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error
-    if vocab_size is not None and highest >= vocab_size:
-        raise InputError(
-            f"{path} has ids up to {highest:,}, but config.json has vocab_size {vocab_size:,}",
-            "name a folder with a tokenizer and a config.json of one model",
-        )
-
-
 def tokenizer_fingerprint(model_path: str) -> str:
     """A name for the tokenizer's behaviour, cheap where its files are local.
 
@@ -263,7 +203,7 @@ def tokenizer_fingerprint(model_path: str) -> str:
     folder = Path(model_path)
     parts = [ByteTokenizer.fingerprint if model_path == BYTES else ""]
     if model_path != BYTES and folder.is_dir():
-        parts += [f"{name} {sha256_of(folder / name)}" for name in _TOKENIZER_FILES if (folder / name).is_file()]
+        parts += [f"{name} {sha256_of(folder / name)}" for name in TOKENIZER_FILES if (folder / name).is_file()]
     elif model_path != BYTES:
         parts.append(f"id {model_path}")
     return sha256("\n".join(parts).encode()).hexdigest()

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,12 @@ from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object, stand_in
 from runs.record.observed import Weights
 
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
-MAX_PARTS = 10_000
 # Names of types in headers, and of the data types that they are. [huggingface/safetensors]
 PLAIN = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8,
          "F8_E4M3": 8, "F8_E5M2": 8}  # fmt: skip
 _PACKED_BITS = {"U8": 8, "I16": 16, "I32": 32, "I64": 64}  # types that hold several numbers each
 _WEIGHTS = ("weight", "weight_packed", "qweight")  # last part of a weight's name; all else is scales and the like
-_LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
-# First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
-_NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
-_INDEX = "model.safetensors.index.json"
-_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # its number, and that of all parts
 _SHAPE = (
     "hidden_size",
     "num_hidden_layers",
@@ -51,7 +45,7 @@ def read_weights(folder: Path) -> Weights:
         InputError: a file cannot be read, or is no safetensors file.
     """
     files = list(folder.glob("*.safetensors"))
-    tensors = sorted(tensor for path in files for tensor in _tensors(path))
+    tensors = sorted(tensor for path in files for tensor in tensors_of(path))
     config = read_object(folder / "config.json", FETCH_AGAIN)
     if config.get("quantization_config") is None:  # an older name, which engines read as well
         config["quantization_config"] = config.get("compression_config")
@@ -83,65 +77,7 @@ def read_weights(folder: Path) -> Weights:
     )
 
 
-def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield what is wrong with a folder's weights, by names, sizes and headers.
-
-    Args:
-        vocab_size: of config.json; None = it is unknown.
-    """
-    names = {path.name for path in folder.iterdir()}
-    yield from _missing_parts(folder, names)
-    weights = {name for name in names if name.endswith(_LOADED) and not name.startswith(_NO_WEIGHTS)}
-    if not weights:
-        yield InputError(f"{folder} has {_instead(names)}", "name a model folder with its weights as *.safetensors")
-    safetensors = {name for name in names if name.endswith(".safetensors")}
-    for path in sorted(folder / name for name in safetensors or weights):
-        try:
-            if not safetensors:
-                _open(path).close()
-                continue
-            for name, kind, shape in _tensors(path):
-                if name.endswith("embed_tokens.weight") and kind in PLAIN and shape[:1] != [vocab_size or shape[0]]:
-                    raise InputError(
-                        f"{path}: {name} has the shape {shape}, but config.json has vocab_size {vocab_size}",
-                        "name a folder with weights and a config.json of one model",
-                    )
-        except InputError as error:
-            yield error
-
-
-def _instead(names: Set[str]) -> str:
-    """What a folder without weights has."""
-    if "adapter_config.json" in names:
-        return "only a LoRA adapter, not a model"
-    if any(name.endswith(".gguf") for name in names):
-        return "only GGUF files, which vLLM does not load"
-    return "no weights (*.safetensors)"
-
-
-def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
-    """By the index; without one, by the numbers in the names of the parts."""
-    wanted, why = set[str](), f"which {_INDEX} names"
-    if _INDEX in names:
-        try:
-            weight_map = read_object(folder / _INDEX, FETCH_AGAIN).get("weight_map")
-        except InputError as error:
-            yield error
-            return
-        wanted = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
-        if not wanted:
-            yield InputError(f"{folder / _INDEX} names no files of weights", FETCH_AGAIN)
-    else:
-        why = "as the names of the other parts show"
-        for part in filter(None, map(_PART.fullmatch, names)):
-            if int(part[4]) <= MAX_PARTS:
-                wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}
-    if missing := sorted(wanted - names):
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        yield InputError(f"{folder} lacks {', '.join(missing[:3])}{more}, {why}", FETCH_AGAIN)
-
-
-def _open(path: Path) -> BufferedReader:
+def open_weights(path: Path) -> BufferedReader:
     """Open a file of weights.
 
     Raises:
@@ -154,14 +90,14 @@ def _open(path: Path) -> BufferedReader:
     return stream
 
 
-def _tensors(path: Path) -> list[tuple[str, str, list[int]]]:
+def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
     """(name, type, shape) of each tensor. [8 bytes, little endian, with the length of a JSON object: name → facts]
 
     Raises:
         InputError: the file cannot be read, or is no safetensors file of its size.
     """
     found: list[tuple[str, str, list[int]]] = []
-    with _open(path) as stream:
+    with open_weights(path) as stream:
         try:
             length = int.from_bytes(stream.read(8), "little")
             header = orjson.loads(stream.read(min(length, LONGEST_HEADER)))

@@ -15,6 +15,7 @@ from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "run", "logs", "campaign", "other"]
 
 _TREE = ("closed", "open", "network")  # the divisions of a submission
+_POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
 _MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",
@@ -30,7 +31,6 @@ _TEXTS: dict[Kind, str] = {
 }
 # What to do with it; {} is the path.
 _FIXES: dict[Kind, str] = {
-    "file": "name its directory",
     "tree": "check it with `main.py check {}`",
     "endpoints": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
     "run": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
@@ -59,11 +59,19 @@ class Place:
     @property
     def fix(self) -> str:
         """The commands that read it; empty if none does."""
-        return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(self.inside or self.path)))
+        if self.kind == "file" and _own_kind(self.path.parent) is not None:
+            return f"name its directory, {self.path.parent}"
+        return _FIXES.get(self.kind, "").replace("{}", shlex.quote(str(_result_of(self.inside or self.path))))
 
-    def refused(self, required: str) -> InputError:
-        """The error of a command that does not read it; `required` is what the command reads, as a noun."""
-        return InputError(f"{self.path} {self.text}; required: {required}", self.fix or f"name {required}")
+    def refused(self, required: str, option: str = "") -> InputError:
+        """The error of a command that does not read it.
+
+        Args:
+            required: what the command reads, as a noun.
+            option: that named the path.
+        """
+        said = f"{option} {self.path} {self.text}; required: {required}"
+        return InputError(said.strip(), self.fix or f"name {required}")
 
 
 def what_is(path: Path) -> Place:
@@ -72,7 +80,7 @@ def what_is(path: Path) -> Place:
         return Place(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):
         return Place(path, "unreadable")
-    if any((path / division).is_dir() for division in _TREE):
+    if any((path / division).is_dir() for division in _TREE) or any(path.glob(_POINTS)):
         return Place(path, "tree")
     if (kind := _own_kind(path)) is not None:
         return Place(path, kind)
@@ -90,6 +98,13 @@ def _own_kind(path: Path) -> Kind | None:
     if RunDir(path).manifest.is_file():
         return "run"
     return "logs" if any((path / name).is_file() for name in LOADGEN_LOGS) else None
+
+
+def _result_of(run: Path) -> Path:
+    """The directory of the result that a run is part of, which commands judge as a whole; of a single run, its own."""
+    if run.parent.name == "performance":
+        return run.parent.parent
+    return run.parent if run.name in ("performance", "accuracy") else run
 
 
 def _directories(path: Path) -> Iterator[Path]:

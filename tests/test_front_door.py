@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import HARNESS_VERSION
 from runs.errors import Ending, ExecutionError, Interrupted, SetupError
+from runs.harness import HARNESS_VERSION
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here

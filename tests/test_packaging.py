@@ -16,7 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from runs.environment import HARNESS_VERSION
+from runs.harness import HARNESS_VERSION
 from tests.conftest import ROOT
 from tests.support.docs import parse
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
+from runs.harness import HARNESS_ROOT
 from scripts.run_uv import environment, find_uv, without_index
 from tests.conftest import ROOT
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")

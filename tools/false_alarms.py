@@ -16,7 +16,7 @@ from pathlib import Path
 
 from compliance.finding import OURS, all_rules
 from compliance.submission.check.check_tree import catalogue, check_tree
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
 PAGE = HARNESS_ROOT / "docs" / "check.md"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 
 PACKAGES = ("compliance", "scenarios", "runs", "sut", "qsl", "scripts")
 

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from compliance.evidence.official_rules import DECIDED_BY
 from compliance.finding import Finding, Kind, LegVerdict, all_rules
 from compliance.verify.result_verdict import Verification
-from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError
 from runs.files import sha256_of
+from runs.harness import HARNESS_VERSION, harness_facts
 from runs.loadgen.detail_log import PREFIX
 from runs.reading import DETAIL_LOG, bounded_lines
 from runs.record.layout import RunDir

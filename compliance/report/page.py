@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from runs.environment import HARNESS_VERSION
+from runs.harness import HARNESS_VERSION
 from runs.numbers.numbers import shows
 from runs.wording import duration, milliseconds, moment, per_second, printable, two_digits
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from compliance.submission.tree import MOST_FILE_BYTES
-from runs.environment import HARNESS_ROOT, git
 from runs.errors import InputError, SetupError
+from runs.harness import HARNESS_ROOT, git
 from runs.reading import files_below, read_whole
 from runs.record.manifest import Manifest
 

@@ -28,10 +28,10 @@ from rfc3161_client import (
     decode_timestamp_response,
 )
 
-from runs.environment import git
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.fields import Sha256
 from runs.files import write_atomic
+from runs.harness import git
 from runs.reading import LEDGER, TIME_STAMP, first_problem, read_whole
 from runs.record.attestation import Attestation, KeyId
 from runs.record.layout import RunDir

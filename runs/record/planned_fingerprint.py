@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from runs.accelerators import accelerators
 from runs.benchmark import LOADGEN_SCENARIO
-from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
+from runs.environment import host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
+from runs.harness import harness_facts
 from runs.loadgen.conf_lines import accepted_lines, decode_conf, lookup
 from runs.reading import read_record
 from runs.record.fingerprint import Facts, accelerator_facts, fingerprint, machine_facts, planned_facts

@@ -1,13 +1,9 @@
 """The declaration of the operator of a leg's servers, and what the rules do not allow of them."""
 
-from pathlib import Path
-
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmark import OfficialModel
-from runs.errors import InputError
 from runs.record.manifest import Manifest
-from runs.yaml_file import read_yaml
 
 
 class ServerDeclaration(BaseModel):
@@ -41,18 +37,6 @@ class ServerDeclaration(BaseModel):
                 f"declared: speculative decoding, which is not allowed for {official.name} (inference rules)"
             )
         return reasons
-
-
-def read_declaration(path: Path) -> ServerDeclaration:
-    """Read `--api-declaration`; InputError if it is no YAML file with the fields of `ServerDeclaration`."""
-    fix = "write it as configs/endpoint-declaration.yaml is written"
-    try:
-        return ServerDeclaration.model_validate(read_yaml(path, "--api-declaration"))
-    except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}" for problem in error.errors()
-        ]
-        raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error
 
 
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:

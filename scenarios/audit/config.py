@@ -116,7 +116,7 @@ def _check_existing(options: AuditOptions, legs: dict[str, Any]) -> None:
         raise InputError(
             f"{named}: {options.test} judges its own runs only; {place.path} {place.text}",
             f"leave out {named} and give --scenario, or give a --test that judges existing runs: {others}"
-            + (f". {place.fix}" if place.fix else ""),
+            + (f"; or {place.fix}" if place.fix else ""),
         )
     if len(given) == 1:
         raise InputError(

@@ -169,7 +169,7 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
         path = getattr(options, label)
         directory = RunDir(path)
         if not directory.summary.is_file():
-            raise what_is(path).refused(f"a directory with {directory.summary.name} for --{label}")
+            raise what_is(path).refused(f"a directory with {directory.summary.name}", f"--{label}")
         leg = LegArtifacts(directory, spec=LegSpec(label, mode))
         if leg.manifest is not None and leg.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")

@@ -10,8 +10,8 @@ from compliance.finding import LegVerdict, Outcome, Verdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
-from runs.environment import harness_facts
 from runs.errors import ExecutionError, HarnessError
+from runs.harness import harness_facts
 from runs.record.fingerprint import changes
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest

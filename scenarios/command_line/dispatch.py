@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from runs import interrupts
-from runs.environment import HARNESS_VERSION
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
+from runs.harness import HARNESS_VERSION
 from scenarios.command_line import answer
 from scenarios.commands import COMMANDS
 from scenarios.console import engine_log_shown, is_verbose

@@ -10,9 +10,10 @@ from shlex import quote
 import click
 
 from runs.accelerators import accelerators
-from runs.environment import HARNESS_ROOT, host_facts
+from runs.environment import host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
+from runs.harness import HARNESS_ROOT
 from runs.interrupts import critical
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command

@@ -172,6 +172,7 @@ def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *
         InputError: a directory does not exist, there are too many, or the scope needs others.
     """
     from runs.endpoints.layout import is_run_folder
+    from runs.what_is import what_is
 
     if not ref:
         raise InputError("--ref: no directory was given", "name at least one run directory")
@@ -187,8 +188,7 @@ def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *
     for option, paths in (("--ref", ref), ("--cand", cand)):
         for path in paths:
             if not path.is_dir():
-                problem = "is no directory" if path.exists() else "does not exist"
-                raise InputError(f"{option} {path} {problem}", "name a directory")
+                raise what_is(path).refused("a directory with runs", option)
     folders = [path for path in (*ref, *cand) if is_run_folder(path)]
     if folders and (scope != "harness" or len(folders) < len(ref) or is_anchored):
         raise InputError(

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
-from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
 from runs.fields import option_field
+from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions

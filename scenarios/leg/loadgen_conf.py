@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
-from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
+from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import KEYS, Setting, in_force, is_read, lookup, number_of, with_setting
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.loadgen.user_conf import JudgedConf, Problem, judge_conf, read_conf_text

@@ -14,22 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from compliance.finding import OURS, Finding, Severity, decides
 from qsl.dataset import load_dataset
+from qsl.model_faults import tokenizer_faults, weight_faults
 from qsl.model_files import ModelFacts, config_faults, facts_of, find_model
-from qsl.tokenizers import load_tokenizer, tokenizer_faults
-from qsl.weights import read_weights, weight_faults
+from qsl.tokenizers import load_tokenizer
+from qsl.weights import read_weights
 from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
-from runs.environment import (
-    HARNESS_ROOT,
-    IN_CHECKOUT,
-    harness_facts,
-    host_facts,
-    loadgen_facts,
-    software_versions,
-    usable_cores,
-    vllm_is_cpu_build,
-)
+from runs.environment import host_facts, loadgen_facts, software_versions, usable_cores, vllm_is_cpu_build
 from runs.errors import HarnessError, InputError, SetupError
+from runs.harness import HARNESS_ROOT, IN_CHECKOUT, harness_facts
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from sut.engine_kind import ModelPart

@@ -15,9 +15,10 @@ from qsl.model_files import file_hashes
 from qsl.tokenizers import load_tokenizer
 from runs.accelerators import accelerators
 from runs.benchmark import Target
-from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
+from runs.environment import host_facts, loadgen_facts, software_versions
 from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
+from runs.harness import harness_facts
 from runs.interrupts import result_of as wait_for
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.conf_lines import encode_conf

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import IO
 
 from runs.child import owned
-from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
 from runs.files import temporary_folder
+from runs.harness import HARNESS_ROOT, module_path
 from runs.interrupts import ENDING, critical, ended, ended_within, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress

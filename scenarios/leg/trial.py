@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
-from runs.environment import HARNESS_ROOT
 from runs.errors import SetupError
 from runs.files import write_atomic
+from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import with_setting
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.layout import RunDir

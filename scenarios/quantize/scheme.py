@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 
 Scheme = Literal["fp8", "int8"]
 ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"

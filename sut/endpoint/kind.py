@@ -101,8 +101,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return "a client process for each server, so that HTTP takes no time of LoadGen's loop"
 
     def plan(self, asked: EndpointOptions, leg: LegFacts) -> EnginePlan:
-        from runs.record.servers import read_declaration
         from sut.endpoint.address import Access, addresses
+        from sut.endpoint.declaration import read_declaration
         from sut.endpoint.probes import PROBE_TOKENS  # as below: only a leg with a server needs the client
         from sut.endpoint.server import words
 

@@ -16,8 +16,8 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runs.child import run_program
-from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import Ending, SetupError, error_of
+from runs.harness import HARNESS_ROOT, module_path
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
 from sut.engine_kind import LegFacts
 from sut.planned_replica import PlannedReplica

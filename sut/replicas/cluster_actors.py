@@ -10,8 +10,9 @@ import msgspec
 import ray
 
 from runs.accelerators import accelerators
-from runs.environment import harness_facts, host_facts, software_versions
+from runs.environment import host_facts, software_versions
 from runs.errors import HarnessError, error_record
+from runs.harness import harness_facts
 from sut.engines import engine_kind
 from sut.planned_replica import PlannedReplica
 from sut.replicas.cluster import PlanRequest

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from runs.environment import module_path
+from runs.harness import module_path
 from sut.replicas.messages import ReplicaSpec
 
 

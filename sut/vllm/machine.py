@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from runs.accelerators import accelerators, described
 from runs.child import run_program
-from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
+from runs.environment import usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
+from runs.harness import HARNESS_ROOT, module_path
 
 if TYPE_CHECKING:
     from runs.record.manifest import ReplicaPlace

@@ -22,6 +22,9 @@ LOGS = "judge it with `main.py verify {}`, keep it with `main.py store ingest {}
         ("campaign.json", "is the directory of a campaign", "see its state with `main.py status {}`"),
         ("deep/a/mlperf_log_summary.txt", "has LoadGen's logs without a manifest.json of this harness in its "
          "subdirectories, such as deep/a", LOGS.replace("{}", "{}/deep/a")),
+        ("performance/run_1/mlperf_log_detail.txt", "has LoadGen's logs without a manifest.json of this harness in its "
+         "subdirectories, such as performance/run_1", LOGS),
+        ("results/s/m/r4/point.yaml", "is a submission tree", "check it with `main.py check {}`"),
         ("b/manifest.json", "has runs in its subdirectories, such as b", "judge it with `main.py verify {}/b`"),
     ],
 )  # fmt: skip
@@ -49,4 +52,7 @@ def test_other_paths(tmp_path: Path) -> None:
     (tmp_path / LOADGEN_LOGS[0]).touch()
     assert what_is(tmp_path / "none").text == "does not exist"
     place = what_is(tmp_path / LOADGEN_LOGS[0])
-    assert (place.text, place.fix) == ("is a file, not a directory", "name its directory")
+    assert (place.text, place.fix) == ("is a file, not a directory", f"name its directory, {tmp_path}")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes").touch()
+    assert what_is(tmp_path / "a" / "notes").fix == ""

@@ -16,8 +16,8 @@ import pytest
 
 from qsl.dataset import Dataset
 from runs.benchmark import Scenario
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
+from runs.harness import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable, read_requests
 from tests.support.engine_turn import engine_turn

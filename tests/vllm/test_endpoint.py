@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
+from runs.harness import HARNESS_ROOT
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.conftest import StartMain
 from tests.support.engine_turn import engine_turn

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import HARNESS_ROOT, vllm_is_cpu_build
+from runs.environment import vllm_is_cpu_build
+from runs.harness import HARNESS_ROOT
 
 pytestmark = [
     pytest.mark.vllm,

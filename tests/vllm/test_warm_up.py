@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 from tests.support.engine_turn import engine_turn
 from tests.support.patience import finish
 from tests.vllm.warm_up_program import LIMITS

@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from runs.environment import harness_facts, host_facts, software_versions
+from runs.environment import host_facts, software_versions
 from runs.errors import Ending, ExitCode
 from runs.files import write_json
+from runs.harness import harness_facts
 from runs.interrupts import listening
 
 from .report import BenchPart, load_average, print_part

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from runs.child import end_group
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, ExitCode
+from runs.harness import HARNESS_ROOT
 from runs.numbers.result import Result, read_result
 from runs.record.engine_log import last_error, read_engine_log
 from runs.record.layout import RunDir

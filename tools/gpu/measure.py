@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-from runs.environment import HARNESS_ROOT
+from runs.harness import HARNESS_ROOT
 from scripts.program import exit_code_of
 from tools.gpu.stage import Options, Precision, Stage
 from tools.gpu.stages import audits, event_loop, latency, offline, smoke

@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, InputError
+from runs.harness import HARNESS_ROOT
 from scripts.program import exit_code_of
 from tools.gpu.slim import slim
 from tools.gpu.unpack import CARRIED, SUMS

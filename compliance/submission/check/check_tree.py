@@ -280,7 +280,7 @@ def check_tree(
         if not contents.files:
             raise InputError(
                 f"{root} is no submission: no file in any of {', '.join(f'{name}/' for name in DIVISIONS)}",
-                "name the directory that contains closed/ or open/",
+                "build a tree with `main.py submit`",
             )
         places = list(tree.places())
         check_names(contents, findings)

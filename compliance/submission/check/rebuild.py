@@ -52,7 +52,7 @@ def index_runs(directories: list[Path]) -> RunsIndex:
         places = [RunDir(path.parent) for path in files_below(directory) if path.name == LOADGEN_LOGS[1]]
         found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
         if not found:
-            raise what_is(directory).refused("a directory with runs of this harness for --runs")
+            raise what_is(directory).refused("a directory with runs of this harness", "--runs")
         for run in found:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):

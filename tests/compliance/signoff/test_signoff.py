@@ -212,7 +212,7 @@ def test_the_command_writes_the_verdict_and_returns_its_code(legs: FrozenLegs, t
         ((), "--scope is missing"),
         (("--scope", "harness"), "--ref: no directory was given"),
         (("--scope", "harness", "--ref", "nowhere"), "--ref nowhere does not exist"),
-        (("--scope", "harness", "--ref", "README.md"), "--ref README.md is no directory"),
+        (("--scope", "harness", "--ref", "README.md"), "--ref README.md is a file, not a directory"),
         (("--scope", "harness", "--ref", *[os.curdir] * (MAX_DIRECTORIES + 1)), f"{MAX_DIRECTORIES + 1} directories"),
         (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
         (("--scope", "harness", "--ref", os.curdir, "--cand", os.curdir), "takes no --cand"),

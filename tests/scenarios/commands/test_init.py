@@ -11,8 +11,8 @@ import main
 from compliance.submission.system import detect, read_system_file
 from compliance.submission.system_fields import REPLACE_ME
 from runs.accelerators import accelerators
-from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
+from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import read_stored
 from scenarios.campaign.config import load_campaign
 from scenarios.commands import init

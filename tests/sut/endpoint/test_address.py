@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError, SetupError
-from runs.record.servers import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses
+from sut.endpoint.declaration import read_declaration
 from tests.support.official import DATACENTER
 
 

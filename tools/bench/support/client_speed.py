@@ -20,8 +20,8 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
-from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
+from runs.harness import HARNESS_ROOT
 from runs.interrupts import ended_within, ensured
 from runs.workers import ignore_signals
 from sut.endpoint.engine import EndpointEngine

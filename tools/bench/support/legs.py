@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, ExitCode
+from runs.harness import HARNESS_ROOT
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir

@@ -20,9 +20,9 @@ import orjson
 
 from runs.benchmarks import BENCHMARKS
 from runs.child import end_group
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.files import write_json
+from runs.harness import HARNESS_ROOT
 from runs.record.manifest import LegPlan
 from sut.vllm.machine import this_machine
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
+from runs.harness import HARNESS_ROOT
 from runs.record.manifest import LegPlan
 
 _OWN = Path(sys.executable).with_name("vllm")

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from functools import partial
 
-from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
+from runs.harness import HARNESS_ROOT
 from tools.gpu.gpu_load import query_gpu
 from tools.gpu.harness import Load, Started, finish, finish_audit, offline_load, report_command, run, start
 from tools.gpu.inputs import REHEARSAL_ROWS, SMALL_ROWS, Inputs, small_model, with_arguments

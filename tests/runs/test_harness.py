@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runs import environment
-from runs.environment import git
+from runs import harness
+from runs.harness import git
 from tests.conftest import ROOT
 
 
@@ -31,11 +31,11 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     checkout, other = tmp_path / "checkout", tmp_path / "other"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(checkout)], check=True)
     commit = git(checkout, "rev-parse", "HEAD").decode().strip()
-    monkeypatch.setattr(environment, "HARNESS_ROOT", checkout)
-    monkeypatch.setattr(environment, "IN_CHECKOUT", True)
+    monkeypatch.setattr(harness, "HARNESS_ROOT", checkout)
+    monkeypatch.setattr(harness, "IN_CHECKOUT", True)
 
     def on_record() -> tuple[str, bool]:
-        facts = environment.harness_facts()
+        facts = harness.harness_facts()
         return facts["git_commit"], facts["git_changed"]
 
     subprocess.run(["git", "init", "-q", str(other)], check=True)
@@ -49,9 +49,9 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for path in (checkout, *checkout.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
         assert on_record() == (commit, False)
-        monkeypatch.setattr(environment, "HARNESS_ROOT", ROOT)
+        monkeypatch.setattr(harness, "HARNESS_ROOT", ROOT)
         with pytest.raises(subprocess.CalledProcessError):
             git(checkout, "rev-parse", "HEAD")
-        monkeypatch.setattr(environment, "HARNESS_ROOT", checkout)
+        monkeypatch.setattr(harness, "HARNESS_ROOT", checkout)
     (checkout / "README.md").write_text("other")
     assert on_record() == (commit, True)

@@ -1,0 +1,137 @@
+"""What is wrong with the weights and the tokenizer in a model's folder, found before an engine loads them."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+
+import orjson
+
+from qsl.hub import FETCH_AGAIN, first_line
+from qsl.tokenizers import MAX_TOKENIZER_BYTES, TOKENIZER_FILES, load_tokenizer
+from qsl.weights import PLAIN, open_weights, tensors_of
+from runs.errors import InputError
+from runs.reading import read_object, read_whole, stand_in
+
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+MAX_PARTS = 10_000
+_LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
+# First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
+_NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
+_INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # its number, and that of all parts
+
+
+def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
+    """Yield what is wrong with a folder's weights, by names, sizes and headers.
+
+    Args:
+        vocab_size: of config.json; None = it is unknown.
+    """
+    names = {path.name for path in folder.iterdir()}
+    yield from _missing_parts(folder, names)
+    weights = {name for name in names if name.endswith(_LOADED) and not name.startswith(_NO_WEIGHTS)}
+    if not weights:
+        yield InputError(f"{folder} has {_instead(names)}", "name a model folder with its weights as *.safetensors")
+    safetensors = {name for name in names if name.endswith(".safetensors")}
+    for path in sorted(folder / name for name in safetensors or weights):
+        try:
+            if not safetensors:
+                open_weights(path).close()
+                continue
+            for name, kind, shape in tensors_of(path):
+                if name.endswith("embed_tokens.weight") and kind in PLAIN and shape[:1] != [vocab_size or shape[0]]:
+                    raise InputError(
+                        f"{path}: {name} has the shape {shape}, but config.json has vocab_size {vocab_size}",
+                        "name a folder with weights and a config.json of one model",
+                    )
+        except InputError as error:
+            yield error
+
+
+def _instead(names: Set[str]) -> str:
+    """What a folder without weights has."""
+    if "adapter_config.json" in names:
+        return "only a LoRA adapter, not a model"
+    if any(name.endswith(".gguf") for name in names):
+        return "only GGUF files, which vLLM does not load"
+    return "no weights (*.safetensors)"
+
+
+def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
+    """By the index; without one, by the numbers in the names of the parts."""
+    wanted, why = set[str](), f"which {_INDEX} names"
+    if _INDEX in names:
+        try:
+            weight_map = read_object(folder / _INDEX, FETCH_AGAIN).get("weight_map")
+        except InputError as error:
+            yield error
+            return
+        wanted = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
+        if not wanted:
+            yield InputError(f"{folder / _INDEX} names no files of weights", FETCH_AGAIN)
+    else:
+        why = "as the names of the other parts show"
+        for part in filter(None, map(_PART.fullmatch, names)):
+            if int(part[4]) <= MAX_PARTS:
+                wanted |= {f"{part[1]}{number:05}{part[3]}" for number in range(1, int(part[4]) + 1)}
+    if missing := sorted(wanted - names):
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        yield InputError(f"{folder} lacks {', '.join(missing[:3])}{more}, {why}", FETCH_AGAIN)
+
+
+def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
+    """Yield what is wrong with a folder's tokenizer. Where it has a tokenizer.json, transformers is not imported.
+
+    Args:
+        vocab_size: of config.json; None = it is unknown.
+    """
+    there = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
+    vocabularies = [name for name in there if name not in _SETTINGS]
+    if not vocabularies:
+        yield InputError(f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab.json)", FETCH_AGAIN)
+    for name in there:
+        try:
+            if name in _SETTINGS:
+                _check_settings(folder / name)
+            elif name == "tokenizer.json":
+                _check_ids(folder / name, vocab_size)
+            elif name == vocabularies[0]:
+                load_tokenizer(str(folder))
+        except InputError as error:
+            yield error
+
+
+def _check_settings(path: Path) -> None:
+    """Check that a file has a JSON object. Its numbers may be as large as 10^30, which transformers writes."""
+    content = read_whole(path, FETCH_AGAIN)
+    try:
+        if isinstance(json.loads(content), dict):
+            return
+        why = "it holds no object"
+    except (ValueError, RecursionError) as error:
+        why = f"it is not JSON ({error})"
+    raise InputError(f"{path} cannot be read: {stand_in(content) or why}", FETCH_AGAIN)
+
+
+def _check_ids(path: Path, vocab_size: int | None) -> None:
+    """Check a tokenizer.json, and that the model has its ids; `tokenizers` itself takes four times as long to load it.
+
+    A token that only pads may lie outside, as in early Llama 2.
+    """
+    content = read_whole(path, FETCH_AGAIN, max_bytes=MAX_TOKENIZER_BYTES)
+    try:
+        whole = orjson.loads(content)
+        vocabulary = whole["model"]["vocab"]  # token → id, or a list of tokens
+        numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+        added = [token["id"] for token in whole.get("added_tokens") or () if "pad" not in token["content"]]
+        highest = max([*numbers, *added])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        why = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise InputError(f"{path} is no tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error
+    if vocab_size is not None and highest >= vocab_size:
+        raise InputError(
+            f"{path} has ids up to {highest:,}, but config.json has vocab_size {vocab_size:,}",
+            "name a folder with a tokenizer and a config.json of one model",
+        )

@@ -1,0 +1,50 @@
+"""This harness: where it is, its version, and its state in git."""
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from runs.child import run_program
+
+HARNESS_ROOT = Path(__file__).resolve().parent.parent
+IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree
+HARNESS_VERSION = "0.1.0"
+
+# Variables that make git use another repository than that of the given folder.
+_OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
+
+
+def harness_facts() -> dict[str, Any]:
+    """Version and git state of this harness."""
+    facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
+    if not IN_CHECKOUT:  # an installed package may be inside an unrelated repository
+        return facts
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        facts["git_commit"] = git(HARNESS_ROOT, "rev-parse", "HEAD").decode().strip()
+        facts["git_changed"] = bool(git(HARNESS_ROOT, "status", "--porcelain", "--untracked-files=no").strip())
+    return facts
+
+
+def git(folder: Path, *arguments: str) -> bytes:
+    """The output of a git command in a folder.
+
+    It takes no lock, which would remain if it were killed. A checkout of this code may belong to another user.
+    Variables that name a repository, as under a git hook, are ignored, and so are changed file modes.
+
+    Raises:
+        OSError, SubprocessError: there is no git, or it fails.
+    """
+    settings = ("-c", f"safe.directory={HARNESS_ROOT}", "-c", "core.fileMode=false")
+    command = ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments]
+    around = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    done = run_program(command, env=around, timeout_s=60)
+    done.check_returncode()
+    return done.stdout
+
+
+def module_path() -> dict[str, str]:
+    """The variable by which a child of this process finds the harness's modules, whatever its directory."""
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

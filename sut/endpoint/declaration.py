@@ -1,0 +1,21 @@
+"""The file of `--api-declaration`: what the operator of a server declares."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from runs.errors import InputError
+from runs.record.servers import ServerDeclaration
+from runs.yaml_file import read_yaml
+
+
+def read_declaration(path: Path) -> ServerDeclaration:
+    """Read `--api-declaration`; InputError if it is no YAML file with the fields of `ServerDeclaration`."""
+    fix = "write it as configs/endpoint-declaration.yaml is written"
+    try:
+        return ServerDeclaration.model_validate(read_yaml(path, "--api-declaration"))
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}" for problem in error.errors()
+        ]
+        raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error
