@@ -57,9 +57,12 @@ def check_data_types(options: Mapping[str, Any], precision: str, quantization: M
     Raises:
         SetupError: If no processor, or not this one, has the instructions.
     """
-    cache = str(options.get("kv_cache_dtype"))
+    cache, for_fp8_cache = str(options.get("kv_cache_dtype", "auto")), ("avx512f", "amx_tile")
     if cache.startswith("fp8"):  # [vLLM 0.32.0: v1/attention/backends/cpu_attn.py, _get_attn_isa]
-        _require(("avx512f", "amx_tile"), f"--engine-arg kv_cache_dtype={cache}", "leave it out", "machine/vLLM")
+        _require(for_fp8_cache, f"--engine-arg kv_cache_dtype={cache}", "leave it out", "machine/vLLM")
+    if cache == "auto" and quantization.get("kv_cache_scheme"):  # [model_executor/layers/attention/attention.py]
+        what = "the FP8 cache of config.json, kv_cache_scheme"
+        _require(for_fp8_cache, what, "give --engine-arg kv_cache_dtype=bfloat16", "machine/model")
     if options.get("quantization") == "fp8" and not quantization:
         _require((), "--engine-arg quantization=fp8", "leave it out", "machine/vLLM")
     if (needed := _needed_by_weights(precision, quantization)) is not None:
@@ -78,7 +81,9 @@ def _needed_by_weights(precision: str, quantization: Mapping[str, Any]) -> tuple
     if precision.startswith("fp8"):
         by_block = "block" in strategies or quantization.get("weight_block_size") is not None
         return None if strategies == {"channel"} else ("amx_tile",) if by_block else ()
-    return {"fp4": ("amx_tile",), "int4": ("avx512f",)}.get(precision.partition("_")[0])
+    if precision.startswith("int") and precision.endswith("a16"):
+        return ("avx512f",) if precision.startswith("int4") else ()
+    return ("amx_tile",) if precision.startswith("fp4") else None
 
 
 def _require(needed: tuple[str, ...], what: str, fix: str, rule: str) -> None:

@@ -144,9 +144,22 @@ def test_data_types_of_options(plan: Callable[..., PreparedLeg], monkeypatch: py
     assert "quantization=fp8: vLLM's CPU build cannot" in refused(quantization="fp8")
 
 
+def test_an_fp8_cache_that_the_model_asks_for(
+    small_model: Path, plan: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantization = {**by_group("channel"), "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+    changed("config.json", config(quantization_config=quantization))(small_model)
+    monkeypatch.setattr(cpu, "instructions", lambda: AVX2)
+    with pytest.raises(SetupError, match=r"FP8 cache of config\.json") as refused:
+        plan()
+    assert refused.value.cause == "machine/model"
+    plan(engine_arg={"kv_cache_dtype": "bfloat16"})
+
+
 def by_group(strategy: str, kind: str = "float", bits: int = 8) -> dict[str, Any]:
     scheme = {"num_bits": bits, "type": kind, "strategy": strategy}
-    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": scheme}}}
+    group = {"weights": scheme, "input_activations": {"num_bits": 8, "type": kind}}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +170,7 @@ def by_group(strategy: str, kind: str = "float", bits: int = 8) -> dict[str, Any
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, AVX512, "bfloat16"),
         (by_group("block"), AVX512, "float32"),
         ({"quant_method": "awq", "bits": 4}, AVX2, "bfloat16"),
+        ({"quant_method": "gptq", "bits": 8}, AMX, None),
         (by_group("channel"), None, "float32"),
         (by_group("tensor", "int"), None, "float32"),
     ],
