@@ -23,6 +23,7 @@ from compliance.endpoints.derive import (
 )
 from compliance.endpoints.load import SECOND, Load, read_load
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
+from compliance.judge.check import NotJudged
 from qsl.tokenizers import load_tokenizer
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
@@ -51,7 +52,7 @@ class Case:
     run: EndpointsRun
     model_path: str | None = None  # whose tokenizer counts tokens
     dataset_path: Path | None = None  # for scores
-    not_judged: dict[str, list[str]] = field(default_factory=dict)
+    not_judged: list[NotJudged] = field(default_factory=list)
 
     @cached_property
     def load(self) -> Load | None:
@@ -106,7 +107,7 @@ class Case:
 
     def leave(self, what: str, why: str) -> None:
         """Note that something is not judged."""
-        self.not_judged.setdefault(what, []).append(why)
+        self.not_judged.append(NotJudged(what, why))
 
 
 @decides(

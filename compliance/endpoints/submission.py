@@ -9,7 +9,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,8 @@ class FoldersChecked(Verdict):
             yield f"  {self.error}"
         for finding in self.of("error", "warning", "note"):
             yield f"  {finding.line_with_place}"
-        for name, whys in self.not_judged.items():
-            yield from (f"  not judged: {name}: {why}" for why in whys)
+        for one in self.not_judged:
+            yield f"  not judged: {', '.join(one.results)}: {one.what}: {one.why}"
         if self.official is None:
             yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
             return
@@ -95,8 +95,7 @@ def check_folders(
         verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
         checked.verdicts[str(folder)] = verdict.outcome
         checked.findings += verdict.findings
-        whys = verdict.not_judged
-        checked.not_judged[str(folder)] = [f"{what}: {why}" for what in whys for why in whys[what]]
+        checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
         checked.error = checked.error or verdict.error
         checked.runs += [] if verdict.run is None else [verdict.run]
     checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()

@@ -25,11 +25,12 @@ from compliance.endpoints.folder_rules import (
 )
 from compliance.endpoints.load import judge_load
 from compliance.endpoints.rules import accuracy, point, rescored
-from compliance.finding import Finding, Outcome, Verdict
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import FOLDERS, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
-from runs.errors import ExitCode, HarnessError, SetupError
+from runs.errors import HarnessError, SetupError
 from runs.files import sha256_of
 from runs.wording import milliseconds, printable, shortened_list
 
@@ -39,48 +40,17 @@ class FolderVerdict(Verdict):
     """What was found in a run folder."""
 
     directory: str
-    official_asked: bool = False
     run: EndpointsRun | None = field(default=None, repr=False)  # None: it could not be read
     numbers: dict[str, Any] = field(default_factory=dict)  # derived again
     lines: list[str] = field(default_factory=list)  # the same for people
     measured: dict[str, float] = field(default_factory=dict)  # as legs have them: samples_per_second, ttft_p99_ms
-
-    def counts(self, finding: Finding) -> bool:
-        """Whether a finding bears on the verdict."""
-        return finding.kind != "official" or self.official_asked
-
-    @property
-    def contradictions(self) -> list[Finding]:
-        """Files that cannot all be true."""
-        return [finding for finding in self.of("error") if finding.kind == "contradiction"]
-
-    @property
-    def outcome(self) -> Outcome:
-        """ERROR: the files are damaged, or contradict each other. Official rules count where they are asked for."""
-        if self.error is not None or self.contradictions:
-            return "ERROR"
-        there = {finding.severity for finding in self.findings if self.counts(finding)}
-        return "FAIL" if "error" in there else "FLAG" if "warning" in there else "PASS"
-
-    def exit_code(self, *, strict: bool = False) -> ExitCode:
-        if self.contradictions:
-            return ExitCode.FAILED
-        return super().exit_code(strict=strict)
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why it is no PASS, the gravest first."""
-        reasons = [f"the files contradict each other: {finding.sentence}" for finding in self.contradictions]
-        reasons += [] if self.error is None else [self.error.message]
-        others = (one for one in self.of("error") if self.counts(one) and one.kind != "contradiction")
-        return reasons + [one.sentence for one in others]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
             "client": "MLPerf Endpoints",
             "reasons": self.reasons,
             "directories": [self.directory],
-            "held_to_official_rules": [self.official_asked],
+            "held_to_official_rules": [self.held_official],
             "numbers": self.numbers,
         }
 
@@ -95,7 +65,7 @@ def judge_folder(
         model_path: whose tokenizer counts tokens.
         dataset_path: for scores.
     """
-    verdict = FolderVerdict(str(path), official)
+    verdict = FolderVerdict(str(path), adds_up=FOLDERS, held_official=official)
     try:
         verdict.run = read_folder(path)
     except HarnessError as error:
@@ -146,8 +116,8 @@ def _audit(case: Case) -> Iterator[Finding]:
             leg = Case(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
             for decide in (whole, order_of_events, clock, reported_numbers):
                 yield from decide(leg)
-            for what, whys in leg.not_judged.items():
-                case.leave(f"{what} of the audit's {name}", "; ".join(whys))
+            for one in leg.not_judged:
+                case.leave(f"{one.what} of the audit's {name}", one.why)
 
 
 # All rules on a folder, in the order of the findings.
@@ -196,5 +166,5 @@ def as_text(verdict: FolderVerdict) -> str:
         broken = finding.severity in ("error", "warning")
         official = f"not official: {finding.rule}: {finding.sentence}"
         lines.append(f"  {finding if verdict.counts(finding) or not broken else official}")
-    lines += [f"  not judged: {what}: {why}" for what, whys in verdict.not_judged.items() for why in whys]
+    lines += [f"  not judged: {one.what}: {one.why}" for one in verdict.not_judged]
     return printable("\n".join(lines) + "\n", lines=True)

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.finding import OURS, Finding, LegVerdict, applied, decides
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.judge.check import Absent, decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import OURS
 from qsl.weights import read_weights
 from runs.files import sha256_of
 from runs.reading import MIB
-from runs.record.leg import FinishedLeg
 from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
 from runs.record.servers import unofficial_servers
 
@@ -18,8 +20,9 @@ SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes 
     "result",
     ("record-model", "error", OURS, "the model's folder, where it is there, holds the model of the record",
      "bring the folder back as it was when the leg ran, or move it away; or run the leg again"),
+    needs=("log", "manifest"),
 )  # fmt: skip
-def add_model_on_record(part: LegVerdict, leg: FinishedLeg) -> None:
+def model_on_record(leg: LegEvidence) -> Iterator[Finding]:
     """Does the folder of the record, where it is on this machine, hold the model?"""
     manifest = leg.manifest
     if manifest is None or manifest.model.weights is None:
@@ -27,16 +30,13 @@ def add_model_on_record(part: LegVerdict, leg: FinishedLeg) -> None:
     folder = Path(str(manifest.model.folder))
     recorded = {name: digest for name, digest in manifest.model.sha256.items() if not name.startswith(".")}
     if not folder.is_dir():
-        part.notes.append(f"the model's folder {folder} is not there: its files were not compared with the record")
-        return
+        raise Absent(f"the model's folder {folder} is not there: its files were not compared with the record")
     wrong = [name for name, digest in recorded.items() if _differs(folder / name, digest)]
     wrong += sorted({path.name for path in folder.glob("*.safetensors")} - recorded.keys())
     if read_weights(folder) != manifest.model.weights:
         wrong.append("the headers of the weights")
     found = f"{folder}: {', '.join(wrong[:4])}" if wrong else "as on record"
-    part.findings.append(
-        applied("record-model", "the model's files", not wrong, found, "as on record", leg.run.manifest)
-    )
+    yield applied("record-model", "the model's files", not wrong, found, "as on record", leg.run.manifest)
 
 
 def _differs(path: Path, digest: str) -> bool:
@@ -53,8 +53,9 @@ def _differs(path: Path, digest: str) -> bool:
     ("record-servers", "error", "[rules] model and caching; what a server computes with is its operator's word",
      "the servers' computation is declared, and the rules allow it",
      "declare it with --api-declaration, and turn off what is not allowed"),
+    needs=("log", "manifest"),
 )  # fmt: skip
-def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
+def official_inputs(leg: LegEvidence) -> Iterator[Finding]:
     """What a leg of ours ran. Logs of other legs do not show it, nor does a server show its model."""
     manifest, official = leg.manifest, leg.benchmark.model
     if manifest is None:

@@ -4,8 +4,11 @@ import hashlib
 import re
 from collections.abc import Iterator
 
+from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.truncate import hash_in_accuracy_text
-from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.reading import read_record
@@ -19,28 +22,30 @@ _ID_BYTES = 4  # of an id, as this harness gives it to LoadGen
     "contradiction",
     ("record-hash", "error", OURS, "the files are those that the leg left",
      "give the leg's own files, all of them as it left them"),
+    needs=("log", "answers"),
+    also=("log-records", "record-answers"),
 )  # fmt: skip
-def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) -> Iterator[Finding]:
-    """A log of which nothing was taken out, against the record and the hash in accuracy.txt (`text`)."""
-    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
+def whole_log(leg: LegEvidence) -> Iterator[Finding]:
+    """A log of which nothing was taken out, against the record and the hash in accuracy.txt."""
+    path, log, table, entries = leg.run.requests, leg.run.accuracy_log, leg.requests, leg.entries
     if table is not None and len(table) != len(entries):
         yield fail("log-records", f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}", log, path)
     else:
         yield from as_recorded(leg, entries)
     if leg.manifest is not None and leg.detail.uses_token_latencies:
         yield from _first_tokens(leg, entries)
-    said = hash_in_accuracy_text(text or "", leg.run.accuracy_text)
+    said = hash_in_accuracy_text(leg.stated_text or "", leg.run.accuracy_text)
     if said and said != (found := leg.hashes[log.name]):
         sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
         yield fail("record-hash", sentence, leg.run.accuracy_text, log)
-    yield from _entry_checks(leg, entries)
 
 
-def as_issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
+@decides("contradiction", needs=("log",), also=("log-order",))
+def as_issued(leg: LegEvidence) -> Iterator[Finding]:
     """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
     path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
-    if entries is not None:
-        pairs = [(entry.seq_id, entry.qsl_idx) for entry in entries]
+    if not leg.absent("answers"):
+        pairs = [(entry.seq_id, entry.qsl_idx) for entry in leg.entries]
     else:
         pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(read_record(path, "give the accuracy log"))]
     for seq, index in pairs:
@@ -105,14 +110,16 @@ def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Fi
     "result",
     ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest answer", RERUN),
     ("accuracy-token-counts", "error", "[loadgen]", "each answer has as many ids as were counted", RERUN),
+    needs=("log", "answers"),
 )  # fmt: skip
 @decides(
     "official",
     ("accuracy-longest", "error", "[rules] generation settings", "no answer is longer than the benchmark generates",
      "generate at most that many tokens"),
 )  # fmt: skip
-def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
+def each_answered(leg: LegEvidence) -> Iterator[Finding]:
+    """Has each sample one response, of the length that was counted and allowed?"""
+    path, expected, entries = leg.run.accuracy_log, expected_samples(leg.detail), leg.entries
     distinct = len({entry.qsl_idx for entry in entries})
     yield applied(
         "accuracy-answers",

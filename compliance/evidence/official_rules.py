@@ -4,40 +4,40 @@ A row is a rule with its source, what is compared, and how. Without a value to c
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from compliance.accuracy.accuracy_text import stated_score
+from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
-from compliance.finding import OURS, RERUN, Finding, applied, decides, declare
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import Row as RuleRow
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
-from runs.record.leg import FinishedLeg
-from runs.rounds import NO_LIMITS, ROUNDS, Round, RoundBenchmark, RoundTable, TokenLimits, round_of
+from runs.rounds import NO_LIMITS, ROUNDS, RoundBenchmark, TokenLimits
 
 # All 356 published results of round v5.1 are within 2.3 % of their accuracy.txt, most within 0.5 %.
 TOKENS_APART = 0.03
+SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 
 @dataclass(frozen=True)
 class RuleInput:
-    """A log, and what a round requires of it. That of an accuracy leg has no numbers."""
+    """A log, and what a round requires of it."""
 
     detail: DetailLog
-    scenario: str
-    entry: RoundBenchmark
-    min_duration_ms: int | None
+    scenario: str  # as the run claims it
+    required: Requirements
     numbers: Numbers | None = None
-    in_round: Round | None = None  # None: any that is known
-    scenarios: tuple[str, ...] | None = None  # of the benchmark; None: a rule on trees judges them
 
     @property
-    def rounds(self) -> tuple[str, ...]:
-        """The rounds whose seeds are allowed."""
-        return tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
+    def entry(self) -> RoundBenchmark:
+        return self.required.entry
 
     @property
     def percentile(self) -> float:
@@ -178,13 +178,14 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
 PERFORMANCE_ROWS = (
     Row("perf-benchmark-scenario", "[rules] scenarios", "the benchmark has this scenario",
         "run a scenario of the benchmark", "scenario",
-        lambda a: a.scenario, "one of", lambda a: a.scenarios, "{}"),
+        lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
     Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
         "set min_duration = 600000 and run the leg again", "min_duration",
-        "effective_min_duration_ms", "at least", lambda a: a.min_duration_ms, "{:,} ms"),
+        "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
         "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
-        _took_s, "at least", lambda a: a.min_duration_ms and a.min_duration_ms / 1000, "{:g} s", "{:.2f} s",
+        _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:g} s",
+        "{:.2f} s",
         slack=PRINTED, keys=("result_min_duration_met",)),
     Row("perf-max-duration", "[rules] minimum duration", "max_duration does not end a run before min_duration",
         "remove max_duration and run again", "max_duration",
@@ -197,10 +198,6 @@ PERFORMANCE_ROWS = (
         "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
         "performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
-    Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
-        "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: a.rounds, "{}",
-        keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
@@ -246,10 +243,6 @@ ACCURACY_ROWS = (
     Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN,
         "data set", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
-    Row("accuracy-seeds", "[rules] seeds of the round", "the seeds are the round's",
-        "run with the LoadGen of the round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: a.rounds, "{}",
-        keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
 )  # fmt: skip
 # The records of LoadGen's detail log that decide a rule.
 DECIDED_BY: dict[str, tuple[str, ...]] = {}
@@ -257,28 +250,64 @@ for _row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS):
     DECIDED_BY[_row.rule] = DECIDED_BY.get(_row.rule, ()) + (
         (_row.found,) if isinstance(_row.found, str) else _row.keys
     )
-for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.values():
-    declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)])
+DECIDED_BY |= dict.fromkeys(("perf-seeds", "accuracy-seeds"), ("effective_qsl_rng_seed", "qsl_rng_seed"))
 
 
-def official_rules(
-    leg: FinishedLeg, numbers: Numbers | None, in_round: Round | None = None, entry: RoundBenchmark | None = None
-) -> Iterator[Finding]:
-    """Apply the rows of the leg's mode.
+def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
+    for row in {row.rule: row for row in rows}.values():
+        yield row.rule, "error", row.source, row.summary, row.fix
 
-    Args:
-        in_round: whose requirements and seeds apply; None: the current requirements, with the seeds of any round.
-        entry: the requirements of the directory that the leg is in. None: those of the round for its benchmark, or the
-            current ones if the round lacks the benchmark.
-    """
-    min_duration_ms: int | None = leg.benchmark.min_duration_ms
-    if in_round is not None:
-        entry = entry or in_round.table.entry(leg.benchmark.submission_name)
-        if entry is not None:
-            min_duration_ms = in_round.table.min_duration_ms if entry.time_bound else None
-    entry = entry or leg.benchmark.entry
-    scenarios = tuple(sorted(entry.scenarios))
-    yield from _judged(RuleInput(leg.detail, leg.scenario, entry, min_duration_ms, numbers, in_round, scenarios))
+
+@decides("official", *_declared(PERFORMANCE_ROWS), needs=("log", "numbers"))
+def performance_limits(leg: LegEvidence) -> Iterator[Finding]:
+    """Apply the rows for performance runs."""
+    given = RuleInput(leg.detail, leg.scenario_name, leg.requirements, reported_numbers(leg.detail))
+    for row in PERFORMANCE_ROWS:
+        yield from row.judged(given)
+
+
+@decides("official", *_declared(ACCURACY_ROWS), needs=("log",))
+def accuracy_limits(leg: LegEvidence) -> Iterator[Finding]:
+    """Apply the rows for accuracy runs."""
+    given = RuleInput(leg.detail, leg.scenario_name, leg.requirements)
+    for row in ACCURACY_ROWS:
+        yield from row.judged(given)
+
+
+@decides(
+    "official",
+    ("perf-seeds", "error", f"{_CHECK}seeds_check", "the seeds are the round's",
+     "run with the LoadGen of the round, or name the round with --round"),
+    needs=("log",),
+)  # fmt: skip
+def performance_seeds(leg: LegEvidence) -> Iterator[Finding]:
+    """Are the seeds in force those of the round?"""
+    yield seeds("perf-seeds", leg.detail, leg.requirements.rounds)
+
+
+@decides(
+    "official",
+    ("accuracy-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
+     "run with the LoadGen of the round"),
+    needs=("log",),
+)  # fmt: skip
+def accuracy_seeds(leg: LegEvidence) -> Iterator[Finding]:
+    """Are the seeds in force those of the round?"""
+    yield seeds("accuracy-seeds", leg.detail, leg.requirements.rounds)
+
+
+def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
+    """Compare the three seeds in force with those of a round, or of several of which one is enough."""
+    found = {name: detail.effective(name) for name in SEEDS}
+    wanted = [vars(ROUNDS[name].seeds) for name in rounds]
+    of = next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
+    if found in wanted or len(wanted) > 1:
+        said = f"those of {of}" if of else "those of no known round"
+        return applied(rule, "seeds", found in wanted, said, f"those of {' or '.join(rounds)}", detail.path)
+    wrong = [name for name in SEEDS if found[name] != wanted[0][name]]
+    said = ", ".join(f"effective_{name} is {found[name]}" for name in wrong) + (f", those of {of}" if of else "")
+    required = f"{', '.join(str(wanted[0][name]) for name in wrong)} ({rounds[0]})"
+    return applied(rule, "seeds", False, said, required, detail.path)
 
 
 @decides(
@@ -306,20 +335,3 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
         value=tokens,
         wanted=wanted,
     )
-
-
-def official_rules_of_table(
-    table: RoundTable, entry: RoundBenchmark, scenario: str, detail: DetailLog
-) -> Iterator[Finding]:
-    """Apply the same rows to a performance leg of any benchmark of a round.
-
-    Args:
-        scenario: as the leg's directory names it.
-    """
-    min_duration_ms = table.min_duration_ms if entry.time_bound else None
-    yield from _judged(RuleInput(detail, scenario, entry, min_duration_ms, reported_numbers(detail)))
-
-
-def _judged(given: RuleInput) -> Iterator[Finding]:
-    for row in ACCURACY_ROWS if given.numbers is None else PERFORMANCE_ROWS:
-        yield from row.judged(given)

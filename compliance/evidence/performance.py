@@ -1,23 +1,18 @@
-"""The performance part of a result: its rules, checked on the logs."""
+"""The rules on a performance run, besides those of tables."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from compliance.evidence.input_checks import add_model_on_record, official_inputs
-from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.logged_answers import as_recorded
-from compliance.evidence.official_rules import official_rules
-from compliance.evidence.plausibility import performance_plausible
-from compliance.evidence.whole_record import record_findings
-from compliance.finding import OURS, RERUN, Finding, LegVerdict, applied, decides, fail
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.summary_log import SummaryLog
-from runs.numbers.derive_result import result_of
 from runs.numbers.numbers import Numbers
-from runs.numbers.result import Result
-from runs.record.leg import FinishedLeg
-from runs.rounds import Round
+from runs.record.leg import PERFORMANCE
 
 AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
 # Where the summary prints a scenario's score.
@@ -28,123 +23,103 @@ _SUMMARY_SCORE = {
 }
 
 
-def verify_performance(leg: FinishedLeg, in_round: Round | None = None) -> LegVerdict:
-    """Judge a performance leg, as one of a round if one is named.
+def error_records(rule: str, detail: DetailLog) -> Finding:
+    """Whether LoadGen logged errors, by the rule of the kind of run."""
+    said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
+    found = applied(rule, "LoadGen's error records", not detail.error_count, said, "none", detail.path)
+    return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
-    Raises:
-        InputError: a log is damaged. ExecutionError: LoadGen did not finish.
-    """
-    result, summary = result_of(leg, scenario=leg.scenario), leg.summary
-    source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
-    if not result.derived:
-        source = "summary, there being no per-sample times"
-    part = LegVerdict.begin(
-        leg,
-        f"the reported score (test score) agrees with the one from the {source} (reference score), "
-        "LoadGen's verdict is VALID, and every check below passes",
-    )
-    part.findings.append(_loadgen_errors(leg.detail))
-    for item in result.disagreements:  # a number, the order of issue, or the summary, that does not fit the detail log
-        if item.about == "summary":
-            part.findings.append(fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail))
-        else:
-            part.findings.append(
-                fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
-            )
-    part.findings += detail_contradictions(leg.detail, result.reported)
-    part.findings += record_findings(leg)
-    part.findings += _foreign_accuracy_log(leg)
-    part.findings += _result_checks(leg, result)
-    if not leg.detail.error_count:
-        part.findings += performance_plausible(leg)
-    if result.reported is not None:
-        part.findings += official_rules(leg, result.reported, in_round)
-        part.findings += official_inputs(leg)
-        add_model_on_record(part, leg)
-        _score(part, leg.detail, result, summary)
-        part.lines += _number_lines(result.reported)
-    part.notes += result.notes
-    if leg.manifest is None:
-        part.notes.append("no manifest.json: nothing tells which model, data set and engine options were used")
-    part.details = result.model_dump(mode="json")
-    return part
+
+def run_mode(rule: str, detail: DetailLog, wanted: str) -> Finding:
+    """Whether a log is of a run in the mode that its directory claims."""
+    return applied(rule, "", detail.mode == wanted, f"effective_test_mode is {detail.mode}", wanted, detail.path)
+
+
+@decides(
+    "result",
+    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
+    needs=("log",),
+)  # fmt: skip
+def mode(leg: LegEvidence) -> Iterator[Finding]:
+    """Is the log in a directory of performance runs one of a performance run?"""
+    if leg.claimed_mode is not None:
+        yield run_mode("perf-mode", leg.detail, PERFORMANCE)
+
+
+@decides(
+    "result",
+    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
+    needs=("log",),
+)  # fmt: skip
+def errors(leg: LegEvidence) -> Iterator[Finding]:
+    """Has LoadGen logged an error?"""
+    yield error_records("perf-errors", leg.detail)
+
+
+@decides(
+    "contradiction", needs=("log",), also=("log-settings", "log-order", "log-arithmetic", "log-clock", "log-summary")
+)
+def contradictions(leg: LegEvidence) -> Iterator[Finding]:
+    """Do the numbers of both logs stand together?"""
+    yield from log_contradictions(leg.run, leg.detail)
+
+
+@decides("contradiction", needs=("log", "record"), also=("log-order", "log-records"))
+def as_derived(leg: LegEvidence) -> Iterator[Finding]:
+    """Do LoadGen's numbers and its order of issue follow from our records of requests?"""
+    for item in leg.result.disagreements:
+        if item.about != "summary":  # see log_contradictions
+            yield fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
 
 
 @decides(
     "result",
     ("perf-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
      "no audit settings in a normal run", "remove audit.config and run the leg again"),
+    needs=("log",),
 )  # fmt: skip
-def audit_settings(detail: DetailLog) -> Finding:
+def audit_settings(leg: LegEvidence) -> Iterator[Finding]:
     """Is the log one of a normal run, of whichever benchmark?"""
+    detail = leg.detail
     audit = [f"{name} = {int(value)}" for name in AUDIT_SETTINGS if (value := detail.effective(name, 0))]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
     said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
-    return applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
-
-
-@decides(
-    "result",
-    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
-)  # fmt: skip
-def _loadgen_errors(detail: DetailLog) -> Finding:
-    said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
-    found = applied("perf-errors", "LoadGen's error records", not detail.error_count, said, "none", detail.path)
-    return replace(found, line=detail.errors[0].line_number) if detail.errors else found
+    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
 
 
 @decides(
     "result",
     ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
      "see `main.py verify` for the reason, correct user.conf and run the leg again"),
+    needs=("log",),
+)  # fmt: skip
+def validity(leg: LegEvidence) -> Iterator[Finding]:
+    """Without this there is no performance result, official or not."""
+    reasons = leg.invalid_because
+    said = "; ".join(reasons) or f"LoadGen says {leg.detail.validity}"
+    yield applied("perf-validity", "validity", not reasons, said, "VALID, without error records", leg.detail.path)
+
+
+@decides(
+    "result",
     ("perf-cut-short", "error", OURS, "no max_duration and no max_query_count",
      "remove the setting and run the leg again"),
+    needs=("log",),
 )  # fmt: skip
-def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
-    """Without these there is no performance result, official or not."""
-    detail = leg.detail
-    said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
-    valid = result.verdict == "VALID"
-    yield applied("perf-validity", "validity", valid, said, "VALID, without error records", detail.path)
-    yield audit_settings(detail)
+def cut_short(leg: LegEvidence) -> Iterator[Finding]:
+    """Was a setting there that may end a run early?"""
     for name in ("max_duration_ms", "max_query_count"):
-        value = detail.effective(name, 0)
-        yield applied("perf-cut-short", name, not value, f"{value}", "0: a run is not cut short", detail.path)
-
-
-def _score(part: LegVerdict, detail: DetailLog, result: Result, summary: SummaryLog) -> None:
-    """Samples/s; of SingleStream the inverse of its p90 latency, which it is measured by."""
-    part.test_score = _score_of(detail.scenario, result.reported)
-    if result.derived is not None:
-        part.reference_score = _score_of(detail.scenario, result.derived)
-        return
-    try:
-        printed = float(summary.get(_SUMMARY_SCORE[detail.scenario]) or "nan")
-    except ValueError:
-        printed = math.nan
-    if detail.scenario == "SingleStream" and printed:
-        printed = 1e9 / printed
-    if math.isnan(printed):
-        text = f"{summary.path.name} has no {_SUMMARY_SCORE[detail.scenario]!r}"
-        part.findings.append(fail("log-summary", text, summary.path))
-    else:
-        part.reference_score = printed
-
-
-def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
-    if numbers is None:
-        return None
-    if scenario == "SingleStream":
-        return 1e9 / numbers.latency_ns.p90 if numbers.latency_ns and numbers.latency_ns.p90 else None
-    return numbers.samples_per_second
+        value = leg.detail.effective(name, 0)
+        yield applied("perf-cut-short", name, not value, f"{value}", "0: a run is not cut short", leg.detail.path)
 
 
 @decides(
     "contradiction",
     ("log-answers", "error", "[loadgen]", "a run that logs no answers has none in its log", RERUN),
+    needs=("log",),
 )  # fmt: skip
-def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:
+def foreign_accuracy_log(leg: LegEvidence) -> Iterator[Finding]:
     """A normal performance run leaves an empty list; one that logs some answers, as TEST06 does, those it gave."""
     detail, path = leg.detail, leg.run.accuracy_log
     samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
@@ -156,7 +131,36 @@ def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:
         yield fail("log-answers", text, path, answers=len(entries))
 
 
-def _number_lines(numbers: Numbers) -> Iterator[str]:
+@decides("contradiction", needs=("numbers",), also=("log-summary",))
+def summary_score(leg: LegEvidence) -> Iterator[Finding]:
+    """Has the summary a score? Without records of requests the reported one is compared with it."""
+    if leg.result.derived is None and printed_score(leg) is None:
+        path = leg.run.summary
+        yield fail("log-summary", f"{path.name} has no {_SUMMARY_SCORE[leg.detail.scenario]!r}", path)
+
+
+def printed_score(leg: LegEvidence) -> float | None:
+    """The score as the summary prints it."""
+    try:
+        printed = float(leg.summary.get(_SUMMARY_SCORE[leg.detail.scenario]) or "nan")
+    except ValueError:
+        return None
+    if leg.detail.scenario == "SingleStream" and printed:
+        printed = 1e9 / printed
+    return None if math.isnan(printed) else printed
+
+
+def score_of(scenario: str, numbers: Numbers | None) -> float | None:
+    """Samples/s; of SingleStream the inverse of its p90 latency, which it is measured by."""
+    if numbers is None:
+        return None
+    if scenario == "SingleStream":
+        return 1e9 / numbers.latency_ns.p90 if numbers.latency_ns and numbers.latency_ns.p90 else None
+    return numbers.samples_per_second
+
+
+def number_lines(numbers: Numbers) -> Iterator[str]:
+    """The numbers for people."""
     for name, value in (("samples/s", numbers.samples_per_second), ("tokens/s", numbers.tokens_per_second)):
         if value is not None:
             yield f"{name:<10}{value:g}"

@@ -290,6 +290,12 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
     )
 
 
+@decides(
+    "plausible",
+    needs=("log",),
+    after=("perf-errors",),
+    also=("plausible-repeats", "plausible-first-token", "plausible-first-tokens-held"),
+)
 def performance_plausible(leg: FinishedLeg) -> list[Finding]:
     """Rules on the times of a performance leg; most of them need our record of every request."""
     observed = leg.manifest.observed if leg.manifest is not None else None

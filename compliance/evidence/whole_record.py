@@ -15,7 +15,8 @@ from runs.record.leg import FinishedLeg
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
-def record_findings(leg: FinishedLeg) -> Iterator[Finding]:
+@decides("contradiction", also=("attested",))
+def unchanged(leg: FinishedLeg) -> Iterator[Finding]:
     """Is the record of a leg whole? Of a leg of another harness there is none."""
     if leg.manifest is not None:
         yield from attested(leg.run)

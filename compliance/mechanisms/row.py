@@ -16,13 +16,13 @@ import orjson
 
 from compliance.audits.state import audit_state, result_homes
 from compliance.endpoints import judge_of
-from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scoring import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
 from compliance.mechanisms.declaration_rules import VALIDATION, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import Registries
 from compliance.verify.find_results import ResultLegs, find_results
-from compliance.verify.result_verdict import Verification, verify_result
+from compliance.verify.result_verdict import ResultVerdict, verify_result
 from runs.endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, SetupError, StalledError
 from runs.files import sha256_of
@@ -211,12 +211,12 @@ def _declared(
     return JudgedRow(row, row["run_directory"], engine, quality, broken)
 
 
-def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
+def _status(result: ResultLegs, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
     """`status`: success, failed or timeout; None where no verdict is possible on a leg that may be sound. `valid`: 1 or
     0; None where the files contradict each other, or only an input is missing."""
     error = result.error or verdict.error
     if error is None:
-        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.failed(verdict.official_asked))]
+        failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.broken if part.counts(one))]
         known = not verdict.contradictions and not (failed and all(one.rule in _NOT_KNOWN for one in failed))
         return {
             "status": "success",
@@ -229,19 +229,19 @@ def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
-def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEvidence:
+def quality_evidence(result: ResultLegs, verdict: ResultVerdict) -> QualityEvidence:
     """Judge the accuracy leg of a result.
 
     Args:
         verdict: of `verify_result`.
     """
-    leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
+    leg, part = result.leg(ACCURACY), verdict.part("accuracy")
     if leg is None:
         return QualityEvidence()
     found = QualityEvidence(str(leg.run.root), evaluation=leg.benchmark.quality_eval)
     if part is None:
         return replace(found, unknown=(verdict.error.message if verdict.error else "it could not be judged",))
-    failed = part.failed(verdict.official_asked)
+    failed = [one for one in part.broken if part.counts(one)]
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]

@@ -3,7 +3,7 @@ the submitter. Its layout is document.md.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from compliance.evidence.official_rules import DECIDED_BY
-from compliance.finding import Finding, Kind, LegVerdict, all_rules
-from compliance.verify.result_verdict import Verification
+from compliance.evidence.run_verdict import RunVerdict
+from compliance.judge.check import WITHOUT_INPUT
+from compliance.judge.finding import Finding
+from compliance.judge.rule import Kind, Rule, all_rules
+from compliance.judge.verdict import Verdict
+from compliance.verify.result_verdict import ResultVerdict
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.harness import HARNESS_VERSION, harness_facts
@@ -45,20 +49,10 @@ _DECIDED_BY = {
     "perf-cut-short": ("effective_max_duration_ms", "effective_max_query_count"),
     "accuracy-errors": ("num_errors",),
 }
-_OF_BOTH_LEGS = frozenset({"one-system", "perf-tokens-accuracy"})
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
-# The files that contradictions need.
-_NEEDS = {
-    "log-records": "requests.jsonl",
-    "record-answers": "requests.jsonl",
-    "record-hash": "manifest.json",
-    "attested": "seal.json",
-    "accuracy-text-differs": "accuracy.txt",
-}
 
-
-def as_markdown(verdicts: Sequence[Verification], when: str) -> str:
+def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
     """The document.
 
     Args:
@@ -94,13 +88,11 @@ def _escaped(value: Any) -> str:
     return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
 
 
-def _leg_outcome(verdict: Verification, mode: str) -> str:
-    part = next((part for part in verdict.parts if part.mode == mode), None)
+def _leg_outcome(verdict: ResultVerdict, mode: str) -> str:
+    part = verdict.part(mode)
     if part is None:
         return "not given"
-    return (
-        "contradicts itself" if part.contradictions else "fails" if part.failures(verdict.official_asked) else "passes"
-    )
+    return "contradicts itself" if part.contradictions else "fails" if part.failures else "passes"
 
 
 def _where(finding: Finding, lines: dict[str, int]) -> str:
@@ -111,7 +103,7 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
     return f"{names}:{','.join(places)}" if places and len(finding.files) == 1 else names
 
 
-def _record_lines(part: LegVerdict) -> dict[str, int]:
+def _record_lines(part: RunVerdict) -> dict[str, int]:
     """The line of each key's first record in the detail log; empty if the log cannot be read."""
     found: dict[str, int] = {}
     try:
@@ -123,48 +115,40 @@ def _record_lines(part: LegVerdict) -> dict[str, int]:
     return found
 
 
-def _files_of(part: LegVerdict) -> list[Path]:
+def _files_of(part: RunVerdict) -> list[Path]:
     try:
         return sorted(path for path in Path(part.directory).iterdir() if path.is_file() and not path.is_symlink())
     except OSError:
         return []
 
 
-def _not_checked(verdict: Verification) -> Iterator[str]:
-    rules = all_rules().values()
+def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
+    rules = all_rules()
     for part in verdict.parts:
-        # Rules for the other kind of leg, or for another client, have its name.
-        other = ("perf-" if part.mode == "accuracy" else "accuracy-", "endpoints-")
-        silent, found = [], {finding.rule for finding in part.findings}
-        missing = _missing_files(part)
-        for rule in rules:
-            if rule.kind not in KINDS or rule.id.startswith(other) or rule.id in _OF_BOTH_LEGS:
-                continue
-            if _NEEDS.get(rule.id) in missing:
-                yield f"{part.mode}: {rule.id}: {rule.summary}: there is no {_NEEDS[rule.id]}"
-            elif rule.id not in found:
-                silent.append(rule)
-        if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction"):
+        found = {finding.rule for finding in part.findings}
+        met = [rules[one] for one in sorted(part.applied - found)]
+        if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in met):
             yield f"{part.mode}: looked for and not found: {looked}"
-        if others := ", ".join(rule.id for rule in silent if rule.kind != "contradiction"):
-            yield f"{part.mode}: not applicable, or kept by rules that are reported only if broken: {others}"
+        yield from (f"{part.mode}: {text}" for text in _left(part, rules))
     for mode in ("performance", "accuracy"):
-        if all(part.mode != mode for part in verdict.parts):
+        if verdict.part(mode) is None:
             yield f"all rules on {mode}: no {mode} leg was given or could be read"
-    why = "nothing to compare" if len(verdict.parts) == 2 else "it needs both legs"
-    for rule_id in sorted(_OF_BOTH_LEGS - {finding.rule for finding in verdict.findings}):
-        yield f"both legs: {rule_id}: {all_rules()[rule_id].summary}: {why}"
+    yield from (f"both legs: {text}" for text in _left(verdict, rules))
     for kind, command in ELSEWHERE.items():
-        if count := sum(rule.kind == kind for rule in rules):
+        if count := sum(rule.kind == kind for rule in rules.values()):
             yield f"the {count} rules of `{command}`"
 
 
-def _missing_files(part: LegVerdict) -> set[str]:
-    """Files that rules need, and that are not in the leg's directory."""
-    return {name for name in _NEEDS.values() if not (Path(part.directory) / name).is_file()}
+def _left(verdict: Verdict, rules: Mapping[str, Rule]) -> Iterator[str]:
+    """The rules that were not applied, by reason."""
+    for one in verdict.not_judged:
+        if one.what == WITHOUT_INPUT:
+            yield from (f"{rule}: {rules[rule].summary}: {one.why}" for rule in one.rules)
+        else:
+            yield f"{', '.join(one.rules)}: {one.what}: {one.why}"
 
 
-def _questions(verdict: Verification) -> Iterator[str]:
+def _questions(verdict: ResultVerdict) -> Iterator[str]:
     for part in verdict.parts:
         for finding in part.findings:
             if finding.severity in ("error", "warning"):
@@ -172,9 +156,9 @@ def _questions(verdict: Verification) -> Iterator[str]:
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
             continue  # the leg is not of this harness
-        wanted = {name for rule, name in _NEEDS.items() if part.mode == "accuracy" or not rule.startswith("accuracy-")}
-        for name in sorted(wanted & _missing_files(part)):
-            yield f"{part.mode}: where is {name}? Rules that need it were not applied."
+        for one in part.not_judged:
+            if one.what == WITHOUT_INPUT:
+                yield f"{part.mode}: {one.why}. Why? Not applied without it: {', '.join(one.rules)}."
         try:
             manifest = read_manifest(path)
         except HarnessError:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores
-from compliance.evidence.performance import verify_performance
-from compliance.finding import Finding
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_verdict import judge_run
+from compliance.judge.finding import Finding
 from compliance.report.ceiling import ceiling_rows
 from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
 from runs.errors import HarnessError, InputError
@@ -74,14 +75,14 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
         notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
     else:
         try:
-            leg = finished_leg(run)
+            leg = LegEvidence.of(finished_leg(run))
             leg.requests = requests  # read once
-            part = verify_performance(leg)
+            part = judge_run(leg)
             findings = [
                 finding
                 for finding in part.findings
                 if not finding.passed
-                and (part.claims_official or finding.kind != "official")
+                and part.counts(finding)
                 and not (reasons and finding.rule == "perf-validity")  # which repeats the reasons
             ]
         except HarnessError as error:

@@ -17,7 +17,7 @@ from compliance.submission.check.causes import WEIGHTS
 from compliance.submission.check.check_report import head, not_judged_lines
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.findings import object_or_empty, shown_lines
-from compliance.submission.check.legs import LATENCIES, RATES
+from compliance.submission.check.tree_evidence import LATENCIES, RATES
 from compliance.submission.tree import Place
 from runs.benchmark import SCENARIOS
 from runs.wording import printable

@@ -4,24 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from compliance.accuracy.scores import TokenIds, decode_ids
-from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
-from compliance.evidence.performance import verify_performance
-from compliance.finding import OURS, Decider, Finding, LegVerdict, Worth, decides, fail
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_verdict import RunVerdict, judge_run
+from compliance.evidence.scoring import ScoreSources, expect_scoring
+from compliance.judge.check import Decider, decides
+from compliance.judge.finding import Finding, fail
+from compliance.judge.rule import OURS, Worth
 from compliance.verify.find_results import find_results
-from qsl.dataset import References
-from qsl.model_files import model_facts
-from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
-from runs.record.fingerprint import Facts, leg_fingerprint
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
-
-Read = TypeVar("Read")
 
 FEW_SAMPLES = 16  # a share of fewer is no evidence
 # Between our time of an answer and LoadGen's; the median of honest legs is at most 3.3 ms.
@@ -48,28 +44,18 @@ def checks(number: str, *rows: tuple[str, Worth, str]) -> Callable[[Decider], De
 
 
 @dataclass(eq=False)
-class Evidence(FinishedLeg):
+class Evidence(LegEvidence):
     """One leg. Reading `part` fills `reasons` if `main.py verify` cannot judge the leg."""
 
     reasons: list[Finding] = field(default_factory=list)
-    sources: ScoreSources = field(default_factory=ScoreSources)
-
-    @classmethod
-    def of(cls, leg: FinishedLeg, sources: ScoreSources | None = None) -> "Evidence":
-        """The same leg, with what it has read so far."""
-        found = cls(leg.run, sources=sources or ScoreSources())
-        vars(found).update(vars(leg))
-        return found
 
     @cached_property
-    def part(self) -> LegVerdict | None:
+    def part(self) -> RunVerdict | None:
         """What `main.py verify` says of the leg; None when that could not judge it."""
         found = None
         try:
-            if self.is_performance:
-                found = verify_performance(self)
-            elif self.mode == ACCURACY:
-                found = verify_accuracy(self, self.sources)
+            if self.mode in (PERFORMANCE, ACCURACY):
+                found = judge_run(self)
             _ = self.requests, self.trace
         except (HarnessError, OSError) as error:
             self.reasons.append(_unreadable(error, self.run.root))
@@ -85,45 +71,6 @@ class Evidence(FinishedLeg):
     def details(self) -> dict[str, Any]:
         """The numbers and scores that `main.py verify` derived; empty if it cannot judge the leg."""
         return self.part.details if self.part is not None else {}
-
-    @cached_property
-    def facts(self) -> Facts:
-        """The leg's fingerprint."""
-        return leg_fingerprint(self)
-
-    @cached_property
-    def references(self) -> References | None:
-        """The data set that the leg was run on, read once for all legs; None where it is not available unchanged."""
-        return _or_none(lambda: references_of(self, self.sources)) if self.manifest is not None else None
-
-    @cached_property
-    def answer_ids(self) -> list[TokenIds]:
-        """Token ids of the logged answers, in the log's order.
-
-        Raises:
-            HarnessError: data that are no ids.
-        """
-        return [decode_ids(entry.data, entry.token_count) for entry in self.entries]
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer | None:
-        """What decodes the answers; None where it is not available."""
-        return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
-
-    @cached_property
-    def vocabulary_size(self) -> int | None:
-        """How many ids the model has, by its config.json, else its tokenizer; None where neither is available."""
-        model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
-        if model is not None and model != BYTES and (facts := _or_none(lambda: model_facts(model))) is not None:
-            return facts.vocab_size
-        return self.tokenizer.vocab_size if self.tokenizer is not None else None
-
-
-def _or_none(read: Callable[[], Read]) -> Read | None:
-    try:
-        return read()
-    except (HarnessError, OSError):
-        return None
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from compliance.endpoints import judge_of
-from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, note, warn
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.baseline import (

@@ -18,7 +18,7 @@ import orjson
 from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.audit_registry import AUDITS
-from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import OURS, Finding, Verdict, decides
 from compliance.signoff.evidence import Evidence

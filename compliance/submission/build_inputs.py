@@ -7,7 +7,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import AUDITS
 from compliance.audits.base import PERFORMANCE as AUDIT_LEG
 from compliance.audits.state import result_homes
-from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scoring import ScoreSources
 from compliance.submission.system import SystemFile
 from compliance.submission.tree import Division
 from compliance.verify.find_results import ResultLegs, campaign_results, find_results

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
 from compliance.audits.state import audit_state
-from compliance.evidence.performance import verify_performance
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_verdict import judge_run
 from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN, Division
-from compliance.verify.result_verdict import Verification, verify_result
+from compliance.verify.result_verdict import ResultVerdict, verify_result
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
@@ -38,7 +39,7 @@ class Judged:
     """A candidate and the findings on it."""
 
     candidate: Candidate
-    verdict: Verification | None = None  # None if a leg is missing
+    verdict: ResultVerdict | None = None  # None if a leg is missing
     refusals: list[Finding] = field(default_factory=list)
     unofficial: list[str] = field(default_factory=list)  # why it is not official
 
@@ -91,7 +92,7 @@ def _judge_presence(judged: Judged) -> None:
             judged.refuse("submit/not-ours", reason, "give a run of this harness")
 
 
-def _judge_verdict(judged: Judged, verdict: Verification, *, is_open: bool) -> list[Finding]:
+def _judge_verdict(judged: Judged, verdict: ResultVerdict, *, is_open: bool) -> list[Finding]:
     """Refuse for what `verify` finds, also for official rules that the legs do not claim to keep; returns the broken
     rules, without contradictions."""
     broken = []
@@ -113,7 +114,7 @@ def _judge_verdict(judged: Judged, verdict: Verification, *, is_open: bool) -> l
     return [found for _, found in broken]
 
 
-def _judge_official(judged: Judged, verdict: Verification, refused: list[Finding], request: SubmitRequest) -> None:
+def _judge_official(judged: Judged, verdict: ResultVerdict, refused: list[Finding], request: SubmitRequest) -> None:
     """Collect why the result is not official, and refuse it where the division and the request ask for that.
 
     Args:
@@ -124,7 +125,7 @@ def _judge_official(judged: Judged, verdict: Verification, refused: list[Finding
     unofficial = list(not_official)  # and the legs' own reasons, and official rules that did not refuse them
     for part in (part for part in verdict.parts if not part.claims_official):
         official = [found for found in part.broken if found.kind == "official" and found not in refused]
-        unofficial += [*part.declared_unofficial, *(found.sentence for found in official)]
+        unofficial += [*part.declared, *(found.sentence for found in official)]
     judged.unofficial = [*dict.fromkeys(unofficial)]
     if request.division == "network" and not all(map(all_servers_remote, manifests)):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
@@ -170,7 +171,7 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
         yield "submit/audit", f"{state.record.name} has no {', '.join(absent)}"
         return
-    if broken := [found for leg in state.runs for found in verify_performance(leg).contradictions]:
+    if broken := [found for leg in state.runs for found in judge_run(LegEvidence.of(leg)).contradictions]:
         yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
         return
     for leg in state.runs:

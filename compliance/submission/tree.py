@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from compliance.finding import OURS, RERUN, declare
+from compliance.judge.rule import OURS, RERUN, Rank, declare
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, Round
 
@@ -36,14 +36,26 @@ declare(
          "a closed set of scenarios is complete", "add the missing scenario"),
         ("suite-benchmark", "error", "[checker] performance_check.scenarios_check",
          "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
+        ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
+    ),
+)  # fmt: skip
+declare(
+    "tree",
+    (
         ("audit-missing", "error", "[checker] compliance_check.dir_exists_check",
          "the audits of the benchmark are there", "run the audit"),
+    ),
+    Rank.AUDITS,
+)  # fmt: skip
+declare(
+    "tree",
+    (
         ("perf-network", "error", "[checker] performance_check.network_check", "a SUT over a network is named so",
          "use the division's own SUT"),
         ("perf-network-name", "warning", OURS, "no other SUT is named as one over a network",
          "say why LoadGen names it so, or correct the name"),
-        ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
     ),
+    Rank.LIMITS,
 )  # fmt: skip
 
 MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]

@@ -12,9 +12,9 @@ from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
 from runs.rounds import ROUNDS
 from runs.what_is import what_is
 
-# Where the legs of one result lie in a submission.
 _NEEDED = "a run directory, or a directory with LoadGen's logs or with performance/run_1 and accuracy"
-_PARTS = ("performance/run_*", "performance", "accuracy")
+# Where the runs of one result lie in a submission.
+_PARTS = {"performance/run_*": PERFORMANCE, "performance": PERFORMANCE, "accuracy": ACCURACY}
 
 
 @dataclass
@@ -27,7 +27,7 @@ class ResultLegs:
     error: HarnessError | None = None  # why a leg cannot be judged
 
     def leg(self, mode: str) -> FinishedLeg | None:
-        return next((leg for leg in self.legs if leg.mode == mode), None)
+        return next((leg for leg in self.legs if _mode_of(leg) == mode), None)
 
 
 def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[ResultLegs]:
@@ -47,10 +47,11 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
     results: list[ResultLegs] = []
     seen: set[Path] = set()
     for path in (part for one in paths for part in campaign_results(one) or [one]):
-        directories = [part for part in _leg_directories(path) if part.resolve() not in seen]
+        claimed = {part: mode for part, mode in _leg_directories(path).items() if part.resolve() not in seen}
+        directories = list(claimed)
         seen |= {part.resolve() for part in directories}
         try:
-            legs = [_known_leg(RunDir(directory), scenario) for directory in directories]
+            legs = [_known_leg(RunDir(directory), scenario, mode) for directory, mode in claimed.items()]
         except HarnessError as error:  # with one damaged leg there is no verdict on its result
             results.append(ResultLegs(path, directories, error=error))
             continue
@@ -60,7 +61,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
                     f"--scenario {scenario}: LoadGen ran {leg.detail.scenario} in {leg.run.root}",
                     "leave --scenario out, or name the leg that you mean",
                 )
-        _add(results, [leg for leg in legs if only is None or leg.mode == only], path)
+        _add(results, [leg for leg in legs if only is None or _mode_of(leg) == only], path)
     if not results:
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}leg in {', '.join(map(str, paths))}", "name the directory of such a leg")
@@ -72,7 +73,12 @@ def campaign_results(path: Path) -> list[Path]:
     return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
 
 
-def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
+def _mode_of(leg: FinishedLeg) -> str:
+    """The mode that a run is judged as: that of its directory, else that of its log."""
+    return leg.claimed_mode or leg.mode
+
+
+def _known_leg(run: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedLeg:
     """A leg that can be judged.
 
     Raises:
@@ -88,17 +94,24 @@ def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
             "main.py check REPOSITORY --round ROUND holds it to the rules of any benchmark",
         )
     leg = finished_leg(run, scenario)
+    leg.claimed_mode = claimed_mode
     if unknown := leg.detail.unknown_version(OF_ROUNDS):
         raise SetupError(f"{run.detail}: {unknown}", "judge it with the tools of the round that it was made for")
     return leg
 
 
-def _leg_directories(path: Path) -> list[Path]:
+def _leg_directories(path: Path) -> dict[Path, str | None]:
+    """The runs' directories in a path, with the mode that each claims."""
     if not path.is_dir():
         raise what_is(path).refused(_NEEDED)
     if _holds_leg(path):
-        return [path]
-    found = [part for pattern in _PARTS for part in sorted(path.glob(pattern)) if part.is_dir() and _holds_leg(part)]
+        return {path: None}
+    found: dict[Path, str | None] = {
+        part: mode
+        for pattern, mode in _PARTS.items()
+        for part in sorted(path.glob(pattern))
+        if part.is_dir() and _holds_leg(part)
+    }
     if not found:
         raise what_is(path).refused(_NEEDED)
     return found
@@ -112,7 +125,7 @@ def _add(results: list[ResultLegs], legs: list[FinishedLeg], path: Path) -> None
     """The first leg of each mode in one path is one result; a lone leg joins its counterpart from another path."""
     first: ResultLegs | None = None
     for leg in legs:
-        if first is not None and first.leg(leg.mode) is None:
+        if first is not None and first.leg(_mode_of(leg)) is None:
             joined = first
         elif len(legs) == 1 and (fitting := next((one for one in results if _fits(one, leg)), None)):
             joined = fitting
@@ -127,6 +140,6 @@ def _add(results: list[ResultLegs], legs: list[FinishedLeg], path: Path) -> None
 def _fits(result: ResultLegs, leg: FinishedLeg) -> bool:
     identity = (leg.scenario, leg.benchmark.submission_name)
     return len(result.legs) == 1 and all(
-        (other.scenario, other.benchmark.submission_name) == identity and other.mode != leg.mode
+        (other.scenario, other.benchmark.submission_name) == identity and _mode_of(other) != _mode_of(leg)
         for other in result.legs
     )

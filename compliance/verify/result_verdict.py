@@ -1,26 +1,29 @@
 """The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
-from compliance.evidence.performance import verify_performance
+from compliance.evidence.run_verdict import RunVerdict, judge_run
+from compliance.evidence.scoring import ScoreSources, expect_scoring, with_scorer
 from compliance.evidence.whole_record import attested
-from compliance.finding import Finding, LegVerdict, Outcome, Verdict, applied, decides
+from compliance.judge.check import Need, check, decides, judge
+from compliance.judge.finding import Finding, applied
+from compliance.judge.verdict import LOGS, Verdict
 from compliance.verify.find_results import ResultLegs
-from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
+from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import OF_ROUNDS, read_detail
 from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
-from runs.record.fingerprint import LOGGED, PAIR, differences, leg_fingerprint
+from runs.record.fingerprint import LOGGED, PAIR, differences
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
+from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
 from runs.rounds import Round
 from runs.wording import printable, shortened_list
 
@@ -30,69 +33,58 @@ SHOWN_REASONS = 3
 
 
 @dataclass
-class Verification(Verdict):
-    """What became of one result. Its own findings are on both parts together, or behind an error what was changed."""
+class ResultVerdict(Verdict):
+    """What became of one result. Its own findings are on both runs together, or behind an error what was changed."""
 
     directories: list[str]
-    official_asked: bool
-    parts: list[LegVerdict]
+    parts: list[RunVerdict] = field(default_factory=list)
 
     @property
-    def contradictions(self) -> list[str]:
-        found = [finding.sentence for finding in self.findings if finding.kind == "contradiction"]
-        return found + [f"{part.mode}: {found.sentence}" for part in self.parts for found in part.contradictions]
-
-    @property
-    def failures(self) -> list[str]:
-        found = [f"{part.mode}: {text}" for part in self.parts for text in part.failures(self.official_asked)]
-        return found + [check.sentence for check in self.of("error")]
-
-    @property
-    def unofficial(self) -> list[str]:
-        """Why the result is not official, each reason once; empty where it has to pass as an official one."""
-        return list(dict.fromkeys(text for part in self.parts for text in part.unofficial()))
+    def members(self) -> Sequence[Verdict]:
+        return self.parts
 
     @property
     def no_verdict(self) -> bool:
         """The logs may be sound; the rules for them are not known, or an input is missing."""
         return isinstance(self.error, SetupError)
 
-    @property
-    def outcome(self) -> Outcome:
-        """ERROR: the files are damaged, or contradict each other."""
-        if self.error is not None or self.contradictions:
-            return "ERROR"
-        return "FAIL" if self.failures or not self.parts else "PASS"
-
-    def exit_code(self, *, strict: bool = False) -> ExitCode:
-        if self.contradictions and (self.error is None or self.no_verdict):
-            return ExitCode.FAILED
-        return super().exit_code(strict=strict)
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why it is no PASS, the gravest first."""
-        if self.error is None:
-            return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
-        found = [check.sentence for check in self.findings]
-        for part in self.parts if self.no_verdict else ():
-            failed = [*(one.sentence for one in part.contradictions), *part.failures(self.official_asked)]
-            found += [f"{part.mode}: {text}" for text in failed]
-        return [self.error.message, *found]
+    def part(self, mode: str) -> RunVerdict | None:
+        """The verdict on the performance or the accuracy run."""
+        return next((part for part in self.parts if part.mode == mode), None)
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
             "reasons": self.reasons,
             "not_official": self.unofficial,
-            "held_to_official_rules": [self.official_asked or part.claims_official for part in self.parts],
+            "held_to_official_rules": [part.held_official for part in self.parts],
             "directories": self.directories,
             "parts": [part.as_json() for part in self.parts],
         }
 
 
+@dataclass(frozen=True)
+class ResultEvidence:
+    """Both runs of a result."""
+
+    performance: LegEvidence | None
+    accuracy: LegEvidence | None
+
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        there = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
+        lacking = [mode for mode, leg in there.items() if leg is None or leg.mode != mode]
+        return "it needs a performance and an accuracy run" if need == "both" and lacking else ""
+
+    @property
+    def both(self) -> tuple[LegEvidence, LegEvidence]:
+        assert self.performance is not None  # see `needs` of the checks
+        assert self.accuracy is not None
+        return self.performance, self.accuracy
+
+
 def verify_result(
     result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
-) -> Verification:
+) -> ResultVerdict:
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
@@ -100,7 +92,7 @@ def verify_result(
         sources: what to score the answers with.
         in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
     """
-    verdict = Verification([str(path) for path in result.directories], official, [], error=result.error)
+    verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, adds_up=LOGS)
     if result.error is not None:
         if verdict.no_verdict:
             for directory in result.directories:
@@ -113,13 +105,14 @@ def verify_result(
     try:
         with with_scorer(sources) as (scored_with, _):
             expect_scoring(result.legs, scored_with)
-            performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
-            if performance is not None:
-                verdict.parts.append(verify_performance(performance, in_round))
-            if accuracy is not None:
-                verdict.parts.append(verify_accuracy(accuracy, scored_with, in_round))
-            if performance is not None and accuracy is not None:
-                verdict.findings += [*_one_system(performance, accuracy), *_tokens_of_both(performance, accuracy)]
+            runs = [
+                None if leg is None else LegEvidence.of(leg, scored_with, in_round)
+                for leg in (result.leg(PERFORMANCE), result.leg(ACCURACY))
+            ]
+            verdict.parts += (judge_run(run, official=official) for run in runs if run is not None)
+            together = judge(ResultEvidence(*runs), RESULT_CHECKS)
+            verdict.findings, verdict.not_judged = together.findings, together.not_judged
+            verdict.applied = frozenset(together.applied)
     except HarnessError as error:
         verdict.error = error
     except OSError as error:
@@ -135,7 +128,7 @@ def verify_result(
     return verdict
 
 
-def _statement(part: LegVerdict) -> Iterator[str]:
+def _statement(part: RunVerdict) -> Iterator[str]:
     """Which statement the files of a leg fit, and the files that are not in the statement."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
@@ -162,29 +155,36 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
     "result",
     ("one-system", "error", "[rules] accuracy of each result", "both legs come from one system, model and data set",
      "run the legs again in one configuration"),
+    needs=("both",),
 )  # fmt: skip
-def _one_system(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
+def _one_system(of: ResultEvidence) -> Iterator[Finding]:
     """Do both legs come from one system, model and data set, as far as the files show?"""
+    performance, accuracy = of.both
     recorded = performance.manifest is not None and accuracy.manifest is not None
-    one, other = (leg_fingerprint(leg) for leg in (performance, accuracy))
+    one, other = performance.facts, accuracy.facts
     for name, scope in (PAIR if recorded else LOGGED).items():
         same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
         said = f"{scope.text(one)} in the performance leg, {scope.text(other)} in the accuracy leg"
         yield applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name)
 
 
-def _tokens_of_both(performance: FinishedLeg, accuracy: FinishedLeg) -> Iterator[Finding]:
-    if not performance.detail.uses_token_latencies:
-        return
-    with contextlib.suppress(HarnessError, OSError, UnicodeDecodeError):  # reported by the parts
-        detail, path = performance.detail, accuracy.run.accuracy_text
-        tokens = mean_output_tokens(detail, reported_numbers(detail))
-        yield from tokens_as_in_accuracy(tokens, detail.path, path.read_text(), path.name)
+@decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))
+def _tokens_of_both(of: ResultEvidence) -> Iterator[Finding]:
+    """Has the performance run the output tokens per sample that accuracy.txt states?"""
+    performance, accuracy = of.both
+    if performance.detail.uses_token_latencies and accuracy.stated_text is not None:
+        tokens = mean_output_tokens(performance.detail, reported_numbers(performance.detail))
+        yield from tokens_as_in_accuracy(
+            tokens, performance.run.detail, accuracy.stated_text, accuracy.run.accuracy_text.name
+        )
 
 
-def as_text(verdict: Verification) -> str:
+RESULT_CHECKS = (check(_one_system), check(_tokens_of_both))
+
+
+def as_text(verdict: ResultVerdict) -> str:
     """The text: the official lines first, then what they rest on."""
-    performance = next((part for part in verdict.parts if part.mode == "performance"), None)
+    performance = verdict.part("performance")
     lines = ["Verifying performance."]
     for name in ("reference", "test"):
         score = getattr(performance, f"{name}_score") if performance else None
@@ -194,27 +194,27 @@ def as_text(verdict: Verification) -> str:
     if not verdict.parts or verdict.error is not None:
         lines += ["", *(f"given: {path}" for path in verdict.directories)]
     for part in verdict.parts:
-        lines += ["", *_part_lines(part, verdict)]
+        lines += ["", *_part_lines(part)]
     if verdict.findings:
         lines += ["", "Both legs" if verdict.parts else "Logs", *(f"  {check}" for check in verdict.findings)]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
-def _verdict_line(verdict: Verification) -> str:
+def _verdict_line(verdict: ResultVerdict) -> str:
     if verdict.outcome == "PASS":
         return "TEST PASS"
     text = shortened_list(verdict.reasons or ["no leg was given"], SHOWN_REASONS)
     return f"{'NO VERDICT' if verdict.no_verdict else 'TEST FAIL'}: {' '.join(text.split())}"
 
 
-def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:
-    strict = verdict.official_asked or part.claims_official
+def _part_lines(part: RunVerdict) -> list[str]:
     score = "score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s"
     score = f"; {score}" if part.mode == "performance" else ""
+    held_to = "the official rules" if part.held_official else "what holds for any run; its own record says not official"
     lines = [
         f"{part.mode.capitalize()}: {part.directory}",
         f"  rule: {part.rule}{score}",
-        f"  held to: {'the official rules' if strict else 'what holds for any run; its own record says not official'}",
+        f"  held to: {held_to}",
         f"  {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
     ]
     scores_from = part.details.get("scores_from")
@@ -225,13 +225,13 @@ def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:
     for finding in part.findings:
         if "metric" in finding.numbers:  # a score: it stands among the lines above
             continue
-        counts = finding.passed or strict or finding.kind != "official"
+        counts = finding.passed or part.counts(finding)
         lines.append(f"  {finding}" if counts else f"  not official: {finding.rule}: {finding.sentence}")
     lines += [f"  note: {text}" for text in part.notes]
     return lines
 
 
-def write_verdict(verdict: Verification, folder: Path) -> Path:
+def write_verdict(verdict: ResultVerdict, folder: Path) -> Path:
     """Write the verdict on a result; returns the text's path.
 
     Raises:
@@ -261,7 +261,7 @@ def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
     return folder / TEXT_NAME
 
 
-def logs_judged(verdict: Verification) -> dict[str, Any]:
+def logs_judged(verdict: ResultVerdict) -> dict[str, Any]:
     """The hashes of the files that a verdict is about, for its record; what cannot be read is left out."""
     hashes: dict[str, dict[str, str]] = {}
     for directory in verdict.directories:

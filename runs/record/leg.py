@@ -37,6 +37,7 @@ class FinishedLeg:
     scenario_override: Scenario | None = None  # judge it as this scenario; None: as its record or its log has it
     benchmark_override: Benchmark | None = None  # the same of the benchmark
     foreign: bool = False  # read LoadGen's files alone
+    claimed_mode: str | None = None  # by its directory in a submission; None: its directory names none
 
     @cached_property
     def detail(self) -> DetailLog:

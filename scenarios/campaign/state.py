@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.audit_registry import files_that_differ, judged_as_planned
-from compliance.finding import LegVerdict, Outcome, Verdict
+from compliance.evidence.run_verdict import RunVerdict
+from compliance.judge.verdict import Outcome, Verdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import Verification, verify_result
+from compliance.verify.result_verdict import ResultVerdict, verify_result
 from runs.errors import ExecutionError, HarnessError
 from runs.harness import harness_facts
 from runs.record.fingerprint import changes
@@ -55,7 +56,7 @@ def _damaged(text: str) -> LegState:
     return LegState(Verdict(error=ExecutionError(text)))
 
 
-def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegState], Verification | None]:
+def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegState], ResultVerdict | None]:
     """Judge the legs of one scenario as a submission in this division asks.
 
     Returns:
@@ -65,7 +66,7 @@ def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegSt
     states = {leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if leg.audit is None and leg.has_files]
     states |= {leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and leg.has_files}
-    verdict: Verification | None = None
+    verdict: ResultVerdict | None = None
     judged: dict[str, LegState] = {}
     if len(pair) == 2:
         judged, verdict = _judge_pair(pair, ignored)
@@ -91,7 +92,7 @@ def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
         )
 
 
-def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], Verification | None]:
+def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], ResultVerdict | None]:
     results = find_results([leg.folder for leg in pair])
     if len(results) != 1 or results[0].error is not None:
         return {}, None
@@ -118,16 +119,16 @@ def _judge_one(leg: PlannedLeg, ignored: frozenset[str]) -> LegState:
     return _state(part, ignored)
 
 
-def _state(part: LegVerdict, ignored: frozenset[str]) -> LegState:
+def _state(part: RunVerdict, ignored: frozenset[str]) -> LegState:
     if part.contradictions:
         return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
     if not part.claims_official:  # scores without a target, of a small data set, are neither passed nor failed
         ignored |= {"accuracy-no-target"}
-    failed = [finding for finding in part.failed(False) if finding.rule not in ignored]
+    failed = [one for one in part.broken if part.counts(one) and one.rule not in ignored]
     return LegState(Verdict(findings=failed), "" if failed else _numbers(part))
 
 
-def _numbers(part: LegVerdict) -> str:
+def _numbers(part: RunVerdict) -> str:
     if part.mode == "accuracy":
         scores = part.details["scores"]
         held = "" if part.details.get("target") else "; no target applies"

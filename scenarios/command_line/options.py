@@ -12,7 +12,7 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.command_line.command import PATH
 
 if TYPE_CHECKING:  # what options come to is imported when a command runs, not for its help
-    from compliance.evidence.accuracy import ScoreSources
+    from compliance.evidence.scoring import ScoreSources
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -49,6 +49,6 @@ def score_sources(dataset_path: Path | None, model_path: str | None) -> "ScoreSo
     """
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
-    from compliance.evidence.accuracy import ScoreSources
+    from compliance.evidence.scoring import ScoreSources
 
     return ScoreSources(dataset_path, model_path)

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 
 def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
-    from compliance.evidence.accuracy import ScoreSources
+    from compliance.evidence.scoring import ScoreSources
     from compliance.mechanisms.quality_gate import judge_rows
     from compliance.mechanisms.row import read_rows, rows_of_runs
 

@@ -54,7 +54,7 @@ def store() -> None:
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:
     """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
-    from compliance.evidence.accuracy import ScoreSources
+    from compliance.evidence.scoring import ScoreSources
     from compliance.mechanisms.row import rows_of_runs
     from compliance.mechanisms.technique_registry import registries_or_error
     from runs.rounds import ROUNDS

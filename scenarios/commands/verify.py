@@ -20,7 +20,7 @@ from scenarios.console import tell
 
 if TYPE_CHECKING:
     from compliance.endpoints.verdict import FolderVerdict
-    from compliance.verify.result_verdict import Verification
+    from compliance.verify.result_verdict import ResultVerdict
 
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -90,7 +90,7 @@ def verify(
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
     from compliance.endpoints import judge_of
-    from compliance.evidence.accuracy import with_scorer
+    from compliance.evidence.scoring import with_scorer
     from compliance.verify.find_results import find_results
     from compliance.verify.result_verdict import as_text, logs_judged, verify_result
     from runs.endpoints.layout import is_run_folder
@@ -123,7 +123,7 @@ def verify(
             found = judge.judge_folder(path, official=official, model_path=model_path, dataset_path=dataset_path)
         judged.append(found)
         _tell(found, judge.as_text(found), {"sha256": judge.folder_hashes(path)}, next(folders))
-    everything: list[Verification | FolderVerdict] = [*verdicts, *judged]
+    everything: list[ResultVerdict | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}
     answer.put(**record)
@@ -147,7 +147,7 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
     return [output / f"{number:03d}-{home.resolve().name}" for number, (home, _) in enumerate(homes, start=1)]
 
 
-def _tell(verdict: "Verification | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
+def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
     """Print a verdict, and write it with the hashes of what was judged."""
     from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
 

@@ -6,8 +6,11 @@ Where the code that judges moves, `rules_applied` alone follows it.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from compliance.finding import applied_rules
+import pytest
+
+from compliance.judge.check import Judgement
 from tests.conftest import run_here
 from tests.frozen.facts import Said
 
@@ -17,8 +20,28 @@ OWN_FORM = "results"  # its `--json` is its answer alone
 @contextmanager
 def rules_applied() -> Iterator[set[str]]:
     """Collect the ids of the rules that are applied within the block."""
-    with applied_rules() as found:
+    made: list[Judgement] = []
+    made_as = Judgement.__init__
+
+    def noted(self: Judgement, *values: Any, **named: Any) -> None:
+        made_as(self, *values, **named)
+        made.append(self)
+
+    found: set[str] = set()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Judgement, "__init__", noted)
         yield found
+    found.update(*(one.applied for one in made))
+
+
+def rules_in(said: Any) -> Iterator[str]:
+    """The rules of the findings in a record."""
+    if isinstance(said, dict):
+        if {"rule", "severity"} <= said.keys():
+            yield said["rule"]
+        said = list(said.values())
+    for part in said if isinstance(said, list) else ():
+        yield from rules_in(part)
 
 
 def ask(*words: object) -> Said:
@@ -31,4 +54,4 @@ def ask(*words: object) -> Said:
         raise AssertionError(f"{words}: exit code {finished.code}, no JSON\n{finished.stderr[-2000:]}") from error
     if words[0] != OWN_FORM or "answer" in said:
         said = said["answer"]
-    return Said(str(words[0]), finished.code, said or None, frozenset(applied))
+    return Said(str(words[0]), finished.code, said or None, frozenset({*applied, *rules_in(said)}))

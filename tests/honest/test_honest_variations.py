@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
+from compliance.evidence.scoring import ScoreSources
 from compliance.finding import find_rule
 from compliance.signoff.judge import sign_off
 from compliance.verify.find_results import find_results

@@ -140,7 +140,7 @@ def _texts(tree: Tree, place: Place, test: str, answers: list[dict[str, object]]
     elif test == "TEST07":
         yield (
             "verify_accuracy.txt",
-            "{'exact_match': 66.2}\n\nTEST07 Verification Summary\nAccuracy score: 66.2\nAccuracy threshold: 60.698\n"
+            "{'exact_match': 66.2}\n\nTEST07 ResultVerdict Summary\nAccuracy score: 66.2\nAccuracy threshold: 60.698\n"
             "Accuracy check pass: True\nTEST PASS\n",
         )
     elif test == "TEST09":

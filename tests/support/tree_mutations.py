@@ -367,7 +367,7 @@ for _name, _old, _new in (
     ("_in_capitals", _END, f"EOS check pass: FALSE\n{_END}"),
     ("_in_another_word", _END, f"First token check pass: no\n{_END}"),
     ("_with_blanks", _END, f"Sample length check pass:  False\n{_END}"),
-    ("_of_all", _END, f"TEST06 Verification failed!\n{_END}"),
+    ("_of_all", _END, f"TEST06 ResultVerdict failed!\n{_END}"),
 ):
     changed(f"audit_text_says_no{_name}", "audit-text", audit_text, replaced(_old, _new))
 changed(

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import Verification, as_text, verify_result
+from compliance.verify.result_verdict import ResultVerdict, as_text, verify_result
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.support import warm
@@ -45,7 +45,7 @@ class DummyLegs:
         return RunDir(target)
 
 
-def judged(*folders: Path, **options: Any) -> Verification:
+def judged(*folders: Path, **options: Any) -> ResultVerdict:
     """The verdict of `verify` on one result; its text and its record can be written whatever it is."""
     (result,) = find_results(list(folders))
     verdict = verify_result(result, **options)

@@ -15,19 +15,15 @@ from compliance.audits.test06 import (
     judge_entries,
     text_not_of,
 )
+from compliance.evidence.official_rules import seeds
+from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated
-from compliance.finding import OURS, Severity, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Severity
+from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
-from compliance.submission.check.legs import (
-    STREAM_LATENCIES,
-    ComparedLeg,
-    Result,
-    check_scenario_name,
-    check_seeds,
-    note_contradictions,
-    note_errors,
-    read_log,
-)
+from compliance.submission.check.legs import add_violated, log_findings, scenario_findings, seeds_apply
+from compliance.submission.check.tree_evidence import STREAM_LATENCIES, ComparedLeg, Result, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
@@ -77,28 +73,30 @@ _SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched",
     ("audit-settings", "error", "compliance/TEST*/audit.config", "the audit's log was made under its settings",
      "run the audit with its own audit.config"),
     ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_settings(result: Result, test: str, detail: DetailLog) -> None:
-    """The settings in the log of an audit's own run, by the round's table."""
-    if result.benchmark is not None or not result.is_open:
-        check_seeds(result, "perf-seeds", detail)
-    check_scenario_name(result, "audit-settings", detail)
+def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> None:
+    """The log of an audit's own run, whose verdict does not count: its numbers and its settings."""
+    found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
+    if not seeds_apply(result):
+        found.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
     wrong: dict[str, tuple[object, str]] = (
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
     )
     for name, value in result.entry.audit_settings.get(test, {}).items():
-        found = detail.effective(name)
+        there = detail.effective(name)
         # Earlier files of the same round had more logged.
-        more = name == "accuracy_log_sampling_target" and isinstance(found, int) and found > int(value)
-        if found != value and not more and not name.startswith("test0"):
-            wrong[name] = found, str(value)
+        more = name == "accuracy_log_sampling_target" and isinstance(there, int) and there > int(value)
+        if there != value and not more and not name.startswith("test0"):
+            wrong[name] = there, str(value)
     if wrong:
-        text = ", ".join(f"effective_{name} is {found}" for name, (found, _) in wrong.items())
+        text = ", ".join(f"effective_{name} is {there}" for name, (there, _) in wrong.items())
         required = ", ".join(value for _, value in wrong.values())
         result.findings.add("audit-settings", detail.path, text, f"{required} ({test})")
     expected = (_TWO_FILES, _QUERY_LIMIT) if detail.effective("max_query_count", 0) else (_TWO_FILES,)
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
-        note_errors(result, "audit-errors", detail)
+        found.append(error_records("audit-errors", detail))
+    add_violated(result, run, found)
 
 
 @dataclass(frozen=True)
@@ -134,6 +132,7 @@ class _Audit:
      "the audit's answers are those of the accuracy leg", "compare the scores of both runs"),
     ("audit-numbers", "error", OURS, "the audit's text has the numbers of the logs and limits that it compares",
      "verify the submitted runs, not others"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
 def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[ComparedLeg]) -> None:
     """Judge the texts of an audit. Other checks report missing ones.
@@ -266,8 +265,7 @@ def check_audit(result: Result) -> ComparedLeg | None:
     detail = read_log(run, findings)
     if detail is None:
         return None
-    check_audit_settings(result, TEST, detail)
-    note_contradictions(result, run, detail)  # its verdict does not count
+    check_audit_run(result, TEST, run, detail)
     if entries is not None:
         _check_order(result, answers, entries, detail)
     return ComparedLeg.of("audit", run, detail)
@@ -277,6 +275,7 @@ def check_audit(result: Result) -> ComparedLeg | None:
     "tree",
     ("audit-text", "error", "[checker] compliance_check.accuracy_check",
      "verify_accuracy.txt shows that all checks passed", "run the audit again"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
     """The lines of the text; None where it cannot be read."""
@@ -293,6 +292,7 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
     "tree",
     ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
      "verify_accuracy.txt is what its log gives", "write it from this log"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
@@ -305,6 +305,7 @@ def _check_text_of_entries(
     "tree",
     ("audit-log", "error", OURS, "TEST06 has the logged answers that its text is about",
      "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
 def _read_entries(result: Result, path: Path, *, required: bool) -> list[AccuracyEntry] | None:
     if not is_regular(path):
@@ -324,7 +325,11 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
         return None
 
 
-@decides("tree", ("audit-answers", "error", OURS, "each query has one logged answer", "run the audit again"))
+@decides(
+    "tree",
+    ("audit-answers", "error", OURS, "each query has one logged answer", "run the audit again"),
+    rank=Rank.AUDITS,
+)
 def _check_entries(
     result: Result, benchmark: Benchmark | None, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
 ) -> None:
@@ -339,6 +344,7 @@ def _check_entries(
         max_tokens=benchmark.sampling["performance"].max_tokens if model and benchmark else None,
     )
     for check in checks:
+        result.judged.applied.add(check.rule)
         if check.violated and (entries or check.rule == "test06-count"):
             found = f"{check.text}: {check.found}"
             result.findings.add(check.rule, path, found, check.required, severity=check.severity)
@@ -351,6 +357,7 @@ def _check_entries(
     "tree",
     ("audit-order", "error", "[loadgen]", "the logged answers are of the samples that the log issued",
      "submit the audit's own logs"),
+    rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detail: DetailLog) -> None:
     """Compare the logged answers with the samples that this run issued."""
@@ -370,3 +377,6 @@ def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detai
             continue
         result.findings.add("audit-order", path, found, wanted)
         return  # one is enough
+
+
+OF_TEST06 = (_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries)

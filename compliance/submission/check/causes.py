@@ -6,7 +6,8 @@ from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compliance.finding import Finding, Rule, find_rule
+from compliance.judge.finding import Finding
+from compliance.judge.rule import Rank, Rule, find_rule
 from compliance.submission.tree import Place, Tree
 from runs.record.layout import LOADGEN_LOGS
 from runs.wording import counted
@@ -21,26 +22,12 @@ WEIGHTS = (
     "settings that were not in force",
     "files and descriptions",
 )
-COPIES, AUDITS, LIMITS, SETTINGS, FILES = range(len(WEIGHTS))
-# The weight of a rule, by the longest prefix of its id that is here; contradictions always have the first.
-_WEIGHT_OF = {
-    "": FILES,
-    "log-": COPIES, "perf-mode": COPIES, "accuracy-mode": COPIES,
-    "plausible-": COPIES, "rehearsal": COPIES, "runs-": COPIES,
-    "audit-": AUDITS, "test0": AUDITS,
-    "perf-": LIMITS, "accuracy-": LIMITS, "measurements-retraining": LIMITS, "measurements-fewer-weights": LIMITS,
-    "user-conf-": SETTINGS, "log-config": SETTINGS, "log-dates": SETTINGS,
-    "log-missing": FILES, "log-damaged": FILES,
-    "accuracy-text": FILES, "accuracy-hash": FILES, "accuracy-size": FILES, "accuracy-shape": FILES,
-    "accuracy-files": FILES,
-}  # fmt: skip
+COPIES, AUDITS, LIMITS, SETTINGS, FILES = Rank
 
 
 def weight_of(rule: Rule) -> int:
     """The place of a rule's weight in WEIGHTS."""
-    if rule.kind == "contradiction":
-        return COPIES
-    return _WEIGHT_OF[max((start for start in _WEIGHT_OF if rule.id.startswith(start)), key=len)]
+    return rule.rank
 
 
 # One fault that breaks several rules of a result: each of the first shows it, the others follow from it.

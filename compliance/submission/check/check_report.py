@@ -80,13 +80,13 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
 
 def not_judged_lines(checked: Checked) -> Iterator[str]:
     """How many rules were applied, and why the others were not: the most frequent reasons."""
-    if not checked.judged:
+    if not checked.rules_not_applied:
         return
-    lacking = [sum(len(one.rules) for one in several) for several in checked.judged.values()]
+    lacking = [sum(len(one.rules) for one in several) for several in checked.rules_not_applied.values()]
     rules = len(catalogue())
     yield f"of {rules} rules {rules - max(lacking)} to {rules - min(lacking)} were applied to a result; not applied:"
     reasons: dict[tuple[str, str], list[int]] = {}
-    for several in checked.judged.values():
+    for several in checked.rules_not_applied.values():
         for one in several:
             reasons.setdefault((one.what, one.why), []).append(len(one.rules))
     for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MOST_REASONS]:

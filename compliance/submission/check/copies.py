@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import OURS, decides
+from compliance.judge.check import decides
+from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import Findings, is_regular
-from compliance.submission.check.legs import INFERRED, ComparedLeg, fingerprints
 from compliance.submission.check.scenario import ScenarioOutcome
+from compliance.submission.check.tree_evidence import INFERRED, ComparedLeg, fingerprints
 from compliance.submission.tree import MOST_FILE_BYTES, Place
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
@@ -51,6 +52,7 @@ class _Copy:
      "submit the leg's own answers"),
     ("accuracy-hash-differs", "error", OURS, "one hash is of one accuracy log",
      "write accuracy.txt from the leg's own answers"),
+    rank=Rank.COPIES,
 )  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
     """Find logs of the same bytes, changed logs of the same run, and the same answers twice.

@@ -6,7 +6,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from compliance.finding import OURS, decides, note_applied
+from compliance.judge.check import decides
+from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import (
     SHOWN,
     Findings,
@@ -80,6 +81,7 @@ def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     ("system-missing", "error", "[checker] system_check.missing_check", "each system has a description",
      "write systems/<system>.json"),
     ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
+    also=("scenario-set", "suite-benchmark"),
 )  # fmt: skip
 def _check_system(tree: Tree, division: str, organisation: str, results: Path, findings: Findings) -> None:
     """Check one description, and the sets of scenarios of its system."""
@@ -97,7 +99,6 @@ def _check_system(tree: Tree, division: str, organisation: str, results: Path, f
 
 def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
     """Check the scenarios of one closed benchmark, by the type of its system, else by the benchmark's own."""
-    note_applied("scenario-set", "suite-benchmark")
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
         findings.add("suite-benchmark", folder, f"the system's type is {system_type}", " or ".join(entry.required))
@@ -239,6 +240,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
      "submit it in the open division"),
     ("measurements-fewer-weights", "error", "[rules] closed division: no pruning, no sparsifying",
      "a closed model has all its weights", "submit it in the open division"),
+    rank=Rank.LIMITS,
 )  # fmt: skip
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
     """Changes of the model that the closed division does not allow, as the submitter describes them."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from compliance.audits.audit_registry import AUDITS
-from compliance.finding import OURS, Severity, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Severity
+from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
 from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
@@ -111,7 +113,11 @@ def check_names(contents: Contents, findings: Findings) -> None:
             findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MOST_FILE_BYTES:,} bytes")
 
 
-@decides("tree", ("rehearsal", "error", OURS, "nothing is marked as a rehearsal", "build the tree from official runs"))
+@decides(
+    "tree",
+    ("rehearsal", "error", OURS, "nothing is marked as a rehearsal", "build the tree from official runs"),
+    rank=Rank.COPIES,
+)
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Find marks of a rehearsal, which is always refused."""
     for path, status in contents.files.items():

@@ -7,27 +7,27 @@ from pathlib import Path
 
 from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
-from compliance.finding import decides, note_applied
+from compliance.judge.check import decides
 from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes, read_text
-from compliance.submission.check.legs import Result
+from compliance.submission.check.tree_evidence import POWER_LOG, Result
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
 from runs.rounds import ScoreLimits
 
 
-def check_accuracy_files(result: Result, run: RunDir) -> tuple[bool, str]:
-    """Check all of them. Returns whether every score could be read, and the hash in accuracy.txt."""
-    outcome = _check_text(run.accuracy_text, result)
+def check_accuracy_files(result: Result, run: RunDir) -> None:
+    """Check all of them. Notes whether every score could be read, and the hash in accuracy.txt."""
+    result.scores_readable, result.answers_sha256 = _check_text(run.accuracy_text, result)
     _check_size(run, result)
     _check_folders(run, result)
-    return outcome
 
 
 @decides(
     "tree",
     ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
      "accuracy.txt has every score in a form that the checker reads", FIX),
+    also=("accuracy-target", "accuracy-samples"),
 )  # fmt: skip
 def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     """Read accuracy.txt as the official checker does."""
@@ -57,7 +57,6 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
 
 
 def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, findings: Findings) -> None:
-    note_applied("accuracy-target")
     low, high = limits.low, limits.high
     if (low is None or value >= low) and (high is None or value <= high):
         return
@@ -130,17 +129,8 @@ def _check_folders(run: RunDir, result: Result) -> None:
 # Power ----------------------------------------------------------------------------------------------------------------
 
 
-OF_POWER = {"power", "ranging"}  # directories next to run_1
-POWER_LOG = "spl.txt"  # in run_1 and ranging
 # [checker] constants.REQUIRED_POWER_FILES
 _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log")
-
-
-def check_power(result: Result) -> None:
-    """Judge a measurement of power where there is one; its result is not computed."""
-    run = result.tree.performance(result.place)
-    if is_regular(run.root / POWER_LOG) or any(is_folder(run.root.parent / name) for name in OF_POWER):
-        _check_measurement(result, run)
 
 
 @decides(
@@ -149,8 +139,11 @@ def check_power(result: Result) -> None:
      "add what the power tools wrote"),
     ("power-readings", "error", "[checker] power_check.get_power_metric_check", "power was read during the run",
      "submit the readings of the run, by a clock that is LoadGen's"),
+    needs=("power",),
 )  # fmt: skip
-def _check_measurement(result: Result, run: RunDir) -> None:
+def check_power(result: Result) -> None:
+    """Judge a measurement of power; its result is not computed."""
+    run = result.tree.performance(result.place)
     folder = run.root.parent
     logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
@@ -176,3 +169,9 @@ def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
             if name == "Time" and (when := power_time(text)) is not None:
                 found.append((when, float(watts)))
     return found
+
+
+OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)
+
+
+OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)

@@ -1,296 +1,214 @@
-"""A result in a tree and its legs: readers of their logs, and the rules for a LoadGen result of any benchmark.
-
-Findings of `verify` on a leg become findings of the tree, with the same rule.
-"""
+"""Rules on the runs of a result in a tree, and `judge_leg`, which applies the rules on any run to one in a tree."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import cast
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
+from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.evidence.performance import AUDIT_SETTINGS
 from compliance.evidence.same_system import MOST_DAYS_APART
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, note_applied
-from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_bytes, read_text
-from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
-from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from compliance.judge.check import Check, Judgement, decides, judge
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import OURS, RERUN, Rank, find_rule
+from compliance.submission.check.descriptions import says_network
+from compliance.submission.check.findings import Findings, object_or_empty, read_bytes, read_text
+from compliance.submission.check.tree_evidence import (
+    AUDIT_APART,
+    IDENTITY,
+    INFERRED,
+    SAME_SAMPLES,
+    SIZE,
+    SIZES,
+    ComparedLeg,
+    Result,
+    TreeLeg,
+    without_root,
+)
+from compliance.submission.tree import NOT_IN_OPEN
 from runs.errors import HarnessError
-from runs.files import sha256_of
 from runs.loadgen.conf_in_log import Mismatch, mismatches
 from runs.loadgen.conf_lines import decode_conf, stored_lines
-from runs.loadgen.detail_log import DetailLog, power_time, read_detail
-from runs.numbers.numbers import reported_numbers
+from runs.loadgen.detail_log import NETWORK_SUT, DetailLog, power_time
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE
-from runs.rounds import ROUNDS, RoundBenchmark
 
-# Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
-_LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
-# (of the run, of the result), on the edge. [checker] performance_check.inferred_check
-INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
-# What one configuration has in common. [loadgen] detail log
-_SIZE = "qsl_reported_total_count"
-_SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
-_SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance leg issues
-_AUDIT_APART = 0.06  # answers that are sampled vary by 1 or 2 % on average
-_IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", _SIZE)
-# What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
-_BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
-# Rates, of which the first in a log counts; and latencies with the records of their limits. [loadgen] detail log
-RATES = {
-    "result_tokens_per_second": "tokens/s",
-    "result_completed_tokens_per_second": "tokens/s",
-    "result_samples_per_second": "samples/s",
-    "result_completed_samples_per_sec": "samples/s",
-}
-LATENCIES = {
-    "p99 TTFT": ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
-    "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
-    "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
-}
-# Latencies that no other run has to the nanosecond. Two groups: a copy may have been edited in one of them.
-FINGERPRINTS = tuple(
-    tuple(f"result_{name}_latency_ns" for name in names)
-    for names in (
-        ("min", "mean", "max"),
-        [f"{share}_percentile" for share in ("90.00", "95.00", "97.00", "99.00", "99.90")],
-    )
-)
-# What the streams report, and what TEST01 and TEST04 compare of them.
-STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
-SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
-# Rules on a leg that have a rule on trees in their place, and those that need the whole answers, which only `--runs`
-# has.
-_NOT_TAKEN_OVER = frozenset(
-    {
-        "perf-benchmark-scenario", "perf-validity", "perf-errors", "perf-seeds", "accuracy-errors", "accuracy-seeds",
-        "accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again",
-    }
-)  # fmt: skip
+# Rules on the scores of a run that have rules on accuracy.txt in their place.
+_BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target"})
 
 
-@dataclass(frozen=True)
-class Result:
-    """One scenario of one system, what its directories claim, and what is found in it."""
-
-    tree: Tree
-    place: Place
-    findings: Findings
-    entry: RoundBenchmark  # what the round requires
-    benchmark: Benchmark | None  # None: not one of runs/benchmarks
-    scenario: Scenario | None  # None: not one of runs/benchmarks
-    details: dict[str, DetailLog] = field(default_factory=dict)  # of the legs that could be read, by name
-
-    @property
-    def loadgen_scenario(self) -> str | None:
-        return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
-
-    @property
-    def scenario_name(self) -> str:
-        """The scenario's own name, however the directory spells it."""
-        name = self.place.scenario
-        return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
-
-    @property
-    def is_open(self) -> bool:
-        return self.place.division == "open"
-
-    @property
-    def accuracy_samples(self) -> int:
-        """Samples of the accuracy leg."""
-        return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
-
-    @property
-    def one_size(self) -> bool:
-        """Whether both legs run one data set."""
-        return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
-
-
-def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
-    """The latencies of each group that is whole and not of zeros."""
-    groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
-    return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
-
-
-@dataclass
-class ComparedLeg:
-    """What a leg is compared with others by. `name`: performance, accuracy, or that of an audit."""
-
-    name: str
-    detail: Path
-    hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
-    window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
-    latencies: list[tuple[int, ...]] = field(default_factory=list)  # in ns, of each of FINGERPRINTS
-    identity: dict[str, object] = field(default_factory=dict)
-    tokens: float | None = None  # a sample, on average
-    scenario: str = ""  # LoadGen's, of the log
-    answers: str = ""  # SHA-256 of the whole accuracy log, as `answers_file` has it
-    answers_file: Path | None = None
-    cut: bytes = b""  # what the tree has of that log
-    long_answers: bool = True  # too long for two systems to give all of them alike
-    numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
-
-    @staticmethod
-    def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
-        """From a leg's logs."""
-        known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in _IDENTITY})
-        known.scenario = detail.scenario
-        logs = (
-            [run.detail, run.summary] if detail.has_results else [run.detail]
-        )  # every accuracy run's summary is alike
-        known.hashes = {path: sha256_of(path) for path in logs}
-        shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
-        known.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
-        begin, end = detail.get("power_begin"), detail.get("power_end")
-        if isinstance(begin, str) and isinstance(end, str):
-            known.window = (begin, end)
-        known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
-        with suppress(HarnessError):  # other checks report it
-            if detail.has_results and detail.uses_token_latencies:
-                known.tokens = mean_output_tokens(detail, reported_numbers(detail))
-        if files := known.identity["loadgen_file_sha1"]:  # these decide; the revision also changes with other files
-            if isinstance(files, dict):
-                files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
-            version = str(known.identity["loadgen_version"]).partition(" @")[0]
-            known.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
-        return known
-
-
-@decides(
-    "tree",
-    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
-     "copy LoadGen's own log"),
-    ("log-version", "warning", OURS, "LoadGen version of the log", "judge the log with the tools of its round"),
-)  # fmt: skip
-def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
-    """A leg's detail log; None with findings where it cannot be judged."""
-    note_applied("log-damaged", "log-version")
-    missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
-    for path in missing:
-        findings.add("log-missing", path, "there is no such file")
-    if missing:
-        return None
-    if not is_safe(run.root):
-        findings.add("log-damaged", run.root, "it has links, pipes or very large files: its logs were not read")
-        return None
-    try:
-        detail = read_detail(run.detail)
-        _ = detail.scenario, detail.mode  # every log has both
-    except HarnessError as error:
-        findings.add("log-damaged", run.detail, _without_root(error.message, run.detail))
-        return None
-    if detail.unknown_version():
-        findings.add("log-version", run.detail, f"{detail.unknown_version()}: the log was not judged")
-        return None
-    for key in ("power_begin", "power_end"):
-        if power_time(detail.get(key)) is None:
-            found = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it")
-    return detail
-
-
-def _without_root(sentence: str, path: Path) -> str:
-    """A message without the directories in front of a file's name."""
-    return sentence.replace(f"{path.parent}/", "")
-
-
-def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunDir, findings: Findings) -> None:
-    """Add the findings of one of verify's judges that count in this division, or one where the files allow no verdict.
+def judge_leg(leg: TreeLeg, checks: Iterable[Check]) -> Judgement:
+    """Apply checks to a run, and add the violated rules that count in its division to the result's findings.
 
     A contradiction names all its files, since any of them may be the changed one.
     """
-    try:
-        judged = list(judge())
-    except UnknownRuleError:
-        raise
-    except HarnessError as error:
-        findings.add("log-damaged", error.path or run.detail, _without_root(error.message, run.detail))
-        return
-    except Exception as error:  # untrusted numbers must not end the other checks
-        findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
-        return
-    for found in judged:
-        if found.passed or not counts_in(found.rule, division):
-            continue
-        contradicts = found.kind == "contradiction"
-        text = _without_root(found.sentence if contradicts else f"{found.text}: {found.found}", run.detail)
-        first, *others = found.files if contradicts else (run.detail,)
-        findings.add(found.rule, first, text, found.required, severity=found.severity, others=others, line=found.line)
+    result, run = leg.of, leg.run
+    judged = judge(leg, checks, lambda error: [damaged(run, error)])
+    add_violated(result, run, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
+    result.judged.take(Judgement([], judged.applied, judged.reasons))
+    return judged
+
+
+def add(findings: Findings, run: RunDir, found: Finding) -> None:
+    """Add a violated rule on a run to the findings of its tree."""
+    contradicts = found.kind == "contradiction" or found.rule == "log-damaged"
+    said = (
+        found.sentence
+        if found.kind == "contradiction"
+        else f"{found.text}: {found.found}"
+        if found.text
+        else found.found
+    )
+    first, *others = found.files if contradicts else (run.detail,)
+    text = without_root(said, run.detail)
+    findings.add(found.rule, first, text, found.required, severity=found.severity, others=others, line=found.line)
+
+
+def damaged(run: RunDir, error: Exception) -> Finding:
+    """That a run cannot be judged: untrusted content must not end the other checks."""
+    path = (error.path if isinstance(error, HarnessError) else None) or run.detail
+    text = error.message if isinstance(error, HarnessError) else f"cannot be judged: {type(error).__name__}: {error}"
+    return Finding("log-damaged", "error", "", (path,), {}, text, find_rule("log-damaged").summary)
 
 
 def counts_in(rule_id: str, division: str) -> bool:
-    """Whether a finding of verify counts in a tree of this division."""
-    return rule_id not in _NOT_TAKEN_OVER and not (division == "open" and rule_id in NOT_IN_OPEN)
+    """Whether a violated rule on a run counts in a tree of this division."""
+    return rule_id not in _BY_TEXT and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
-def note_contradictions(result: Result, run: RunDir, detail: DetailLog) -> None:
-    """Add contradictions between numbers of a leg's two logs."""
-    note_judged(lambda: log_contradictions(run, detail), result.place.division, run, result.findings)
+def add_violated(result: Result, run: RunDir, found: Iterable[Finding]) -> None:
+    """Add the violated rules on a run to the result's findings."""
+    for one in found:
+        if one.violated:
+            add(result.findings, run, one)
+
+
+def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
+    """Contradictions between both logs of an audit's run, or that they are damaged."""
+    try:
+        return list(log_contradictions(run, detail))
+    except Exception as error:
+        return [damaged(run, error)]
+
+
+def seeds_apply(result: Result) -> str:
+    """Why the seeds are not judged; empty where they are."""
+    free = result.benchmark is None and result.is_open
+    return "the open division is free there" if free else ""
 
 
 @decides(
     "tree",
-    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
     ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
      "put the log where it belongs"),
-    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
+    needs=("log",),
+)  # fmt: skip
+def performance_scenario(leg: TreeLeg) -> Iterator[Finding]:
+    """Is the log of the scenario that its directory claims?"""
+    yield from scenario_findings("perf-scenario", leg.of, leg.detail)
+
+
+@decides(
+    "tree",
     ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
      "put the log where it belongs"),
+    needs=("log",),
 )  # fmt: skip
-def check_kind(result: Result, name: str, detail: DetailLog) -> bool:
-    """Check seeds, mode and scenario of a leg. Returns False where the other rules of its kind do not apply to it."""
-    kind, mode = ("perf", PERFORMANCE) if name == "performance" else ("accuracy", ACCURACY)
-    found = _in_force(detail, "test_mode")
-    if found != mode:
-        result.findings.add(f"{kind}-mode", detail.path, f"effective_test_mode is {found}", mode)
-    if result.benchmark is not None or not result.is_open:
-        check_seeds(result, f"{kind}-seeds", detail)
-    same = check_scenario_name(result, f"{kind}-scenario", detail)
-    return found == mode and (same or result.benchmark is None)
+def accuracy_scenario(leg: TreeLeg) -> Iterator[Finding]:
+    """Is the log of the scenario that its directory claims?"""
+    yield from scenario_findings("accuracy-scenario", leg.of, leg.detail)
 
 
-def _in_force(detail: DetailLog, name: str) -> object:
-    return detail.get(f"effective_{name}", detail.get(f"requested_{name}"))
-
-
-def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
-    """Compare the three seeds in force with the round's."""
-    note_applied(rule_id)
-    wanted = vars(result.tree.round.seeds)
-    found = {name: detail.effective(name) for name in wanted}
-    if wrong := {name: value for name, value in found.items() if value != wanted[name]}:
-        other = next((f", those of {one}" for one in ROUNDS.values() if vars(one.seeds) == found), "")
-        text = ", ".join(f"effective_{name} is {value}" for name, value in wrong.items()) + other
-        required = ", ".join(str(wanted[name]) for name in wrong)
-        result.findings.add(rule_id, detail.path, text, f"{required} ({result.tree.round})")
-
-
-def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool:
+def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
     """Compare a log's scenario with its directory's, which on the edge may be inferred from another."""
-    wanted, found = result.loadgen_scenario, _in_force(detail, "scenario")
+    wanted, found = result.loadgen_scenario, detail.scenario
     if wanted is None or found == wanted:
-        return True
+        return
     if result.benchmark is None and (found, wanted) in INFERRED:
         place = result.place
         system = object_or_empty(result.tree.system(place.division, place.organisation, place.system))
         if "edge" in str(system.get("system_type", "")).lower():
-            return True
+            return
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
-    result.findings.add(rule_id, detail.path, f"the log is of {found}", f"{claimed}{as_loadgen}")
-    return False
+    yield applied(rule, "", False, f"the log is of {found}", f"{claimed}{as_loadgen}", detail.path)
 
 
-def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
-    """Report errors that LoadGen logged."""
-    note_applied(rule_id)
-    if detail.error_count:
-        first = detail.errors[0]
-        found = f"{detail.error_count} error records, first {first}"
-        result.findings.add(rule_id, detail.path, found, "none", line=first.line_number)
+@decides(
+    "tree",
+    ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping is met",
+     "lower target_qps (Server) or run longer"),
+    needs=("log",),
+    rank=Rank.LIMITS,
+)  # fmt: skip
+def early_stopping(leg: TreeLeg) -> Iterator[Finding]:
+    """Has LoadGen enough queries for its estimate?"""
+    detail = leg.detail
+    if detail.get("early_stopping_met") is False:
+        found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
+        yield applied("perf-early-stopping", "", False, found, "early_stopping_met true", detail.path)
+
+
+@decides(
+    "tree",
+    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", RERUN),
+    needs=("log",),
+    rank=Rank.LIMITS,
+)  # fmt: skip
+def metric(leg: TreeLeg) -> Iterator[Finding]:
+    """Has the log the number that the result is ranked by?"""
+    name = leg.of.entry.metrics.get(leg.detail.scenario)
+    value = None if name is None else leg.detail.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        yield applied("perf-metric", "", False, f"{name} is {value}", "a number above 0", leg.detail.path)
+
+
+@decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
+def network_name(leg: TreeLeg) -> Iterator[Finding]:
+    """Compare the system's name with the division; in the open division, with its description."""
+    result, detail = leg.of, leg.detail
+    network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
+    if detail.is_network != network and (network or not result.is_open):
+        wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
+        found = f"sut_name is {detail.get('sut_name')!r}"
+        # The official checker has this rule for the network division only: systems of several nodes use such a name.
+        rule = "perf-network" if network else "perf-network-name"
+        yield applied(rule, "", False, found, wanted, detail.path)
+
+
+@decides("result", needs=("log",), also=("perf-cut-short",))
+def cut_short(leg: TreeLeg) -> Iterator[Finding]:
+    """Whether max_query_count ended the run, which MLPerf's rules allow. Offline has one query, of many samples."""
+    detail = leg.detail
+    most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
+    ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
+    if most and ends:  # published results of wan-2.2 have it
+        found = applied(
+            "perf-cut-short", "max_query_count", False, f"{most}", "0, or more than were issued", detail.path
+        )
+        yield replace(found, severity="warning")
+
+
+@decides("official", needs=("log",), also=("accuracy-samples",))
+def accuracy_samples(leg: TreeLeg) -> Iterator[Finding]:
+    """Does the run cover the dataset? Logs of LoadGen 5 have only the dataset's size."""
+    detail, wanted = leg.detail, leg.of.accuracy_samples
+    count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
+    yield applied("accuracy-samples", "", count == wanted, f"the run covers {count} samples", f"{wanted}", detail.path)
+
+
+@decides(
+    "tree",
+    ("accuracy-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
+     "no audit settings in a normal run", "remove audit.config and run the leg again"),
+    needs=("log",),
+    rank=Rank.LIMITS,
+)  # fmt: skip
+def accuracy_audit_settings(leg: TreeLeg) -> Iterator[Finding]:
+    """Was an audit.config in force?"""
+    for name in AUDIT_SETTINGS:
+        if leg.detail.effective(name, 0):
+            found = f"effective_{name} is {leg.detail.effective(name)}"
+            yield applied("accuracy-audit-settings", "", False, found, "no audit settings", leg.detail.path)
 
 
 @decides(
@@ -301,16 +219,17 @@ def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
      "user.conf is the performance leg's", "also submit the settings of the performance leg"),
     ("user-conf-absent", "warning", OURS,
      "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
+    needs=("log", "conf"),
+    rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | None) -> None:
+def check_user_conf(result: Result) -> None:
     """Compare the lines of user.conf that LoadGen reads with the performance log, and else with the accuracy log.
 
     Where LoadGen's name of the model is not known, lines for all models count only for keys that have no line of a
     named model.
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
-    if not is_regular(path):
-        return  # scenario-file
+    detail, accuracy = result.details["performance"], result.details.get("accuracy")
     content = read_bytes(path, result.findings, "scenario-file")
     if content is None:
         return
@@ -326,7 +245,7 @@ def check_user_conf(result: Result, detail: DetailLog, accuracy: DetailLog | Non
         if found.line is None:
             shown = f"no line sets {detail.scenario} {found.key}"
             result.findings.add("user-conf-absent", path, shown, _logged(found))
-        elif found.key in _SIZES and found.given in sizes:
+        elif found.key in SIZES and found.given in sizes:
             continue  # of the other leg
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
@@ -349,14 +268,12 @@ def _logged(found: Mismatch) -> str:
     ("log-config", "error", OURS, "the legs of a scenario come from one configuration",
      "run the legs with one LoadGen, SUT and data set"),
     ("log-dates", "warning", OURS, "the legs of a scenario were made close in time", "run the legs again"),
+    rank=Rank.SETTINGS,
 )  # fmt: skip
-def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_size: bool = True) -> None:
-    """Compare the configurations of a scenario's legs, and their dates.
-
-    Args:
-        one_size: whether both run one data set.
-    """
-    keys = [key for key in _IDENTITY if one_size or key != _SIZE]
+def check_one_configuration(result: Result) -> None:
+    """Compare the configurations of a scenario's legs, and their dates."""
+    legs, findings = [leg for leg in result.legs if leg.identity], result.findings
+    keys = [key for key in IDENTITY if result.one_size or key != SIZE]
     texts = [str([leg.identity.get(key) for key in keys]) for leg in legs]
     # The leg that differs from most is named; of two, the later one.
     usual = Counter(texts).most_common(1)[0][0] if texts else ""
@@ -384,19 +301,22 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings, one_siz
     "tree",
     ("audit-tokens", "error", OURS, "an audit's run has the output tokens a sample of the performance leg",
      "run the audit on the system that made the performance leg"),
+    needs=("log",),
+    also=("perf-tokens-accuracy",),
+    rank=Rank.AUDITS,
 )  # fmt: skip
-def check_tokens(result: Result, legs: list[ComparedLeg]) -> None:
+def check_tokens(result: Result) -> None:
     """Compare output tokens a sample, by tokens/s and samples/s, with accuracy.txt and with the audits' runs."""
+    legs: list[ComparedLeg] = result.legs
     text, performance = result.tree.accuracy(result.place).accuracy_text, legs[0] if legs else None
     if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
         return
     run = RunDir(performance.detail.parent)
     content = read_text(text, Findings(text.parent), "tree-unreadable")  # other checks report it
     if content and result.one_size:
-        judge = lambda: tokens_as_in_accuracy(tokens, run.detail, content, text.name)  # noqa: E731
-        note_judged(judge, result.place.division, run, result.findings)
+        add_violated(result, run, tokens_as_in_accuracy(tokens, run.detail, content, text.name))
     for audit in legs:
-        if audit.name in _SAME_SAMPLES and audit.tokens and abs(audit.tokens / tokens - 1) > _AUDIT_APART:
+        if audit.name in SAME_SAMPLES and audit.tokens and abs(audit.tokens / tokens - 1) > AUDIT_APART:
             found, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 6 %"
             result.findings.add("audit-tokens", audit.detail, found, wanted, others=[run.detail])
 

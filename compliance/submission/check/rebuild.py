@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 from pathlib import Path
 
-from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import OURS, decides
+from compliance.evidence.scoring import ScoreSources, with_scorer
+from compliance.judge.check import decides
+from compliance.judge.rule import OURS, Rank
 from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
 from compliance.submission.check.check_tree import Checked, SignedOff
@@ -83,6 +84,7 @@ class MadeOf:
     ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
      "build the tree again, or also give the --system and --source of `submit`"),
     ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
+    rank=Rank.COPIES,
 )  # fmt: skip
 def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
     """Compare every file with what the runs give, and sign off each system outside the open division."""

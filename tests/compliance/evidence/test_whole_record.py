@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compliance.verify.result_verdict import Verification
+from compliance.verify.result_verdict import ResultVerdict
 from runs.errors import InputError
 from runs.files import sha256_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
@@ -22,7 +22,7 @@ def run(legs: DummyLegs, tmp_path: Path) -> RunDir:
     return legs.copy(tmp_path / "leg", "Server")
 
 
-def rules(verdict: Verification) -> set[str]:
+def rules(verdict: ResultVerdict) -> set[str]:
     return {finding.rule for part in verdict.parts for finding in part.contradictions}
 
 

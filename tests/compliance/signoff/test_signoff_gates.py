@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scoring import ScoreSources
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread

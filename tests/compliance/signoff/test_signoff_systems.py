@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.accuracy import verify_accuracy, with_scorer
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_verdict import judge_run
+from compliance.evidence.scoring import with_scorer
 from compliance.finding import find_rule
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
@@ -248,7 +250,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     pair = legs.paths("srv-1", "srv-acc")
     leg = next(leg for result in find_results(pair) for leg in result.legs if leg.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
-        verified = verify_accuracy(leg, sources)
+        verified = judge_run(LegEvidence.of(leg, sources))
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scoring import ScoreSources
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.build_inputs import gather
 from compliance.submission.weights import lacking, with_calibration

@@ -52,8 +52,8 @@ def rules(checked: Checked) -> set[str]:
 def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == set()
-    assert {place.rpartition("/")[2] for place in checked.judged} == {"Offline", "Server"}
-    for several in checked.judged.values():
+    assert {place.rpartition("/")[2] for place in checked.rules_not_applied} == {"Offline", "Server"}
+    for several in checked.rules_not_applied.values():
         assert any("performance/power" in one.why and "power-readings" in one.rules for one in several)
 
 
@@ -139,7 +139,7 @@ def test_another_share_of_a_model_that_runs_here_is_judged_as_that_is(tree: Tree
     folder = tree.scenario(next(tree.places())).parent
     folder.rename(folder.with_name("llama2-70b-99"))
     checked = check_tree(tree.root, ROUNDS["v6.0"])
-    assert not [reason for reasons in checked.not_judged.values() for reason in reasons if "not known" in reason]
+    assert not [one.why for one in checked.not_judged if "not known" in one.why]
     assert "tree-benchmark" not in rules(checked)
 
 
@@ -177,7 +177,7 @@ def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
     tree.accuracy(offline).detail.unlink()
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
-    lacking = {one.why: one.rules for one in checked.judged[str(offline)] if one.what == WITHOUT_INPUT}
+    lacking = {one.why: one.rules for one in checked.rules_not_applied[str(offline)] if one.what == WITHOUT_INPUT}
     assert "accuracy-mode" in lacking["accuracy/mlperf_log_detail.txt"]
 
 
@@ -231,7 +231,7 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tre
     alone = check_tree(tree.root, CURRENT_ROUND)
     beside = check_tree(tree.root, CURRENT_ROUND, parallel_from=1)
     assert beside.findings == alone.findings
-    assert beside.judged == alone.judged
+    assert beside.rules_not_applied == alone.rules_not_applied
 
 
 def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tree, tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from compliance.finding import (
     SOURCES,
     Finding,
     all_rules,
-    applied_rules,
     fail,
     find_rule,
-    note_applied,
 )
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MOST_HEAD, head, print_report
@@ -151,24 +149,15 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
     checked = check_tree(tree.root, tree.round)
     known = {rule.id for rule in catalogue()}
     for place in checked.places:
-        silent = [(one.what, one.why, rule) for one in checked.judged[str(place)] for rule in one.rules]
+        silent = [(one.what, one.why, rule) for one in checked.rules_not_applied[str(place)] for rule in one.rules]
         rules = {rule for *_, rule in silent}
         assert len(rules) == len(silent)
         assert rules < known
         kept = known - rules
-        assert kept <= checked.applied[place]
+        assert kept <= checked.judgements[place].applied
         assert {"perf-validity", "perf-cut-short", "log-summary", "accuracy-target", "test06-length", "tree-unknown",
                 "log-duplicate", "scenario-set"} <= kept  # fmt: skip
         whys = {rule: (what, why) for what, why, rule in silent}
         assert whys["runs-differ"] == ("without input", "the runs that the tree was built from (--runs)")
         assert whys["plausible-padding"][0] == "without input"
         assert ("perf-tpot" in rules) is (place.scenario == "Offline")
-
-
-def test_rules_are_collected_by_the_innermost_block() -> None:
-    with applied_rules() as outer:
-        note_applied("perf-ttft")
-        with applied_rules() as inner:
-            note_applied("perf-mode")
-    note_applied("perf-limits")
-    assert (outer, inner) == ({"perf-ttft"}, {"perf-mode"})

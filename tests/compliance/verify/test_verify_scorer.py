@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.scores import score_texts
-from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer, local_model
+from compliance.evidence.scoring import ScoreSources
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -1,0 +1,180 @@
+"""The verdict on one run: which checks apply to a run of each mode, and the numbers that stand beside the findings."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from compliance.accuracy.accuracy_text import misread_scores
+from compliance.accuracy.accuracy_verdict import score_line
+from compliance.accuracy.metrics import metric_of
+from compliance.evidence import accuracy, performance
+from compliance.evidence.input_checks import model_on_record, official_inputs
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.logged_answers import as_issued, each_answered, whole_log
+from compliance.evidence.official_rules import (
+    accuracy_limits,
+    accuracy_seeds,
+    performance_limits,
+    performance_seeds,
+)
+from compliance.evidence.plausibility import performance_plausible
+from compliance.evidence.whole_record import unchanged
+from compliance.judge.check import WITHOUT_INPUT, Check, check, judge
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import LOGS, Verdict
+from runs.record.leg import PERFORMANCE
+
+# In the order of the findings. Where the mode is another one than claimed, nothing else is judged.
+PERFORMANCE_CHECKS: tuple[Check, ...] = (
+    check(performance.mode),
+    check(performance.errors),
+    check(performance.as_derived),
+    check(performance.contradictions),
+    check(unchanged),
+    check(performance.foreign_accuracy_log),
+    check(performance.validity),
+    check(performance.audit_settings),
+    check(performance.cut_short),
+    check(performance_plausible),
+    check(performance_limits),
+    check(performance_seeds),
+    check(official_inputs),
+    check(model_on_record),
+    check(performance.summary_score),
+)
+ACCURACY_CHECKS: tuple[Check, ...] = (
+    check(accuracy.mode),
+    check(performance.contradictions),
+    check(unchanged),
+    check(as_issued),
+    check(accuracy.errors),
+    check(official_inputs),
+    check(model_on_record),
+    check(accuracy_limits),
+    check(accuracy_seeds),
+    check(whole_log),
+    check(each_answered),
+    check(accuracy.stated_scores),
+    check(accuracy.scored_again),
+    check(accuracy.scores),
+)
+
+
+@dataclass
+class RunVerdict(Verdict):
+    """The verdict on one run."""
+
+    mode: Literal["performance", "accuracy"]
+    directory: str
+    scenario: str
+    loadgen_key: str
+    loadgen_version: str
+    claims_official: bool
+    rule: str  # that decides the verdict on this run
+    notes: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)  # the numbers, for people
+    details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
+    reference_score: float | None = None
+    test_score: float | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.mode}: "
+
+    @property
+    def checks(self) -> list[Finding]:
+        """Rules that were applied, met or violated; without contradictions."""
+        return [finding for finding in self.findings if finding.kind != "contradiction"]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        plain = asdict(replace(self, findings=[], error=None))
+        left_out = ("applied", "adds_up", "held_official", "declared", "error")
+        return {name: value for name, value in plain.items() if name not in left_out} | {
+            "declared_unofficial": self.declared,
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
+    """Judge a performance or accuracy run.
+
+    Args:
+        official: the official rules count whatever its own record says.
+
+    Raises:
+        InputError: a file is damaged, or there is nothing to take scores from. ExecutionError: LoadGen did not finish.
+        SetupError: there are scores, and no log of the responses.
+    """
+    as_performance = (leg.claimed_mode or leg.mode) == PERFORMANCE
+    of_its_mode = as_performance == leg.is_performance
+    if not leg.is_performance and of_its_mode:
+        accuracy.require_answers(leg)
+    checks = PERFORMANCE_CHECKS if as_performance else ACCURACY_CHECKS
+    found = judge(leg, checks if of_its_mode else checks[:1])
+    if found.error is not None:
+        raise found.error
+    verdict = RunVerdict(
+        mode="performance" if as_performance else "accuracy",
+        directory=str(leg.run.root),
+        scenario=leg.scenario,
+        loadgen_key=leg.benchmark.loadgen_key,
+        loadgen_version=str(leg.detail.get("loadgen_version", "")),
+        claims_official=leg.claims_official,
+        rule="",
+        findings=found.findings,
+        applied=frozenset(found.applied),
+        not_judged=found.not_judged,
+        adds_up=LOGS,
+        held_official=official or leg.claims_official,
+        declared=leg.manifest.unofficial_reasons if leg.manifest else [],
+    )
+    if not of_its_mode:
+        verdict.rule = "the log is of a run in the mode that its directory claims"
+    elif as_performance:
+        _add_numbers(verdict, leg)
+    else:
+        _add_scores(verdict, leg)
+    verdict.notes += dict.fromkeys(one.why for one in found.not_judged if one.what == WITHOUT_INPUT)
+    return verdict
+
+
+def _add_numbers(verdict: RunVerdict, leg: LegEvidence) -> None:
+    result, scenario = leg.result, leg.detail.scenario
+    source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
+    if not result.derived:
+        source = "summary, there being no per-sample times"
+    verdict.rule = (
+        f"the reported score (test score) agrees with the one from the {source} (reference score), "
+        "LoadGen's verdict is VALID, and every check below passes"
+    )
+    if result.reported is not None:
+        verdict.test_score = performance.score_of(scenario, result.reported)
+        verdict.reference_score = (
+            performance.score_of(scenario, result.derived)
+            if result.derived is not None
+            else performance.printed_score(leg)
+        )
+        verdict.lines += performance.number_lines(result.reported)
+    verdict.details = result.model_dump(mode="json")
+
+
+def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
+    targets = ", ".join(leg.benchmark.targets)
+    verdict.notes += misread_scores(metric_of(leg.benchmark), leg.stated_text or "")
+    verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
+    scored = accuracy.accuracy_verdict(leg)
+    verdict.details = {
+        "scores_from": leg.scores.path.name,
+        "label": scored.label,
+        "metric": scored.metric.name,
+        "scores": scored.scores,
+        "target": scored.references,
+    }
+    if scored.targets is None:
+        verdict.lines += [f"{name:<18}{value:g}" for name, value in scored.scores.items()]
+    else:
+        verdict.lines.append(f"reference: {scored.label}")
+        for one, reference in zip(scored.findings, (scored.references or {}).values(), strict=True):
+            verdict.lines.append(f"{score_line(one)}  (reference {reference:.10g})")
+    if leg.absent("answers") and (leg.sources.dataset_path or leg.sources.model_path):
+        verdict.notes.append("--dataset-path and --model-path are not used for it")

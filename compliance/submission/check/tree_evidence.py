@@ -1,0 +1,257 @@
+"""The evidence on a result in a tree: what its directories claim, its runs, and what others are compared with."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Self, cast
+
+from compliance.evidence.leg_evidence import LegEvidence, Requirements
+from compliance.evidence.log_arithmetic import mean_output_tokens
+from compliance.judge.check import Judgement, Need, decides
+from compliance.judge.rule import OURS
+from compliance.submission.check.findings import Findings, is_folder, is_regular, is_safe
+from compliance.submission.check.layout import AUDIT_FOLDERS
+from compliance.submission.tree import Place, Tree
+from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.loadgen.detail_log import DetailLog, power_time, read_detail
+from runs.numbers.numbers import reported_numbers
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.rounds import RoundBenchmark
+
+_, DETAIL, ANSWERS, _ = LOADGEN_LOGS
+OF_POWER = {"power", "ranging"}  # directories next to run_1
+POWER_LOG = "spl.txt"  # in run_1 and ranging
+# Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
+_LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
+# (of the run, of the result), on the edge. [checker] performance_check.inferred_check
+INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
+# What one configuration has in common. [loadgen] detail log
+SIZE = "qsl_reported_total_count"
+SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
+SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance leg issues
+AUDIT_APART = 0.06  # answers that are sampled vary by 1 or 2 % on average
+IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", SIZE)
+# What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
+_BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
+# Rates, of which the first in a log counts; and latencies with the records of their limits. [loadgen] detail log
+RATES = {
+    "result_tokens_per_second": "tokens/s",
+    "result_completed_tokens_per_second": "tokens/s",
+    "result_samples_per_second": "samples/s",
+    "result_completed_samples_per_sec": "samples/s",
+}
+LATENCIES = {
+    "p99 TTFT": ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
+    "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
+    "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
+}
+# Latencies that no other run has to the nanosecond. Two groups: a copy may have been edited in one of them.
+FINGERPRINTS = tuple(
+    tuple(f"result_{name}_latency_ns" for name in names)
+    for names in (
+        ("min", "mean", "max"),
+        [f"{share}_percentile" for share in ("90.00", "95.00", "97.00", "99.00", "99.90")],
+    )
+)
+# What the streams report, and what TEST01 and TEST04 compare of them.
+STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
+SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
+
+
+@dataclass
+class Result:
+    """One scenario of one system, what its directories claim, and what is found in it."""
+
+    tree: Tree
+    place: Place
+    findings: Findings
+    entry: RoundBenchmark  # what the round requires
+    benchmark: Benchmark | None  # None: not one of runs/benchmarks
+    scenario: Scenario | None  # None: not one of runs/benchmarks
+    details: dict[str, DetailLog] = field(default_factory=dict)  # of the legs that could be read, by name
+    legs: list["ComparedLeg"] = field(default_factory=list)  # that others are compared with
+    scores_readable: bool = False  # in accuracy.txt
+    answers_sha256: str = ""  # as accuracy.txt has it
+    judged: Judgement = field(default_factory=Judgement)
+
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        tree, place = self.tree, self.place
+        match need:
+            case "log" if "performance" not in self.details:
+                return f"performance/run_1/{DETAIL}"
+            case "conf" if not is_regular(tree.user_conf(place)):
+                return "user.conf"
+            case "text" if not is_regular(tree.accuracy(place).accuracy_text):
+                return "accuracy/accuracy.txt"
+            case "power":
+                run = tree.performance(place).root
+                of_power = is_regular(run / POWER_LOG) or any(is_folder(run.parent / name) for name in OF_POWER)
+                return "" if of_power else f"performance/power or performance/run_1/{POWER_LOG}"
+            case "audit" if not self.audits:
+                return "the directory of an audit"
+        return ""
+
+    @cached_property
+    def audits(self) -> list[str]:
+        """The audits whose directories are there."""
+        return [test for test in sorted(AUDIT_FOLDERS) if is_folder(self.tree.audit(self.place, test))]
+
+    @property
+    def loadgen_scenario(self) -> str | None:
+        return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
+
+    @property
+    def scenario_name(self) -> str:
+        """The scenario's own name, however the directory spells it."""
+        name = self.place.scenario
+        return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
+
+    @property
+    def is_open(self) -> bool:
+        return self.place.division == "open"
+
+    @property
+    def accuracy_samples(self) -> int:
+        """Samples of the accuracy leg."""
+        return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
+
+    @property
+    def one_size(self) -> bool:
+        """Whether both legs run one data set."""
+        return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
+
+
+def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
+    """The latencies of each group that is whole and not of zeros."""
+    groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
+    return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
+
+
+@dataclass
+class ComparedLeg:
+    """What a leg is compared with others by. `name`: performance, accuracy, or that of an audit."""
+
+    name: str
+    detail: Path
+    hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
+    window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
+    latencies: list[tuple[int, ...]] = field(default_factory=list)  # in ns, of each of FINGERPRINTS
+    identity: dict[str, object] = field(default_factory=dict)
+    tokens: float | None = None  # a sample, on average
+    scenario: str = ""  # LoadGen's, of the log
+    answers: str = ""  # SHA-256 of the whole accuracy log, as `answers_file` has it
+    answers_file: Path | None = None
+    cut: bytes = b""  # what the tree has of that log
+    long_answers: bool = True  # too long for two systems to give all of them alike
+    numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
+
+    @staticmethod
+    def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
+        """From a leg's logs."""
+        known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
+        known.scenario = detail.scenario
+        logs = (
+            [run.detail, run.summary] if detail.has_results else [run.detail]
+        )  # every accuracy run's summary is alike
+        known.hashes = {path: sha256_of(path) for path in logs}
+        shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
+        known.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
+        begin, end = detail.get("power_begin"), detail.get("power_end")
+        if isinstance(begin, str) and isinstance(end, str):
+            known.window = (begin, end)
+        known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
+        with suppress(HarnessError):  # other checks report it
+            if detail.has_results and detail.uses_token_latencies:
+                known.tokens = mean_output_tokens(detail, reported_numbers(detail))
+        if files := known.identity["loadgen_file_sha1"]:  # these decide; the revision also changes with other files
+            if isinstance(files, dict):
+                files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
+            version = str(known.identity["loadgen_version"]).partition(" @")[0]
+            known.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
+        return known
+
+
+@dataclass(eq=False)
+class TreeLeg(LegEvidence):
+    """A run in a tree: LoadGen's files alone. Of a benchmark that does not run here only the logs are judged."""
+
+    of: Result = None  # type: ignore[assignment]  # after fields with defaults; `of_result` gives it
+
+    @classmethod
+    def of_result(cls, result: Result, name: str, run: RunDir, detail: DetailLog) -> Self:
+        """The run of that name (performance, accuracy) whose detail log was read."""
+        mode = PERFORMANCE if name == "performance" else ACCURACY
+        leg = cls(run, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
+        leg.detail = detail
+        return leg
+
+    def absent(self, need: Need) -> str:
+        match need:
+            case "record" | "manifest":
+                return "requests.jsonl and manifest.json of a leg of ours, which no tree has"
+            case "answers":
+                cut = super().absent(need) or not is_regular(self.run.accuracy_log)
+                return f"the whole accuracy/{ANSWERS}, which a tree has cut" if cut else ""
+        return super().absent(need)
+
+    @property
+    def scenario_name(self) -> str:
+        return self.of.scenario_name
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """Those of the tree's round; its place shows the scenario."""
+        table, entry = self.of.tree.round.table, self.of.entry
+        least_ms = table.min_duration_ms if entry.time_bound else None
+        return Requirements(entry, least_ms, (self.of.tree.round.name,), None)
+
+    @property
+    def invalid_because(self) -> list[str]:
+        if self.detail.validity == "VALID":
+            return []
+        reason = " ".join(str(self.detail.get("result_invalid_reason") or "").split())
+        return [f"result_validity is {self.detail.validity} {reason}".strip()]
+
+
+@decides(
+    "tree",
+    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
+     "copy LoadGen's own log"),
+    ("log-version", "warning", OURS, "LoadGen version of the log", "judge the log with the tools of its round"),
+    also=("log-damaged",),
+)  # fmt: skip
+def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
+    """A leg's detail log; None with findings where it cannot be judged."""
+    missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
+    for path in missing:
+        findings.add("log-missing", path, "there is no such file")
+    if missing:
+        return None
+    if not is_safe(run.root):
+        findings.add("log-damaged", run.root, "it has links, pipes or very large files: its logs were not read")
+        return None
+    try:
+        detail = read_detail(run.detail)
+        _ = detail.scenario, detail.mode  # every log has both
+    except HarnessError as error:
+        findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
+        return None
+    if detail.unknown_version():
+        findings.add("log-version", run.detail, f"{detail.unknown_version()}: the log was not judged")
+        return None
+    for key in ("power_begin", "power_end"):
+        if power_time(detail.get(key)) is None:
+            found = f"{key} is {detail.get(key)}"
+            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it")
+    return detail
+
+
+def without_root(sentence: str, path: Path) -> str:
+    """A message without the directories in front of a file's name."""
+    return sentence.replace(f"{path.parent}/", "")
