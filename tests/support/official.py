@@ -11,7 +11,7 @@ from compliance.accuracy.metrics import Scores
 from runs.benchmark import Benchmark, Target
 from runs.benchmarks import BENCHMARKS
 from runs.record.layout import RunDir
-from runs.rounds import CURRENT_ROUND, ScoreLimits
+from runs.rounds import CURRENT_ROUND, ROUNDS, ScoreLimits
 
 DATACENTER, EDGE = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama3_1-8b-edge"]
 INTERACTIVE = BENCHMARKS["llama3_1-8b-interactive"]
@@ -37,12 +37,14 @@ def changed(benchmark: Benchmark, samples: int | None = None, **changes: Any) ->
 
 
 def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = None, **changes: Any) -> None:
-    """Give every benchmark of the register, and the current round, other numbers, for runs that take seconds."""
-    table = CURRENT_ROUND.table
+    """Give every benchmark of the register, and every round, other numbers, for runs that take seconds."""
+    tables = [one.table for one in ROUNDS.values()]
     for key, benchmark in BENCHMARKS.items():
         monkeypatch.setitem(BENCHMARKS, key, changed(benchmark, samples, **changes))
-        monkeypatch.setitem(table.benchmarks, benchmark.submission_name, BENCHMARKS[key].entry)
-    if "min_duration_ms" in changes:
+        for entries in (table.benchmarks for table in tables if benchmark.submission_name in table.benchmarks):
+            entry = changed(replace(benchmark, entry=entries[benchmark.submission_name]), samples, **changes).entry
+            monkeypatch.setitem(entries, benchmark.submission_name, entry)
+    for table in tables if "min_duration_ms" in changes else ():
         monkeypatch.setitem(vars(table), "min_duration_ms", changes["min_duration_ms"])
 
 
