@@ -1,16 +1,15 @@
-"""The official rules with the requirements of a round, and of a directory in a tree."""
+"""The official rules with the requirements of a round."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from compliance.evidence.official_rules import official_rules
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.official_rules import performance_limits, performance_seeds
 from runs.benchmarks import BENCHMARKS
-from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
-from runs.rounds import CURRENT_ROUND, ROUNDS, Round, RoundBenchmark
+from runs.rounds import CURRENT_ROUND, ROUNDS, Round
 from tests.support.signoff_fixtures import FrozenLegs
 
 NAME = "llama2-70b-99.9"
@@ -26,10 +25,11 @@ def of_round(**changes: object) -> Round:
 @pytest.fixture(scope="module")
 def wanted(frozen: FrozenLegs) -> Callable[..., dict[str, str]]:
     """What the rules require of a performance leg, by rule."""
-    leg = FinishedLeg(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS["llama2-70b"])
+    run, benchmark = RunDir(frozen("off-1")), BENCHMARKS["llama2-70b"]
 
-    def of(in_round: Round | None = None, entry: RoundBenchmark | None = None) -> dict[str, str]:
-        found = official_rules(leg, reported_numbers(leg.detail), in_round, entry)
+    def of(in_round: Round | None = None) -> dict[str, str]:
+        leg = LegEvidence(run, benchmark_override=benchmark, in_round=in_round)
+        found = [*performance_limits(leg), *performance_seeds(leg)]
         return {one.rule: str(one.numbers["wanted"]) for one in found}
 
     return of
@@ -52,8 +52,5 @@ def test_a_round_without_the_benchmark_leaves_the_current_requirements(wanted: C
     assert found == {rule: one for rule, one in wanted().items() if rule != "perf-seeds"}
 
 
-def test_a_directory_has_its_own_requirements(wanted: Callable[..., dict[str, str]]) -> None:
-    entry = ENTRY.model_copy(update={"performance_samples": 97, "time_bound": False})
-    found = wanted(of_round(performance_samples=99), entry)
-    assert found["perf-sample-count"] == "97"
-    assert "perf-min-duration" not in found
+def test_a_benchmark_without_a_minimum_duration_has_no_such_rule(wanted: Callable[..., dict[str, str]]) -> None:
+    assert "perf-min-duration" not in wanted(of_round(time_bound=False))

@@ -56,5 +56,5 @@ def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
     found = {name: round(value, 3) for name, value in score(outcomes).items()}
     # Without an anchor: those whose files were edited, with care, after the run.
     assert found == {
-        "false PASS": 36, "false FAIL": 0, "precision": 1.0, "recall": 0.756, "recall with an anchor": 1.0
+        "false PASS": 36, "false FAIL": 0, "precision": 1.0, "recall": 0.757, "recall with an anchor": 1.0
     }  # fmt: skip

@@ -12,8 +12,8 @@ from compliance.finding import Finding
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.findings import Findings, place_of
-from compliance.submission.check.legs import ComparedLeg
 from compliance.submission.check.scenario import ScenarioOutcome
+from compliance.submission.check.tree_evidence import ComparedLeg
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Scenario
 from runs.loadgen.detail_log import read_detail
