@@ -304,11 +304,22 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     if found in wanted or len(wanted) > 1:
         said = f"those of {of}" if of else "those of no known round"
         required = f"those of {' or '.join(rounds)}"
-        return applied(rule, "seeds", found in wanted, said, required, detail.path, wanted=tuple(rounds))
+        return applied(
+            rule,
+            "seeds",
+            found in wanted,
+            said,
+            required,
+            detail.path,
+            value=str(of or "none known"),
+            wanted=tuple(rounds),
+        )
     wrong = [name for name in SEEDS if found[name] != wanted[0][name]]
     said = ", ".join(f"effective_{name} is {found[name]}" for name in wrong) + (f", those of {of}" if of else "")
     required = f"{', '.join(str(wanted[0][name]) for name in wrong)} ({rounds[0]})"
-    return applied(rule, "seeds", False, said, required, detail.path, wanted=tuple(rounds))
+    return applied(
+        rule, "seeds", False, said, required, detail.path, value=str(of or "none known"), wanted=tuple(rounds)
+    )
 
 
 @decides(

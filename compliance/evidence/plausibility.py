@@ -291,36 +291,44 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
 
 
 @decides(
-    "plausible",
-    needs=("log",),
-    after=("perf-errors",),
-    also=("plausible-repeats", "plausible-first-token", "plausible-first-tokens-held"),
+    "plausible", needs=("log", "record"), after=("perf-errors",), also=("plausible-repeats", "plausible-first-token")
 )
-def performance_plausible(leg: FinishedLeg) -> list[Finding]:
-    """Rules on the times of a performance leg; most of them need our record of every request."""
+def requests_plausible(leg: FinishedLeg) -> list[Finding]:
+    """Rules on the times of a performance run that need our record of every request."""
+    if (table := leg.requests) is None:
+        return []
+    scenario = leg.detail.scenario
+    found = repeats_cost_as_much(table, scenario, *_disturbance(leg)), first_token_takes_a_step(table, scenario)
+    return [one for one in found if one is not None]
+
+
+def _disturbance(leg: FinishedLeg) -> tuple[float, float]:
+    """The share of the processors that others used, and the p99 of the loop's lag in ns."""
     observed = leg.manifest.observed if leg.manifest is not None else None
-    foreign = observed.foreign_share if observed is not None else 0.0
-    lag_ns = observed.loop_lag.p99_ms * 1e6 if observed is not None and observed.loop_lag is not None else 0.0
-    table, scenario, found = leg.requests, leg.detail.scenario, [*_first_tokens(leg, foreign, lag_ns)]
-    if table is not None:
-        found += [repeats_cost_as_much(table, scenario, foreign, lag_ns), first_token_takes_a_step(table, scenario)]
-    return [finding for finding in found if finding is not None]
+    if observed is None:
+        return 0.0, 0.0
+    return observed.foreign_share, observed.loop_lag.p99_ms * 1e6 if observed.loop_lag is not None else 0.0
 
 
-def _first_tokens(leg: FinishedLeg, foreign: float, lag_ns: float) -> Iterator[Finding | None]:
-    if leg.detail.scenario != "Server" or not leg.detail.has_results:
-        return
+@decides("plausible", needs=("log", "numbers"), after=("perf-errors",), also=("plausible-first-tokens-held",))
+def first_tokens_plausible(leg: FinishedLeg) -> list[Finding]:
+    """Rules on the first tokens of a Server run."""
+    if leg.detail.scenario != "Server":
+        return []
     logged_ns = leg.detail.get("requested_server_ttft_latency")
     limit_ns = float(logged_ns) if isinstance(logged_ns, int | float) else 0.0
-    table, p10_ns = leg.requests, None
+    table, p10_ns, (foreign, lag_ns) = leg.requests, None, _disturbance(leg)
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
-    found = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
+    held = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
     # This harness reports to LoadGen at once, so in its legs the engine held tokens back, unless others used the cores
     # and the loop was late. In other legs it is a question for a reviewer.
-    late = found is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * found.numbers["p50_ns"]
-    yield _to_ask(found) if leg.manifest is None or late else found
-    yield _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns))
+    late = held is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held.numbers["p50_ns"]
+    found = (
+        _to_ask(held) if leg.manifest is None or late else held,
+        _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns)),
+    )
+    return [one for one in found if one is not None]
 
 
 def _to_ask(found: Finding | None) -> Finding | None:

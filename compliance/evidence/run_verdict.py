@@ -16,7 +16,7 @@ from compliance.evidence.official_rules import (
     performance_limits,
     performance_seeds,
 )
-from compliance.evidence.plausibility import performance_plausible
+from compliance.evidence.plausibility import first_tokens_plausible, requests_plausible
 from compliance.evidence.whole_record import unchanged
 from compliance.judge.check import WITHOUT_INPUT, Check, check, judge
 from compliance.judge.finding import Finding
@@ -34,7 +34,8 @@ PERFORMANCE_CHECKS: tuple[Check, ...] = (
     check(performance.validity),
     check(performance.audit_settings),
     check(performance.cut_short),
-    check(performance_plausible),
+    check(first_tokens_plausible),
+    check(requests_plausible),
     check(performance_limits),
     check(performance_seeds),
     check(official_inputs),
@@ -81,6 +82,11 @@ class RunVerdict(Verdict):
         return f"{self.mode}: "
 
     @property
+    def misplaced(self) -> bool:
+        """Whether the log is of a run in another mode than its directory claims."""
+        return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.broken)
+
+    @property
     def checks(self) -> list[Finding]:
         """Rules that were applied, met or violated; without contradictions."""
         return [finding for finding in self.findings if finding.kind != "contradiction"]
@@ -88,7 +94,7 @@ class RunVerdict(Verdict):
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         plain = asdict(replace(self, findings=[], error=None))
-        left_out = ("applied", "adds_up", "held_official", "declared", "error")
+        left_out = ("applied", "adds_up", "held_official", "declared")
         return {name: value for name, value in plain.items() if name not in left_out} | {
             "declared_unofficial": self.declared,
             "findings": [finding.as_json() for finding in self.findings],

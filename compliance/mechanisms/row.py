@@ -217,12 +217,13 @@ def _status(result: ResultLegs, verdict: ResultVerdict, manifest: Manifest | Non
     error = result.error or verdict.error
     if error is None:
         failed = [*verdict.of("error"), *(one for part in verdict.parts for one in part.broken if part.counts(one))]
+        mixed = verdict.contradictions or any(part.misplaced for part in verdict.parts)
         known = not verdict.contradictions and not (failed and all(one.rule in _NOT_KNOWN for one in failed))
         return {
             "status": "success",
             "valid": int(verdict.outcome == "PASS") if known else None,
             "error_message": "; ".join(verdict.reasons) or None,
-            "certification": None if verdict.contradictions else CERTIFICATION,
+            "certification": None if mixed else CERTIFICATION,
         }
     stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
     status = "timeout" if stalled else None if verdict.no_verdict else "failed"

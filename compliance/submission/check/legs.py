@@ -33,7 +33,7 @@ from runs.loadgen.detail_log import NETWORK_SUT, DetailLog, power_time
 from runs.record.layout import RunDir
 
 # Rules on the scores of a run that have rules on accuracy.txt in their place.
-_BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target"})
+_BY_TEXT = frozenset({"accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again"})
 
 
 def judge_leg(leg: TreeLeg, checks: Iterable[Check]) -> Judgement:

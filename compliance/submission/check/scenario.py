@@ -14,9 +14,9 @@ from compliance.evidence.official_rules import (
     performance_limits,
     performance_seeds,
 )
-from compliance.evidence.plausibility import performance_plausible
+from compliance.evidence.plausibility import first_tokens_plausible, requests_plausible
 from compliance.evidence.whole_record import unchanged
-from compliance.judge.check import Check, Judgement, check, decides, judge
+from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
 from compliance.judge.finding import Finding
 from compliance.submission.check.audits import (
     AUDIT_TEXTS,
@@ -98,7 +98,8 @@ OUR_PERFORMANCE: tuple[Check, ...] = (
     check(unchanged, needs=("record",)),
     check(performance.foreign_accuracy_log),
     check(performance.cut_short),
-    check(performance_plausible),
+    check(first_tokens_plausible),
+    check(requests_plausible),
     check(official_inputs),
     check(model_on_record),
     check(performance.summary_score),
@@ -134,7 +135,9 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     check_measurements(tree, place, findings)
     result = _claimed(tree, place, findings)
     if result is None:
-        return ScenarioOutcome(place, located(tree.root, findings.items))
+        judged = Judgement(applied=set(rules_of(_claimed)))
+        return ScenarioOutcome(place, located(tree.root, findings.items), judged=judged)
+    result.judged.applied |= rules_of(_claimed, read_log)
     for one in RESULT:
         result.judged.take(judge(result, (one,), partial(_damaged, result, one)))
     return ScenarioOutcome(place, located(tree.root, findings.items), result.legs, result.scenario, result.judged)

@@ -92,7 +92,7 @@ class Result:
             case "power":
                 run = tree.performance(place).root
                 of_power = is_regular(run / POWER_LOG) or any(is_folder(run.parent / name) for name in OF_POWER)
-                return "" if of_power else f"performance/power or performance/run_1/{POWER_LOG}"
+                return "" if of_power else f"performance/power or performance/ranging or performance/run_1/{POWER_LOG}"
             case "audit" if not self.audits:
                 return "the directory of an audit"
         return ""

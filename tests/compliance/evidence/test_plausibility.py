@@ -18,9 +18,9 @@ from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     first_tokens_not_held_back,
     first_tokens_on_the_line,
+    first_tokens_plausible,
     not_padded,
     not_the_reference,
-    performance_plausible,
     repeats_cost_as_much,
     scores_within_reach,
     shared_answers,
@@ -316,7 +316,7 @@ def test_first_tokens_on_cores_that_others_used(
     busy = {"busy_cpu_s": cores["own_cpu_s"] + foreign_s, "foreign_cpu_s": foreign_s}
     lag = {"observed.loop_lag.p99_ms": lag_p99_ms, "observed.loop_lag.worst_ms": 500.0}
     set_record(run, {"observed.contention": cores | busy, **lag})
-    found = [one for one in performance_plausible(FinishedLeg(run)) if one.rule == "plausible-first-tokens-held"]
+    found = [one for one in first_tokens_plausible(FinishedLeg(run)) if one.rule == "plausible-first-tokens-held"]
     assert (found[0].passed, found[0].severity) == (False, severity)
 
 
