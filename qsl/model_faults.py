@@ -1,4 +1,4 @@
-"""What is wrong with the weights and the tokenizer in a model's folder, found before an engine loads them."""
+"""What is wrong with the files of a model's folder, found before an engine loads them."""
 
 import json
 import os
@@ -9,18 +9,41 @@ from pathlib import Path
 import orjson
 
 from qsl.hub import FETCH_AGAIN, first_line
+from qsl.model_files import UNKNOWN, ModelFacts, token_ids
 from qsl.tokenizers import MAX_TOKENIZER_BYTES, TOKENIZER_FILES, load_tokenizer
 from qsl.weights import PLAIN, open_weights, tensors_of
 from runs.errors import InputError
 from runs.reading import read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
 MAX_PARTS = 10_000
 _LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM loads [vLLM 0.32, default_loader.py]
 # First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
 _NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # its number, and that of all parts
+
+
+def config_faults(model: ModelFacts) -> Iterator[InputError]:
+    """Yield what an engine cannot use in a model's config.json and generation_config.json."""
+    path = model.folder / "config.json"
+    if model.architecture == UNKNOWN:
+        yield InputError(f"{path}: architectures is missing: the kind of model is unknown", FETCH_AGAIN)
+    for key in ("dtype", "torch_dtype"):
+        if isinstance(value := model.config.get(key), str) and not _DATA_TYPE.fullmatch(value):
+            yield InputError(f"{path}: {key} {value:.40}: PyTorch has no such data type", FETCH_AGAIN)
+    try:
+        stop = token_ids(model, "eos_token_id")
+    except InputError as error:
+        yield error
+        return
+    if outside := [number for number in stop if not 0 <= number < model.vocab_size]:
+        yield InputError(
+            f"{model.folder}: eos_token_id {', '.join(map(str, outside[:4]))} is outside the vocabulary of "
+            f"{model.vocab_size:,} ids",
+            "correct generation_config.json and config.json, or fetch the model again",
+        )
 
 
 def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:

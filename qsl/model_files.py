@@ -1,8 +1,6 @@
 """What the files of a model folder show, without loading the model: its limits, its files, its special token ids."""
 
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from runs.reading import MAX_WEIGHTS_BYTES, read_object
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
 UNKNOWN = "unknown"  # architecture
-_DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
 
 CALIBRATION = "calibration.md"  # how a quantised model was made
 
@@ -154,33 +151,12 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
     """
     if model is None:
         return BYTES
-    stop, begin = _ids(model, "eos_token_id"), _ids(model, "bos_token_id")
+    stop, begin = token_ids(model, "eos_token_id"), token_ids(model, "bos_token_id")
     marked = _marked_special(model.folder / "tokenizer.json")
     return SpecialIds(stop, begin, tuple(sorted(marked - {*stop, *begin})))
 
 
-def config_faults(model: ModelFacts) -> Iterator[InputError]:
-    """Yield what an engine cannot use in a model's config.json and generation_config.json."""
-    path = model.folder / "config.json"
-    if model.architecture == UNKNOWN:
-        yield InputError(f"{path}: architectures is missing: the kind of model is unknown", FETCH_AGAIN)
-    for key in ("dtype", "torch_dtype"):
-        if isinstance(value := model.config.get(key), str) and not _DATA_TYPE.fullmatch(value):
-            yield InputError(f"{path}: {key} {value:.40}: PyTorch has no such data type", FETCH_AGAIN)
-    try:
-        stop = _ids(model, "eos_token_id")
-    except InputError as error:
-        yield error
-        return
-    if outside := [number for number in stop if not 0 <= number < model.vocab_size]:
-        yield InputError(
-            f"{model.folder}: eos_token_id {', '.join(map(str, outside[:4]))} is outside the vocabulary of "
-            f"{model.vocab_size:,} ids",
-            "correct generation_config.json and config.json, or fetch the model again",
-        )
-
-
-def _ids(model: ModelFacts, key: str) -> tuple[int, ...]:
+def token_ids(model: ModelFacts, key: str) -> tuple[int, ...]:
     """Token ids of generation_config.json, else of config.json."""
     path = model.folder / "generation_config.json"
     value = _read(path).get(key, model.config.get(key))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from compliance.finding import OURS, Finding, Severity, decides
 from qsl.dataset import load_dataset
-from qsl.model_faults import tokenizer_faults, weight_faults
-from qsl.model_files import ModelFacts, config_faults, facts_of, find_model
+from qsl.model_faults import config_faults, tokenizer_faults, weight_faults
+from qsl.model_files import ModelFacts, facts_of, find_model
 from qsl.tokenizers import load_tokenizer
 from qsl.weights import read_weights
 from runs.accelerators import accelerators, described

@@ -80,7 +80,7 @@ def prepare(
     if config.signing_key is not None:
         load_signer(config.signing_key)
     kind = kind or _engine_kind(config)
-    if engine_record(kind.name).computes_here:
+    if engine_record(kind.name).computes_here and config.cluster is None:
         check_vllm()
     inputs = _inputs(config, kind, say)
     run_dir = RunDir(_output_dir(config, inputs.mode))
