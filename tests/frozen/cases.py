@@ -12,9 +12,9 @@ import pytest
 from runs.benchmark import Scenario
 from tests.conftest import ROOT
 from tests.frozen import inputs
-from tests.frozen.facts import Facts, Said, facts_of
+from tests.frozen.facts import Facts, Said, facts_of, facts_of_page
 from tests.frozen.inputs import Input
-from tests.frozen.judge import ask
+from tests.frozen.judge import ask, rule_ids
 from tests.redteam.matrix import KINDS
 from tests.redteam.virtual_audits import AUDITS, audited
 from tests.signoff import backtest
@@ -50,6 +50,22 @@ class Case:
 
 
 @dataclass(frozen=True)
+class PageCase:
+    """The verification document of an input."""
+
+    name: str
+    input: Input
+    base: str = ""
+
+    def facts(self, folder: Path) -> Facts:
+        """What the page says."""
+        page, given = folder / "page.md", self.input.make(folder)
+        said = ask("verify", given, "--output", folder / "out", "--document", page)
+        found = facts_of_page(page.read_text(), rule_ids(), {given: ""}) if page.exists() else Facts()
+        return found + Facts([f"code {said.code}"])
+
+
+@dataclass(frozen=True)
 class AuditCase:
     """An audit of a system that cheats, in virtual time."""
 
@@ -70,6 +86,9 @@ class AuditCase:
         if isinstance(result, str):
             return Facts([result])
         return facts_of(Said("audit", int(result.exit_code()), result.record()), {folder: ""})
+
+
+AnyCase = Case | PageCase | AuditCase
 
 
 def _each(several: Iterator[Input], *words: str, **options: tuple[str, ...]) -> Iterator[Case]:
@@ -94,6 +113,12 @@ def _verify() -> Iterator[Case]:
     for one in inputs.results():
         if one.name in RESULTS:
             yield Case(f"{one.name} (v6.0)", one, (*words, "--official", "--round", "v6.0"), f"{one.name} (official)")
+
+
+def _document() -> Iterator[PageCase]:
+    for one in (*inputs.results(), *inputs.odd_pairs()):
+        if one.rules == inputs.as_they_are:
+            yield PageCase(one.name, one, one.base)
 
 
 def _check() -> Iterator[Case]:
@@ -159,7 +184,7 @@ def _results() -> Iterator[Case]:
     yield from _each(inputs.folders(), "results", "{input}")
 
 
-def _audit() -> Iterator[Case | AuditCase]:
+def _audit() -> Iterator[AnyCase]:
     for audit in AUDITS:
         for scenario, kinds in KINDS.items():
             yield from (AuditCase(audit, kind, cast("Scenario", scenario)) for kind in kinds)
@@ -175,12 +200,13 @@ def _audit() -> Iterator[Case | AuditCase]:
 class Command:
     """The cases of a command, and how many of them `make test` judges: one of so many."""
 
-    cases: Callable[[], Iterator[Case | AuditCase]]
+    cases: Callable[[], Iterator[AnyCase]]
     one_of: int
 
 
 COMMANDS = {
     "verify": Command(_verify, 7),
+    "document": Command(_document, 8),
     "check": Command(_check, 10),
     "signoff": Command(_signoff, 10),
     "gate": Command(_gate, 4),
@@ -191,9 +217,9 @@ COMMANDS = {
 }
 
 
-def cases_of(command: str) -> dict[str, Case | AuditCase]:
+def cases_of(command: str) -> dict[str, AnyCase]:
     """The cases of a command by name, in the order of its file."""
-    found: dict[str, Case | AuditCase] = {}
+    found: dict[str, AnyCase] = {}
     for case in COMMANDS[command].cases():
         assert case.name not in found, case.name
         assert not case.base or case.base in found, case.base
@@ -201,12 +227,12 @@ def cases_of(command: str) -> dict[str, Case | AuditCase]:
     return found
 
 
-def some_of(command: str) -> dict[str, Case | AuditCase]:
+def some_of(command: str) -> dict[str, AnyCase]:
     """The cases that `make test` judges."""
     return dict(list(cases_of(command).items())[:: COMMANDS[command].one_of])
 
 
-def found_by(cases: dict[str, Case | AuditCase]) -> dict[str, Facts]:
+def found_by(cases: dict[str, AnyCase]) -> dict[str, Facts]:
     """The facts of each case today."""
     found = {}
     for name, case in cases.items():

@@ -18,7 +18,7 @@ In a file, facts that differ in their last word alone are one line with all of t
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,29 @@ def _keys(value: Json, path: str) -> Iterator[str]:
         yield from {key for part in value for key in _keys(part, f"{path}[]")}
 
 
+def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, str]) -> Facts:
+    """The facts of a verification document: a line of a rule as of a finding, and the rules that were not checked."""
+    facts, section = Facts(), ""
+    for path, name in places.items():
+        text = text.replace(f"{path}/", f"{name}/" if name else "")
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if line.startswith("#"):
+            section = line.lstrip("# ")
+        elif len(cells) == 6 and cells[1].split(" ")[0] in rule_ids:
+            _, rule, place, _, _, result = cells
+            facts[f"{result} {rule.split(' ')[0]} {place}".strip()] += 1
+        elif section == "What was not checked" and line.startswith("- "):
+            part, *whys = line[2:].split(": ")
+            rules = {one: [word for word in re.findall(r"[\w/-]+", one) if word in rule_ids] for one in whys}
+            why = ", ".join(one for one in whys if not rules[one])
+            facts.update(
+                {f"not checked, {part}, {why}: {rule}" for one in whys for rule in rules[one]}
+                or {f"left out: {line[2:]}"}
+            )
+    return facts
+
+
 # The file that holds the facts of a command -------------------------------------------------------------------------
 
 
@@ -206,7 +229,7 @@ def from_text(text: str) -> dict[str, Facts]:
 
 
 NOT_JUDGED = "not judged in "
-GROUPED = ("applied: ", "rules: ", NOT_JUDGED, "keys ")
+GROUPED = ("applied: ", "rules: ", "not checked, ", NOT_JUDGED, "keys ")
 
 
 def _lines_of(facts: Facts) -> list[str]:

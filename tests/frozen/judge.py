@@ -1,16 +1,17 @@
 """The one place through which the frozen facts are taken from the product: `main.py COMMAND … --json`, in this process.
 
-Where the code that judges moves, `rules_applied` alone follows it.
+Where the code that judges moves, `rules_applied` and `rule_ids` alone follow it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from compliance.judge.check import Judgement
+from compliance.judge.rule import all_rules
 from tests.conftest import run_here
 from tests.frozen.facts import Said
 
@@ -42,6 +43,11 @@ def rules_in(said: Any) -> Iterator[str]:
         said = list(said.values())
     for part in said if isinstance(said, list) else ():
         yield from rules_in(part)
+
+
+def rule_ids() -> Collection[str]:
+    """The ids of all rules."""
+    return all_rules().keys()
 
 
 def ask(*words: object) -> Said:
