@@ -136,14 +136,14 @@ def _examined_model(name: str, parts: Collection[ModelPart]) -> tuple[ModelFacts
     return facts, faults
 
 
-def check_vllm() -> None:
-    """Check what is installed for vLLM.
+def check_installed(*, vllm: bool) -> None:
+    """Check that LoadGen is installed, and if it is used vLLM.
 
     Raises:
         SetupError: it is missing, or something is there that breaks it.
     """
-    for name, _, text in _installed_wrongly():
-        raise SetupError(text, "run `main.py doctor`", cause=f"machine/{name}")
+    for name, _, text in (*_no_loadgen(), *(_installed_wrongly() if vllm else ())):
+        raise SetupError(text, "see `main.py doctor`", cause=f"machine/{name}")
 
 
 def _harness(_: ToExamine) -> Iterator[Row]:
@@ -169,7 +169,11 @@ def _host(_: ToExamine) -> Iterator[Row]:
         yield "accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only"
     if loadgen["extension"]:
         yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}"
-    else:
+    yield from _no_loadgen()
+
+
+def _no_loadgen() -> Iterator[Row]:
+    if importlib.util.find_spec("mlperf_loadgen") is None:
         yield "LoadGen", "error", "mlcommons-loadgen is not installed: run `make setup`"
 
 

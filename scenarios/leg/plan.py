@@ -25,7 +25,7 @@ from runs.record.official_inputs import data_set_reasons, model_reasons
 from runs.record.signing_key import load_signer
 from scenarios.leg.config import RunConfig
 from scenarios.leg.loadgen_conf import read_conf
-from scenarios.leg.machine_checks import check_model, check_vllm, required
+from scenarios.leg.machine_checks import check_installed, check_model, required
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 from sut.planned_replica import PlannedReplica
@@ -80,8 +80,7 @@ def prepare(
     if config.signing_key is not None:
         load_signer(config.signing_key)
     kind = kind or _engine_kind(config)
-    if engine_record(kind.name).computes_here and config.cluster is None:
-        check_vllm()
+    check_installed(vllm=engine_record(kind.name).computes_here and config.cluster is None)
     inputs = _inputs(config, kind, say)
     run_dir = RunDir(_output_dir(config, inputs.mode))
     conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)

@@ -16,7 +16,7 @@ from qsl.tokenizers import load_tokenizer
 from runs.accelerators import accelerators
 from runs.benchmark import Target
 from runs.environment import host_facts, loadgen_facts, software_versions
-from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
+from runs.errors import Ending, ExecutionError, ExitCode, HarnessError, Interrupted, error_record
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.harness import harness_facts
 from runs.interrupts import result_of as wait_for
@@ -63,9 +63,7 @@ class _FilesDisagree(ExecutionError):
 
 def open_record(leg: PreparedLeg) -> None:
     """Create the run directory and write everything that is known before the start."""
-    run_dir, loadgen = leg.run_dir, loadgen_facts()
-    if loadgen["extension"] is None:
-        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
+    run_dir = leg.run_dir
     manifest = Manifest(
         official=not leg.unofficial_reasons,
         unofficial_reasons=leg.unofficial_reasons,
@@ -75,7 +73,7 @@ def open_record(leg: PreparedLeg) -> None:
         observed=Observed(
             harness=Harness(**harness_facts()),
             software=software_versions(),
-            loadgen=Loadgen(**loadgen),
+            loadgen=Loadgen(**loadgen_facts()),
             host=Host(**host_facts()),
             accelerators=[{**row, "host": node.name} for node in leg.plan.nodes for row in node.accelerator]
             if leg.plan.nodes

@@ -32,7 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             "this_machine": H100,
             **facts,
         }
-        specs = replaced.pop("specs", {"vllm": True})
+        specs = replaced.pop("specs", {"vllm": True, "mlperf_loadgen": True})
         for name, value in replaced.items():
             monkeypatch.setattr(machine_checks, name, lambda value=value: value)
         # With it transformers, which loads a tokenizer, would be told that nothing is installed.
@@ -90,7 +90,7 @@ def report(code: ExitCode) -> str:
 @pytest.mark.parametrize(
     ("facts", "subject", "words"),
     [
-        ({"loadgen_facts": {"version": None, "extension": None}}, "LoadGen", "make setup"),
+        ({"loadgen_facts": {"version": None, "extension": None}, "specs": {"vllm": True}}, "LoadGen", "make setup"),
         ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
         ({"specs": {}}, "vLLM", "make setup"),
         ({"this_machine": Machine("unspecified", 0, [0])}, "vLLM", "its platform: unspecified"),

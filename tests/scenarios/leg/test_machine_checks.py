@@ -10,7 +10,7 @@ import pytest
 from runs.errors import ExitCode, HarnessError, InputError, SetupError
 from scenarios.leg import machine_checks
 from scenarios.leg.config import make_config
-from scenarios.leg.machine_checks import ToExamine, examine
+from scenarios.leg.machine_checks import UNWANTED, ToExamine, examine
 from scenarios.leg.plan import PreparedLeg, prepare
 from sut.vllm import cpu
 from sut.vllm.kind import VllmKind
@@ -222,3 +222,17 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to("model")
     with pytest.raises(InputError, match="this link leads to no folder"):
         machine_checks.check_model(str(tmp_path / "model"), ())
+
+
+@pytest.mark.parametrize(
+    ("missing", "present", "rule"),
+    [("mlperf_loadgen", "", "LoadGen"), ("vllm", "", "vLLM"), ("", "torchvision", "package")],
+)
+def test_what_is_installed(
+    missing: str, present: str, rule: str, plan: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {missing, *UNWANTED} - {present}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in gone else name)
+    with pytest.raises(SetupError) as refused:
+        plan()
+    assert refused.value.cause == f"machine/{rule}"
