@@ -1,11 +1,17 @@
-"""`make freeze`, or `python -m tests.frozen [COMMAND…]`: write what the commands find today."""
+"""Write what the commands find today, or show what changed since a commit.
+
+make freeze                                     all commands
+.venv/bin/python -m tests.frozen [COMMAND…]     some of them
+.venv/bin/python -m tests.frozen --since COMMIT rules that are violated in other cases than in that commit's files
+"""
 
 import os
+import subprocess
 import sys
 import time
 
 from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by
-from tests.frozen.facts import as_text, difference, from_text
+from tests.frozen.facts import as_text, by_rule, difference, from_text
 
 
 def main(names: list[str]) -> int:
@@ -26,6 +32,16 @@ def main(names: list[str]) -> int:
     return 0
 
 
+def show_since(commit: str) -> int:
+    """Print what the frozen files say otherwise than those of a commit."""
+    for command in COMMANDS:
+        file = file_of(command)
+        shown = ["git", "-C", str(file.parent), "show", f"{commit}:./{file.name}"]
+        before = subprocess.run(shown, capture_output=True, text=True).stdout
+        print(f"{command}:", *by_rule(from_text(before), from_text(file.read_text())), sep="\n  ")
+    return 0
+
+
 if __name__ == "__main__":
     os.environ.setdefault("MLPERF_LLAMA_VLLM_REPORT", "0")
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(show_since(sys.argv[2]) if sys.argv[1:2] == ["--since"] else main(sys.argv[1:]))

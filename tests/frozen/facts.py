@@ -286,6 +286,28 @@ def difference(frozen: Mapping[str, Facts], found: Mapping[str, Facts]) -> str:
     return "\n".join(line if len(line) <= WIDTH else f"{line[:WIDTH]}…" for line in lines)
 
 
+def by_rule(before: Mapping[str, Facts], after: Mapping[str, Facts]) -> Iterator[str]:
+    """For people: each exit code, verdict and violated rule that vanished or appeared, with the cases where it did.
+
+    Cases of one side alone are left out, and so are files and lines.
+    """
+    places: dict[tuple[str, str], list[str]] = {}
+    for name in (name for name in before if name in after):
+        old, new = (set(filter(None, map(_outcome, facts[name]))) for facts in (before, after))
+        for sign, facts in (("-", old - new), ("+", new - old)):
+            for fact in facts:
+                places.setdefault((fact, sign), []).append(name)
+    for (fact, sign), names in sorted(places.items()):
+        shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
+        yield f"{sign} {fact}, {len(names)} cases: {shown}"
+
+
+def _outcome(fact: str) -> str:
+    """What a fact says of the outcome, or nothing."""
+    kind, rule, *_ = f"{fact} ".split(" ")
+    return f"{kind} {rule}" if kind in ("error", "warning", "code") or kind.endswith("verdict") else ""
+
+
 def _changes(frozen: Facts | None, found: Facts) -> list[str]:
     """What differs; first what is found as before, with another reason, line or numbers."""
     if frozen is None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.frozen.cases import COMMANDS, cases_of, file_of, found_by, some_of
-from tests.frozen.facts import Facts, as_text, difference, from_text, names_of
+from tests.frozen.facts import Facts, as_text, by_rule, difference, from_text, names_of
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -30,6 +30,16 @@ def test_a_difference_names_the_case_and_the_rule() -> None:
     assert "appeared: error perf-ttft a/log.txt:3" in said
     assert "vanished: pass perf-ttft a/log.txt:3" in said
     assert names_of(["one"], from_text(text)) == "frozen, and made no longer: two"
+
+
+def test_rules_are_compared_over_all_cases() -> None:
+    before = {"one": Facts(["code 0", "pass perf-ttft a"]), "two": Facts(["error perf-tpot a:1"]), "old": Facts("x")}
+    after = {"one": Facts(["code 1", "error perf-ttft a"]), "two": Facts(["error perf-tpot b:2"])}
+    assert list(by_rule(before, after)) == [
+        "- code 0, 1 cases: one",
+        "+ code 1, 1 cases: one",
+        "+ error perf-ttft, 1 cases: one",
+    ]
 
 
 def test_what_is_found_as_before_is_told_apart() -> None:
