@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import all_rules
+from compliance.judge.rule import all_rules
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines, parse

@@ -39,7 +39,7 @@ def test_modules_are_imported_by_name_in_few_places() -> None:
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {
         "compliance/endpoints/__init__.py",  # judges of run folders
-        "compliance/finding.py",  # the catalogue of all rules
+        "compliance/judge/rule.py",  # the catalogue of all rules
         "runs/accelerators.py",  # vendors' libraries
         "scenarios/command_line/dispatch.py",  # commands
         *("sut/vllm/core_process.py", "sut/vllm/kind.py"),  # vLLM

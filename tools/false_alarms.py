@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import OURS, all_rules
+from compliance.judge.rule import OURS, all_rules
 from compliance.submission.check.check_tree import catalogue, check_tree
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.finding import RERUN, Finding, Verdict, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import RERUN
+from compliance.judge.verdict import Verdict
 from runs.benchmark import Benchmark, Target
 from runs.files import write_atomic, write_json
 from runs.reading import read_as

@@ -15,7 +15,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from compliance.audits.summaries import SUMMARIES
-from compliance.finding import Finding, Outcome, Verdict
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog

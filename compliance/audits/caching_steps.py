@@ -19,7 +19,7 @@ from math import ceil
 from typing import Literal
 
 from compliance.audits.pace import Pace, compare_paces, excess
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from runs.wording import counted, duration
 
 REFERENCE, FEW = "reference", "few"

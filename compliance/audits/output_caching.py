@@ -36,7 +36,9 @@ from compliance.audits.caching_steps import (
     next_step,
 )
 from compliance.audits.pace import Pace, steady_latency_ns
-from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import AUDIT_AGAIN, OURS
 
 # Times to first token are few, short and scattered; a cached prompt saves most of such a time.
 TTFT_THRESHOLD = 0.5

@@ -22,7 +22,9 @@ from compliance.audits.base import (
     LegSpec,
 )
 from compliance.evidence.plausibility import shared_answers
-from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError

@@ -25,7 +25,9 @@ from compliance.audits.base import (
     text_of,
 )
 from compliance.audits.test06 import Ids, as_ids, dtype_of
-from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

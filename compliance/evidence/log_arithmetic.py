@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from compliance.finding import RERUN, Finding, decides, fail
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, fail
+from compliance.judge.rule import RERUN
 from runs.loadgen.defaults import OFFLINE_SLACK
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries

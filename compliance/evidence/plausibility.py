@@ -13,7 +13,9 @@ import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
-from compliance.finding import OURS, RERUN, Finding, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import OURS, RERUN
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
 from runs.numbers.numbers import LatencyNumbers, reported_numbers

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from compliance.finding import Finding, fail, warn
+from compliance.judge.finding import Finding, fail, warn
 from runs.record import fingerprint as scopes
 from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences
 from runs.record.layout import RunDir

@@ -16,7 +16,7 @@ from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.scores import DecodedAnswer, Progress, begin_scoring, decoded_answers
 from compliance.accuracy.scoring_pool import ScoringPool
 from compliance.evidence.plausibility import answers_plausible
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from qsl.dataset import References, load_references
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError

@@ -4,7 +4,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from compliance.finding import OURS, Finding, decides, fail
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, fail
+from compliance.judge.rule import OURS
 from runs.errors import InputError
 from runs.reading import read_record
 from runs.record.attestation import Attestation, BrokenFile, broken_files, read_attestation

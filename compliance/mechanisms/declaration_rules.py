@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compliance.finding import OURS, Finding, decides, note, warn
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, note, warn
+from compliance.judge.rule import OURS
 from compliance.mechanisms.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUPPORT_STATUSES
 from compliance.mechanisms.technique import BASELINE, NO_VARIANT, pair_of
 from compliance.mechanisms.technique_registry import QUALITY_STATUSES, Registries

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import OURS, decides
+from compliance.judge.check import decides
+from compliance.judge.rule import OURS
 from compliance.mechanisms.technique import pair_of
 from runs.errors import InputError
 from runs.record.engine_log import read_engine_log

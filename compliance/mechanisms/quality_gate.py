@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import OURS, Finding, Verdict, decides, fail, note, warn
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.rule import OURS
+from compliance.judge.verdict import Verdict
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, is_empty
 from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared

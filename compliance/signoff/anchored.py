@@ -8,7 +8,9 @@ from pathlib import Path
 
 from cryptography.x509 import Certificate
 
-from compliance.finding import OURS, Finding, decides, fail, note, warn
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.rule import OURS
 from runs.errors import InputError
 from runs.record.anchors import Entry, time_of
 from runs.record.attestation import read_attestation, statements_below

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from compliance.evidence.same_system import REPEATS, one_system
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, checks
 from runs.numbers.numbers import Numbers

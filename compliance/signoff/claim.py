@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from compliance.finding import Finding, note, warn
+from compliance.judge.finding import Finding, note, warn
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.signoff_verdict import Scope
 from runs.errors import InputError

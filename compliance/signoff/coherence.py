@@ -7,7 +7,7 @@ import numpy as np
 
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FEW_SAMPLES, Evidence, checks
 from compliance.signoff.signoff_verdict import SignOff
 from runs.errors import HarnessError

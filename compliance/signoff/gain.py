@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import (
     HIGHER_IS_BETTER,
     LEAST_REPEATS,

@@ -15,7 +15,7 @@ from compliance.audits.output_caching import OutputCaching
 from compliance.audits.state import AuditState, audit_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, one_system
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
     FASTER_FAIL,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from compliance.endpoints import judge_of
 from compliance.evidence.scoring import ScoreSources, with_scorer
-from compliance.finding import Finding, UnknownRuleError, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.rule import UnknownRuleError
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.baseline import (
     NOISY_BANDS,

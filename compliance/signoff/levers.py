@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.same_system import difference_text
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.requests import most_at_once

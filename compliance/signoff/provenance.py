@@ -19,7 +19,8 @@ from compliance.evidence.same_system import (
     one_system,
     too_far_apart,
 )
-from compliance.finding import Finding, fail, find_rule, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.rule import find_rule
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.requests import late_issues, replay, request_checks

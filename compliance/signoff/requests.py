@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError
 from runs.loadgen.conf_in_log import mismatches

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import Finding, Outcome, Verdict
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import Outcome, Verdict
 from runs.wording import shortened_list
 
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]

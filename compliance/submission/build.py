@@ -20,7 +20,10 @@ from jinja2 import Environment, FileSystemLoader
 from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.evidence.truncate import submitted_accuracy
-from compliance.finding import OURS, Finding, Verdict, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding
+from compliance.judge.rule import OURS
+from compliance.judge.verdict import Verdict
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_legs

@@ -16,7 +16,9 @@ from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
-from compliance.finding import OURS, Finding, decides, find_rule
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding
+from compliance.judge.rule import OURS, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.tree import NOT_IN_OPEN, Division

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from compliance.finding import warn
+from compliance.judge.finding import warn
 from compliance.signoff.signoff_verdict import MOST_ROUNDS, SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError

@@ -15,7 +15,7 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
 if TYPE_CHECKING:
-    from compliance.finding import Finding
+    from compliance.judge.finding import Finding
     from runs.record.attestation import Attestation
 
 EXAMPLES = (

@@ -19,7 +19,7 @@ from scenarios.command_line.tree_options import system_file, tree_options
 from scenarios.console import say
 
 if TYPE_CHECKING:
-    from compliance.finding import Finding
+    from compliance.judge.finding import Finding
     from compliance.submission.build import SubmitOutcome
 
 EXAMPLES = (

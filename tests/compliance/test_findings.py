@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import compliance
-from compliance.finding import ON_LEGS, RULES, Finding, UnknownRuleError, all_rules, applied, decides, find_rule
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
+from compliance.judge.rule import ON_LEGS, RULES, UnknownRuleError, all_rules, find_rule
 from compliance.submission.check.legs import counts_in
 from compliance.submission.tree import NOT_IN_OPEN
 from runs.errors import HarnessError

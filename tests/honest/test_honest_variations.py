@@ -10,7 +10,7 @@ import pytest
 
 from compliance.evidence.scorer import Scorer
 from compliance.evidence.scoring import ScoreSources
-from compliance.finding import find_rule
+from compliance.judge.rule import find_rule
 from compliance.signoff.judge import sign_off
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result

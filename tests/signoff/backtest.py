@@ -20,7 +20,7 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from compliance.finding import WORTH
+from compliance.judge.verdict import OUTCOME_OF
 from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
@@ -92,7 +92,7 @@ class CaseOutcome:
 
     @property
     def by_rules(self) -> bool:
-        slugs = {reason.slug for reason in self.verdict.findings if WORTH[reason.severity] == self.case.verdict}
+        slugs = {reason.slug for reason in self.verdict.findings if OUTCOME_OF[reason.severity] == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
         return self.verdict.outcome == self.case.verdict and named
 

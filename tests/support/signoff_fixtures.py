@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding, Verdict
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import Verdict
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
 from tests.signoff.backtest import LEGS, unpack

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from compliance.finding import Finding, Severity
+from compliance.judge.finding import Finding, Severity
 from compliance.submission.check.causes import SELECTION, WEIGHTS, Cause
 from compliance.submission.check.check_tree import Checked, catalogue
 from compliance.submission.check.findings import in_order, place_of, shortened

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.official_rules import DECIDED_BY
-from compliance.finding import OURS, Finding, Severity, decides, find_rule
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, Severity
+from compliance.judge.rule import OURS, find_rule
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.errors import InputError
 from runs.reading import KeyTwiceError, json_object

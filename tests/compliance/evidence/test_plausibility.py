@@ -25,7 +25,7 @@ from compliance.evidence.plausibility import (
     scores_within_reach,
     shared_answers,
 )
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from qsl.tokenizers import ByteTokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.numbers.numbers import LatencyNumbers, reported_numbers

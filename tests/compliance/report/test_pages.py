@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from compliance.evidence.run_verdict import PERFORMANCE_CHECKS
-from compliance.finding import all_rules, fail
+from compliance.judge.finding import fail
+from compliance.judge.rule import all_rules
 from compliance.report import tree_page as page_module
 from compliance.report.tree_page import tree_page
 from compliance.submission.check.check_tree import Checked

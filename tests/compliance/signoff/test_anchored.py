@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from compliance.evidence.whole_record import attested
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode

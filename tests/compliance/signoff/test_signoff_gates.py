@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from compliance.evidence.scoring import ScoreSources
-from compliance.finding import Finding, fail, note, warn
+from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim

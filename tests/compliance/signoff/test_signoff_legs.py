@@ -9,7 +9,7 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.levers import asked_options

@@ -13,7 +13,7 @@ import pytest
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.evidence.scoring import with_scorer
-from compliance.finding import find_rule
+from compliance.judge.rule import find_rule
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.findings import Findings, place_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from compliance.finding import all_rules
+from compliance.judge.rule import all_rules
 from compliance.submission.check import check_report
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import PACKAGE, run_official

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.check.check_tree import SignedOff, check_tree

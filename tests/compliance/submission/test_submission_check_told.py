@@ -6,14 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compliance.finding import (
-    RULES,
-    SOURCES,
-    Finding,
-    all_rules,
-    fail,
-    find_rule,
-)
+from compliance.judge.finding import Finding, fail
+from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
 from compliance.submission.check.check_report import MOST_HEAD, head, print_report
 from compliance.submission.check.check_tree import Checked, catalogue, check_tree

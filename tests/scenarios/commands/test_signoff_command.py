@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from compliance.finding import fail, note, warn
+from compliance.judge.finding import fail, note, warn
 from compliance.signoff.signoff_verdict import SignOff, feedback
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
