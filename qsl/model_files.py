@@ -62,7 +62,10 @@ def find_model(name: str) -> tuple[Path, str | None]:
             return folder, None
         there = folder.exists()
     except OSError as error:  # such as a name that is too long
-        raise InputError(f"--model-path {name:.80}: {error.strerror}", "name a model folder or a hub id") from error
+        fix = (
+            "let this user read it (chmod)" if isinstance(error, PermissionError) else "name a model folder or a hub id"
+        )
+        raise InputError(f"--model-path {name:.80}: {error.strerror}", fix) from error
     if there:
         raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
     if folder.is_symlink():

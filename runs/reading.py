@@ -80,6 +80,8 @@ def open_file(
         why = getattr(error, "strerror", None) or error
         if isinstance(error, FileNotFoundError) and path.is_symlink():
             why = f"it is a link to {path.readlink()}, which does not exist"
+        if isinstance(error, PermissionError):
+            fix = "let this user read it (chmod)"
         raise InputError(f"cannot read {name}: {why}", fix) from error
     try:
         facts = os.fstat(descriptor)
