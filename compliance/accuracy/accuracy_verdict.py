@@ -121,7 +121,7 @@ def scores_record(verdict: AccuracyVerdict) -> ScoresRecord:
     )
 
 
-def read_scores(run: RunDir) -> ScoresRecord:
+def read_scores_record(run: RunDir) -> ScoresRecord:
     """The scores of a finished accuracy leg as they were judged.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores
+from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores_record
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.judge.finding import Finding
@@ -69,7 +69,7 @@ def leg_section(root: Path, key: str, name: str) -> LegSection:
     scores: list[dict[str, Any]] = []
     findings: list[Finding] = []
     if manifest.plan.mode == "accuracy":
-        record = read_scores(run)
+        record = read_scores_record(run)
         scores, below = score_rows(record)
         reasons += below
         notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")

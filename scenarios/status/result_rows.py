@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from compliance.accuracy.accuracy_verdict import read_scores
+from compliance.accuracy.accuracy_verdict import read_scores_record
 from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
 from runs.errors import HarnessError
@@ -63,7 +63,7 @@ def row_of(leg: LegStatus) -> Row:
     if reported is not None:
         row |= reported.flat(*(one for one in _STATISTICS if shows(one, result.counts.samples)))
     if manifest.plan.mode == "accuracy":
-        row |= read_scores(RunDir(leg.root)).scores
+        row |= read_scores_record(RunDir(leg.root)).scores
     if result.load is not None:
         row |= asdict(result.load)
     return {name: row.get(name) for name in COLUMNS}
