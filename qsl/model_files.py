@@ -40,15 +40,6 @@ class ModelFacts:
         return found if isinstance(found, dict) else {}
 
 
-def model_facts(name: str) -> ModelFacts:
-    """Find a model's folder and read its config.json.
-
-    Raises:
-        InputError: no such folder or hub id, or no usable config.json in it.
-    """
-    return facts_of(name, *find_model(name))
-
-
 def find_model(name: str) -> tuple[Path, str | None]:
     """Find a model's folder, and its commit on the hub; a hub id is looked up, and fetched if missing.
 

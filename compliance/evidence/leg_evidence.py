@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Self, TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
@@ -10,11 +11,11 @@ from compliance.evidence.scoring import FoundScores, ScoreSources, find_scores, 
 from compliance.evidence.truncate import is_truncated
 from compliance.judge.check import Need
 from qsl.dataset import References
-from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError
 from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result
+from runs.reading import read_object
 from runs.record.fingerprint import Facts, leg_fingerprint
 from runs.record.leg import FinishedLeg
 from runs.rounds import ROUNDS, Round, RoundBenchmark
@@ -139,8 +140,10 @@ class LegEvidence(FinishedLeg):
     def vocabulary_size(self) -> int | None:
         """How many ids the model has, by its config.json, else its tokenizer; None where neither is available."""
         model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
-        if model is not None and model != BYTES and (facts := _or_none(lambda: model_facts(model))) is not None:
-            return facts.vocab_size
+        if model is not None and model != BYTES:
+            size = (_or_none(lambda: read_object(Path(model) / "config.json", "")) or {}).get("vocab_size")
+            if type(size) is int and size > 0:
+                return size
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
 
 

@@ -12,7 +12,7 @@ from qsl.cnn_dailymail.prepare import read_calibration, read_source
 from qsl.cnn_dailymail.rows import encode_rows, render, write_rows
 from qsl.dataset import load_dataset
 from qsl.hub import from_hub, need_hub
-from qsl.model_files import model_facts
+from qsl.model_files import find_model
 from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
@@ -221,7 +221,7 @@ def test_offline_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatc
 def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
-    for look in (model_facts, load_tokenizer):
+    for look in (find_model, load_tokenizer):
         with pytest.raises(SetupError, match=r"127\.0\.0\.1:9 cannot be reached"):
             look("nobody/nothing")
     assert from_hub("a model", lambda local: local)  # what the cache has
