@@ -27,7 +27,7 @@ from runs.rounds import ROUNDS
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 LOOK_S = 0.2
 SHOWN = 20  # results of a rule
-Key = tuple[str, str, str]  # rule, severity or why it was not judged, result
+Key = tuple[str, str, str]  # rule, severity, result
 Record = dict[str, Any]
 
 
@@ -36,13 +36,26 @@ def findings_of(record: Record) -> Counter[Key]:
     return Counter((one["rule"], one["severity"], _result(one)) for one in record["findings"])
 
 
-def not_judged_of(record: Record) -> Counter[Key]:
-    """The rules that were not applied to each result."""
-    return Counter(
-        (rule, f"{one['what']}: {one['why']}", result)
+def not_judged_of(record: Record) -> dict[tuple[str, str], str]:
+    """Why rules were not applied, by rule and result."""
+    return {
+        (rule, result): f"{one['what']}: {one['why']}"
         for one in record["not_judged"]
         for rule in one["rules"]
         for result in one["results"]
+    }
+
+
+def _unjudged(before: dict[tuple[str, str], str], after: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Lines for people: rules by results where they were not applied on one side alone; then reasons that changed."""
+    for sign, one, other in (("-", before, after), ("+", after, before)):
+        counts = Counter(rule for rule, result in one.keys() - other.keys())
+        for count in sorted(set(counts.values()), reverse=True):
+            rules = " ".join(sorted(rule for rule in counts if counts[rule] == count))
+            yield f"not judged: {sign} in {count:,} results: {rules}"
+    changed = Counter((before[key], after[key]) for key in before.keys() & after.keys() if before[key] != after[key])
+    yield from (
+        f"not judged for another reason: {old} → {new}: {count:,}" for (old, new), count in changed.most_common()
     )
 
 
@@ -50,12 +63,12 @@ def _result(finding: Record) -> str:
     return "/".join(part for name in SUBJECT if (part := finding[name])) or "."
 
 
-def differences(before: Counter[Key], after: Counter[Key], sign: str = "") -> Iterator[str]:
+def differences(before: Counter[Key], after: Counter[Key]) -> Iterator[str]:
     """Lines for people: each rule whose results differ, and the first of these results."""
     gone, new = before - after, after - before
     for rule in sorted({key[0] for key in (*gone, *new)}):
         counts = (sum(count for key, count in several.items() if key[0] == rule) for several in (before, after))
-        yield f"{sign}{rule}: {' → '.join(f'{count:,}' for count in counts)}"
+        yield f"{rule}: {' → '.join(f'{count:,}' for count in counts)}"
         changes = [
             f"  {mark} {key[1]}, {key[2]}" for mark, keys in (("-", gone), ("+", new)) for key in _of(rule, keys)
         ]
@@ -80,11 +93,11 @@ def compare(paths: Sequence[Path]) -> int:
     before, after = (_record_of(path) for path in paths)
     lines = [
         *differences(findings_of(before), findings_of(after)),
-        *differences(not_judged_of(before), not_judged_of(after), "not judged: "),
+        *_unjudged(not_judged_of(before), not_judged_of(after)),
     ]
     for name in ("rules", "scenarios"):
         gone, new = (set(one[name]) - set(other[name]) for one, other in ((before, after), (after, before)))
-        lines += [f"{name}: - {one}" for one in sorted(gone)] + [f"{name}: + {one}" for one in sorted(new)]
+        lines += [f"{name}: {sign} {' '.join(sorted(one))}" for sign, one in (("-", gone), ("+", new)) if one]
     of_all = ("verdict", "exit_code", "errors", "warnings")
     lines += [f"{name}: {before[name]} → {after[name]}" for name in of_all if before[name] != after[name]]
     print("\n".join(lines) or f"the same {len(before['findings']):,} findings in {len(before['scenarios']):,} results")

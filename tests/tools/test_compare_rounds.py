@@ -33,7 +33,7 @@ def test_a_difference_names_rule_and_result(tmp_path: Path, capsys: pytest.Captu
     assert main(["compare", str(before), str(after)]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == ["one: 2 → 1", "  - error, closed/Org/box/b/Offline"]
-    assert said[2:4] == ["not judged: other: 0 → 1", "  + without input: user.conf, closed/Org"]
+    assert said[2] == "not judged: + in 1 results: other"
     assert "errors: 2 → 1" in said
 
 
