@@ -18,7 +18,7 @@ from runs.wording import printable
 FIX = "write plain numbers, each score once"
 _KEY = re.compile(r"'(\w+)':")  # in a pattern: the name of a score in accuracy.txt
 _EXPONENT = re.compile(r"[eE][+-]?\d{1,4}")  # the checker reads the number before it
-_NUMPY = re.compile(r"(np|numpy)\.")
+_NUMPY = re.compile(r"\b(np|numpy)\.\w+\(")
 _HASH = re.compile(r"hash=(\S*)\s*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_SHOWN = 60  # characters of a text in a message
@@ -60,7 +60,7 @@ def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> Stated
             misread = misread or (f"{name} is {numbers[-1]}, of which the checker reads {match[1]}" if power else "")
     found, shown = StatedScore(name, tuple(numbers), misread=misread), printable(", ".join(numbers), _MAX_SHOWN)
     if not numbers:
-        number, form = next(_other_forms(lines, key), (None, "")) if key else (None, "")
+        number, form = next(_other_forms(lines, key), (None, ""))
         said = f"; the checker does not read {form}" if form else ""
         return replace(found, problem=f"no {name} that the checker can read{said}", line=number)
     if not found.values:
@@ -81,11 +81,14 @@ def _pattern(name: str) -> tuple[re.Pattern[str], str]:
 
 
 def _other_forms(lines: Sequence[str], key: str) -> Iterator[tuple[int, str]]:
-    """The line numbers of a score in forms that the checker does not read, with the names of the forms."""
-    statement = re.compile(rf"(?<!\w)([\"']?){key}\1\s*[:=]\s*([^,}}]*)")
+    """The line numbers of a score in forms that the checker does not read, with the names of the forms.
+
+    Of a score outside a dictionary, which has no key, only NumPy's form is known.
+    """
+    statement = re.compile(rf"(?<!\w)([\"']?){key}\1\s*[:=]\s*([^,}}]*)" if key else _NUMPY)
     for number, line in enumerate(lines, start=1):
         for found in statement.finditer(line):
-            if _NUMPY.match(found[2]):
+            if not key or _NUMPY.match(found[2]):
                 yield number, "NumPy's form of a number"
             elif found[1] == '"':
                 yield number, "JSON's double quotes"

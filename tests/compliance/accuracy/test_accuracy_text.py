@@ -73,6 +73,9 @@ def test_scores_that_an_evaluation_may_leave_out() -> None:
 def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
     assert stated_score(["AUC=80.3", " AUC=1"], "AUC").values == [80.3]
     assert stated_score(["accuracy=9"], "AUC").problem == "no AUC that the checker can read"
+    numpy = stated_score(["Results", '{"exact_match": np.float64(83.6), "f1": np.float64(90.8)}'], "F1")
+    assert numpy.problem == "no F1 that the checker can read; the checker does not read NumPy's form of a number"
+    assert numpy.line == 2
 
 
 @pytest.mark.parametrize(
