@@ -19,10 +19,10 @@ from compliance.judge.rule import (
 from compliance.judge.rule import Row as Row
 from compliance.judge.rule import Worth as Worth
 from compliance.judge.verdict import OUTCOME_OF as WORTH
-from compliance.judge.verdict import SCHEMA_VERSION, Outcome, Verdict
+from compliance.judge.verdict import Outcome, Verdict
 
 __all__ = [
-    "AUDIT_AGAIN", "ON_LEGS", "OURS", "RERUN", "RULES", "SCHEMA_VERSION", "SOURCES", "WORTH", "Decider", "Finding",
+    "AUDIT_AGAIN", "ON_LEGS", "OURS", "RERUN", "RULES", "SOURCES", "WORTH", "Decider", "Finding",
     "Kind", "Outcome", "Rule", "Severity", "UnknownRuleError", "Verdict", "all_rules", "applied", "decides", "declare",
     "fail", "find_rule", "note", "warn",
 ]  # fmt: skip

@@ -1,36 +1,23 @@
 """Rules on one run folder: whole, in order, and its numbers those of its events."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from compliance.endpoints.compare import Difference, compare_report, compare_summary, differences, reported_metrics
-from compliance.endpoints.derive import (
-    COMPLETED,
-    FAILED,
-    INPUT,
-    OUTPUT,
-    ROUNDING,
-    TPOT,
-    Metrics,
-    count_tokens,
-    derive,
-    numbers,
-)
-from compliance.endpoints.load import SECOND, Load, read_load
-from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
-from compliance.judge.check import NotJudged
-from qsl.tokenizers import load_tokenizer
-from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
-from runs.endpoints.folder import PERFORMANCE, EndpointsRun
+from compliance.endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDING, TPOT, Metrics
+from compliance.endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
+from compliance.endpoints.load import SECOND
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, fail, note, warn
+from compliance.judge.rule import OURS, RERUN
+from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
+from runs.endpoints.folder import PERFORMANCE
 from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
-COMPLETE = "complete"
 AGENTIC = "agentic_inference"  # its client ends samples by itself, in no order of receiving
 MOST_SHOWN = 8  # differences of one file that are findings of their own
 TOKENS_OFF_PCT = 1.0
@@ -45,77 +32,12 @@ UNCHANGED = "take the client's own files, unchanged"
 KEEP = "keep the whole folder as the client wrote it"
 
 
-@dataclass(eq=False)
-class Case:
-    """A run folder, what was derived of it, and what it is judged with."""
-
-    run: EndpointsRun
-    model_path: str | None = None  # whose tokenizer counts tokens
-    dataset_path: Path | None = None  # for scores
-    not_judged: list[NotJudged] = field(default_factory=list)
-
-    @cached_property
-    def load(self) -> Load | None:
-        return read_load(self.run)
-
-    @cached_property
-    def streaming(self) -> bool:
-        """As config.yaml has it, else whether there are first tokens."""
-        config, events = self.run.config, self.run.events
-        asked = None if config is None else config.streaming
-        return asked if asked is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
-
-    @cached_property
-    def tokens(self) -> Column | None:
-        """Counted again; None without a tokenizer or events, or where a chat template would be needed."""
-        if self.model_path is None or self.run.events is None:
-            return None
-        return count_tokens(self.run.events, load_tokenizer(self.model_path))
-
-    @property
-    def total_tokens(self) -> int | None:
-        """Of all answers, counted again."""
-        if self.tokens is None or self.run.events is None:
-            return None
-        return int(self.tokens[0, self.run.events.answered].sum())
-
-    @property
-    def reported_tokens(self) -> float | None:
-        return None if self.run.summary is None else self.run.summary.output_sequence_lengths.total
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """What is derived, as the client's snapshot has it; with tokens where the tokenizer counts what the client
-        counted; empty without events."""
-        if self.run.events is None:
-            return {}
-        config = self.run.config
-        early_stopping = config is None or config.settings.early_stopping.enabled
-        tokens = self.tokens if self.reported_tokens == self.total_tokens else None
-        return derive(self.run.events, streaming=self.streaming, early_stopping=early_stopping, tokens=tokens)
-
-    @cached_property
-    def numbers(self) -> dict[str, Any]:
-        """The same for programs, with rates."""
-        return numbers(self.metrics) if self.metrics else {}
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the client ended by itself: else its statistics are estimates of a part."""
-        report = self.run.summary or self.run.snapshot
-        return report is not None and report.state == COMPLETE
-
-    def leave(self, what: str, why: str) -> None:
-        """Note that something is not judged."""
-        self.not_judged.append(NotJudged(what, why))
-
-
 @decides(
     "result",
     ("endpoints-files", "error", OURS, "the folder has every file that the client writes", KEEP),
     ("endpoints-finished", "error", OURS, "the client ended by itself and counted everything", RERUN),
 )  # fmt: skip
-def whole(case: Case) -> Iterator[Finding]:
+def whole(case: EndpointsEvidence) -> Iterator[Finding]:
     """Is everything there, and did the run end?"""
     run = case.run
     found = "missing: " + ", ".join(run.missing) if run.missing else "all there"
@@ -132,8 +54,9 @@ def whole(case: Case) -> Iterator[Finding]:
     "contradiction",
     ("endpoints-events", "error", OURS, "every event stands where the client writes it, once, in its order", UNCHANGED),
     ("endpoints-samples", "error", OURS, "sample_idx_map.json has the events' samples, in their order", UNCHANGED),
+    needs=("events",),
 )  # fmt: skip
-def order_of_events(case: Case) -> Iterator[Finding]:
+def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
     """Do the events fit one another, and the map of samples?"""
     run, events = case.run, case.run.events
     if events is None:
@@ -192,8 +115,9 @@ def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]
     "contradiction",
     ("endpoints-clock", "error", OURS, "final_snapshot.json was made after the session, no sooner than its count takes",
      UNCHANGED),
+    needs=("events", "snapshot", "complete"),
 )  # fmt: skip
-def clock(case: Case) -> Iterator[Finding]:
+def clock(case: EndpointsEvidence) -> Iterator[Finding]:
     """Does the session last as long as the client's snapshots, which another process counts by a clock of its own?"""
     events, snapshot = case.run.events, case.run.snapshot
     if events is None or snapshot is None or snapshot.timestamp_ns is None or not case.is_complete:
@@ -216,13 +140,11 @@ def clock(case: Case) -> Iterator[Finding]:
     ("endpoints-summary", "error", OURS, "result_summary.json follows from the events", UNCHANGED),
     ("endpoints-snapshot", "error", OURS, "final_snapshot.json follows from the events", UNCHANGED),
     ("endpoints-report", "error", OURS, "report.txt has the numbers of result_summary.json", UNCHANGED),
+    needs=("complete",),
 )  # fmt: skip
-def reported_numbers(case: Case) -> Iterator[Finding]:
+def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
     """Are the reported numbers those of the events, and the same in every file?"""
     run, summary, snapshot = case.run, case.run.summary, case.run.snapshot
-    if not case.is_complete:
-        case.leave("reported numbers", "the client did not end by itself: its statistics are estimates of a part")
-        return
     against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
     if summary is not None and (reported or case.metrics):
         found = compare_summary(run, summary, case.metrics)
@@ -258,7 +180,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or (isinstance(value, int) and abs(value) < 2**63) else str(value)[:200]
 
 
-def _token_series(case: Case, events: Events, reported: Metrics) -> Iterator[Finding]:
+def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) -> Iterator[Finding]:
     """What is known of token counts without their tokenizer: how many there are, and that they fit themselves."""
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
@@ -305,8 +227,9 @@ def _unfit(stat: dict[str, Any]) -> dict[str, bool]:
     ("endpoints-failed", "warning", OURS, "no sample failed", "run again with a server that answers every request"),
     ("endpoints-first-token", "warning", OURS, "a first token comes before the whole answer",
      "have the server send its pieces one by one"),
+    needs=("events",),
 )  # fmt: skip
-def failures(case: Case) -> Iterator[Finding]:
+def failures(case: EndpointsEvidence) -> Iterator[Finding]:
     """What the client's own numbers hide."""
     events, summary, metrics = case.run.events, case.run.summary, case.metrics
     if events is None:
@@ -338,7 +261,7 @@ def failures(case: Case) -> Iterator[Finding]:
     ("endpoints-tokens-served", "error", OURS, "no more tokens are reported than the server can have made, within 1 %",
      "count tokens by the server's usage or ids"),
 )  # fmt: skip
-def honest_tokens(case: Case) -> Iterator[Finding]:
+def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     """Tokens counted again, and against the most that the server was allowed to make."""
     events, config, total, ours = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
     if total is None or events is None:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from compliance.accuracy.scores import score_texts
-from compliance.endpoints.folder_rules import Case
+from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.finding import RERUN, Finding, applied, decides, note
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
@@ -42,7 +42,7 @@ def round_rules(name: str = NEWEST) -> dict[str, Any]:
     return table
 
 
-def model_rules(case: Case) -> tuple[str, dict[str, Any]]:
+def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
     """The benchmark's name and what is asked of it, by the last part of the model's name; nothing of other models."""
     config = case.run.config
     name = "" if config is None else config.model_params.name.rstrip("/").rpartition("/")[2].lower()
@@ -69,13 +69,12 @@ def model_rules(case: Case) -> tuple[str, dict[str, Any]]:
     ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "a point lasts as long as its concurrency asks for",
      "issue more passes"),
     ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "the P90 of TPOT is above 0", "stream, with a tokenizer"),
+    needs=("load",),
 )  # fmt: skip
-def point(case: Case) -> Iterator[Finding]:
+def point(case: EndpointsEvidence) -> Iterator[Finding]:
     """What config.yaml asks for, and what was measured."""
     load, table = case.load, round_rules()
-    if load is None:
-        case.leave("rules of a round", "the folder has no measured phase")
-        return
+    assert load is not None  # see `needs`
     model, settings, (benchmark, rules) = load.config.model_params, load.config.settings, model_rules(case)
     pattern, warm_up, size, sent = settings.load_pattern, settings.warmup, load.size[0], len(load.rows)
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
@@ -133,7 +132,7 @@ def point(case: Case) -> Iterator[Finding]:
     ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "four points and the Offline one have one",
      "add the benchmark's data set with type accuracy"),
 )  # fmt: skip
-def accuracy(case: Case) -> Iterator[Finding]:
+def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
     """What accuracy_results.json claims."""
     entries, path = accuracy_entries(case.run), case.run.path(ACCURACY)
     if not entries:
@@ -180,7 +179,7 @@ def scores_of(entry: dict[str, Any]) -> dict[str, float]:
     "contradiction",
     ("endpoints-accuracy", "error", _ENDPOINTS, "the scores follow from the answers", _FIX),
 )  # fmt: skip
-def rescored(case: Case) -> Iterator[Finding]:
+def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
     """ROUGE of the logged answers against the data set's references, as the client's own scorer computes it.
 
     Raises:

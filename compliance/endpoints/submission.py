@@ -47,6 +47,8 @@ TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/syste
 class FoldersChecked(Verdict):
     """Run folders, held to a round and to what a submission of them needs."""
 
+    schema_version = 2
+
     root: Path
     runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder

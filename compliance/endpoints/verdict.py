@@ -4,18 +4,19 @@ A check whose input is missing stands in `not_judged`; the others are made all t
 verdict's error, behind what was found in the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compliance.endpoints import audit, load
 from compliance.endpoints.audit import judge_audit
 from compliance.endpoints.compare import windowed
 from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
+from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.folder_rules import (
     KEEP,
-    Case,
     clock,
     failures,
     honest_tokens,
@@ -25,6 +26,7 @@ from compliance.endpoints.folder_rules import (
 )
 from compliance.endpoints.load import judge_load
 from compliance.endpoints.rules import accuracy, point, rescored
+from compliance.judge.check import check, decides, judge, shown
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import FOLDERS, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
@@ -38,6 +40,8 @@ from runs.wording import milliseconds, printable, shortened_list
 @dataclass
 class FolderVerdict(Verdict):
     """What was found in a run folder."""
+
+    schema_version = 2
 
     directory: str
     run: EndpointsRun | None = field(default=None, repr=False)  # None: it could not be read
@@ -71,16 +75,12 @@ def judge_folder(
     except HarnessError as error:
         verdict.error = error
         return verdict
-    case = Case(verdict.run, model_path, dataset_path)
+    case = EndpointsEvidence(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
         case.leave("a measured run", "the folder holds an audit alone")
-    for decide in (_audit,) if case.run.only_audit else JUDGES:
-        try:
-            verdict.findings += decide(case)
-        except HarnessError as error:
-            verdict.error = verdict.error or error
-            case.leave(error.path.name if error.path else "numbers", error.message)
-    verdict.not_judged = case.not_judged
+    found = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
+    verdict.findings, verdict.applied, verdict.error = found.findings, frozenset(found.applied), found.error
+    verdict.not_judged = [*case.left, *found.not_judged]
     with suppress(HarnessError):
         if case.metrics:
             verdict.numbers = case.numbers
@@ -101,34 +101,46 @@ def folder_hashes(path: Path) -> dict[str, str]:
     return found
 
 
-def _load(case: Case) -> Iterator[Finding]:
-    if case.load is None:
-        case.leave("load", "the folder has no measured phase that could be replayed")
-    else:
-        yield from judge_load(case.load)
+@decides("contradiction", needs=("load",))
+def _load(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Is the load the one that was asked for?"""
+    assert case.load is not None  # see `needs`
+    yield from judge_load(case.load)
 
 
-def _audit(case: Case) -> Iterator[Finding]:
+def _no_audit(case: EndpointsEvidence) -> str:
     config = case.run.config
-    if case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None):
-        yield from judge_audit(case.run, case.load)
-        for name in (REFERENCE, CACHED):
-            leg = Case(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
-            for decide in (whole, order_of_events, clock, reported_numbers):
-                yield from decide(leg)
-            for one in leg.not_judged:
-                case.leave(f"{one.what} of the audit's {name}", one.why)
+    asked = case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
+    return "" if asked else "the run has no audit"
 
 
-# All rules on a folder, in the order of the findings.
-JUDGES: tuple[Callable[[Case], Iterable[Finding]], ...] = (
-    *(whole, order_of_events, clock, reported_numbers, failures, honest_tokens),
-    *(_load, _audit),
-    *(rescored, point, accuracy),
+@decides("contradiction", applies=_no_audit)
+def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
+    """The audit's own rules, and on both of its runs those that apply to any."""
+    yield from judge_audit(case.run, case.load)
+    for name in (REFERENCE, CACHED):
+        leg = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
+        found = judge(leg, ON_EACH_RUN)
+        yield from found.findings
+        if found.error is not None:
+            raise found.error
+        for one in (*leg.left, *found.not_judged):
+            case.leave(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
+
+
+# In the order of the findings.
+ON_EACH_RUN = tuple(map(check, (whole, order_of_events, clock, reported_numbers)))
+AUDIT_ALONE = (check(_audit, audit),)
+CHECKS = (
+    *ON_EACH_RUN,
+    *map(check, (failures, honest_tokens)),
+    check(_load, load),
+    *AUDIT_ALONE,
+    *map(check, (rescored, point, accuracy)),
 )
 
 
-def _measured(case: Case) -> Iterator[tuple[str, float]]:
+def _measured(case: EndpointsEvidence) -> Iterator[tuple[str, float]]:
     window = "window_" if windowed(case.run, case.metrics) else ""
     for name, rate in (("samples_per_second", "qps"), ("tokens_per_second", "tps")):
         if (value := case.numbers[window + rate]) is not None:
@@ -138,7 +150,7 @@ def _measured(case: Case) -> Iterator[tuple[str, float]]:
             yield from ((f"{name}_p{share}_ms", grid[f"{share}.0"] / 1e6) for share in (50, 90, 99))
 
 
-def _lines(case: Case, measured: dict[str, float]) -> Iterator[str]:
+def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]:
     """The numbers for people."""
     config, metrics = case.run.config, case.metrics
     load = config.settings.load_pattern.asked if config else "load unknown"
@@ -166,5 +178,5 @@ def as_text(verdict: FolderVerdict) -> str:
         broken = finding.severity in ("error", "warning")
         official = f"not official: {finding.rule}: {finding.sentence}"
         lines.append(f"  {finding if verdict.counts(finding) or not broken else official}")
-    lines += [f"  not judged: {one.what}: {one.why}" for one in verdict.not_judged]
+    lines += [f"  not judged: {', '.join(one.rules) or one.what}: {one.why}" for one in shown(verdict.not_judged)]
     return printable("\n".join(lines) + "\n", lines=True)

@@ -16,11 +16,12 @@ from runs.errors import HarnessError
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
 # The parts of a subject that a check may need. log: a detail log that can be judged. numbers: LoadGen's results.
-# record: requests.jsonl and manifest.json. answers: the whole accuracy log. text: accuracy.txt. both: a performance
-# and an accuracy run. Others name a file.
+# record: our record of each request. manifest: our record of the run. answers: the whole accuracy log. text:
+# accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
+# events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
 Need = Literal[
-    "log", "numbers", "record", "manifest", "answers", "text", "conf", "both", "power", "audit", "runs", "events",
-    "summary", "config", "snapshot", "report", "load", "tokens",
+    "log", "numbers", "record", "manifest", "answers", "text", "conf", "both", "power", "audit", "events", "snapshot",
+    "load", "complete",
 ]  # fmt: skip
 
 # Rules of these kinds are reported only where they are violated: that a check of theirs ran shows that they were met.
@@ -117,14 +118,15 @@ def decides(
     return registered
 
 
-def check(function: Callable[..., Any], *within: Callable[..., Any], **changed: Any) -> Check:
-    """The check that a function makes. `within`: functions that it calls, whose rules it decides too.
+def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType, **changed: Any) -> Check:
+    """The check that a function makes.
 
     Args:
+        within: functions that it calls, or modules of such functions, whose rules it decides too.
         changed: fields that are other ones here.
     """
     own = _CHECKS.get(function, Check(function, ()))
-    inner = [_CHECKS[one] for one in within]
+    inner = _deciders(*within)
     rules = own.rules + tuple(rule for one in inner for rule in one.rules)
     silent = own.silent + tuple(rule for one in inner for rule in one.silent)
     return replace(own, rules=rules, silent=silent, **changed)
@@ -132,9 +134,12 @@ def check(function: Callable[..., Any], *within: Callable[..., Any], **changed: 
 
 def rules_of(*deciders: Callable[..., Any] | ModuleType) -> frozenset[str]:
     """The rules that functions, or all functions of modules, decide and report only where they are violated."""
+    return frozenset(rule for one in _deciders(*deciders) for rule in one.silent)
+
+
+def _deciders(*deciders: Callable[..., Any] | ModuleType) -> list[Check]:
     modules = {one.__name__ for one in deciders if isinstance(one, ModuleType)}
-    found = [one for one in _CHECKS.values() if one.decide in deciders or one.decide.__module__ in modules]
-    return frozenset(rule for one in found for rule in one.silent)
+    return [one for one in _CHECKS.values() if one.decide in deciders or one.decide.__module__ in modules]
 
 
 @dataclass
@@ -169,6 +174,11 @@ class Judgement:
         return grouped({rule: why for rule, why in self.reasons.items() if rule not in self.applied})
 
 
+def shown(several: Iterable[NotJudged]) -> list[NotJudged]:
+    """What people want to know of: rules without an object are left out."""
+    return [one for one in several if one.what != NOT_APPLICABLE]
+
+
 def grouped(reasons: Mapping[str, tuple[str, str]]) -> list[NotJudged]:
     """Rules by the reason why they were not judged."""
     rules: dict[tuple[str, str], list[str]] = {}
@@ -190,11 +200,11 @@ def judge(
     """
     found = Judgement()
     for one in checks:
-        if why := _not_judged(one, subject, found.findings):
-            found.reasons |= dict.fromkeys(one.rules, why)
-            continue
         findings: list[Finding] = []
         try:
+            if why := _not_judged(one, subject, found.findings):
+                found.reasons |= dict.fromkeys(one.rules, why)
+                continue
             findings.extend(one.decide(subject) or ())
         except UnknownRuleError:
             raise

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from compliance.judge.check import NotJudged
 from compliance.judge.finding import Finding, Severity
 from runs.errors import ExitCode, HarnessError, SetupError
 
-SCHEMA_VERSION = 1
 # FAIL: there is an error. FLAG: there are warnings. ERROR: there is no verdict.
 Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
 OUTCOME_OF: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
@@ -35,6 +34,8 @@ class Verdict:
         held_official: official rules count. Else they are shown beside the verdict.
         declared: why the subject's own record says that it is not official.
     """
+
+    schema_version: ClassVar[int] = 1  # of its record; 2: `not_judged` is a list of objects
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated
@@ -131,7 +132,7 @@ class Verdict:
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """The fields of every record of a verdict; plain types only."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": self.schema_version,
             "verdict": self.outcome,
             "exit_code": int(self.exit_code(strict=strict)),
             "error": None if self.error is None else {"message": self.error.message, "fix": self.error.fix},

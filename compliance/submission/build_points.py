@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from compliance.endpoints.folder_rules import Case
+from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.rules import ACCURACY, model_rules, round_rules
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
 from compliance.finding import Finding
@@ -40,7 +40,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
         InputError: two folders are one point, or a folder's file cannot be read. SetupError: the output is taken.
     """
     refuse_taken(output)
-    cases = [Case(run) for run in checked.runs if not run.only_audit]
+    cases = [EndpointsEvidence(run) for run in checked.runs if not run.only_audit]
     points = [point_of(case) for case in cases]
     highest = max((point["concurrency"] for point in points if "offline" not in point), default=None)
     files: dict[Path, bytes | str] = {}
@@ -62,7 +62,7 @@ def build_points(checked: FoldersChecked, output: Path, system_name: str, *, reh
     return list(files)
 
 
-def point_of(case: Case) -> dict[str, Any]:
+def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     """point.yaml, as far as it follows from the folder.
 
     Raises:

@@ -36,6 +36,8 @@ SHOWN_REASONS = 3
 class ResultVerdict(Verdict):
     """What became of one result. Its own findings are on both runs together, or behind an error what was changed."""
 
+    schema_version = 2
+
     directories: list[str]
     parts: list[RunVerdict] = field(default_factory=list)
 

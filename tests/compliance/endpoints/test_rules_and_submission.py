@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from compliance.accuracy.scores import score_texts
+from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.find_folders import is_for_endpoints, run_folders
-from compliance.endpoints.folder_rules import Case
 from compliance.endpoints.rules import ACCURACY, rescored, round_rules
 from compliance.endpoints.submission import check_folders, regions, run_checker
 from compliance.endpoints.verdict import judge_folder
@@ -98,7 +98,7 @@ def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: P
     (folder / ACCURACY).parent.mkdir(exist_ok=True)
     content = {"accuracy_scores": [{"dataset_name": "scored", "dataset_type": "accuracy", "score": reported}]}
     (folder / ACCURACY).write_text(json.dumps(content))
-    findings = list(rescored(Case(run, dataset_path=data)))
+    findings = list(rescored(EndpointsEvidence(run, dataset_path=data)))
     assert len(pairs) == len(rows)
     assert len(findings) == len(scores)
     assert {one.text.split()[1] for one in findings if not one.passed} == ({changed} if changed else set())
@@ -109,7 +109,7 @@ def test_a_data_set_of_too_few_rows_is_refused(copy_of: CopyOf, tmp_path: Path) 
     data.write_text('{"highlights": "one"}\n{"highlights": "two"}\n')
     WITH_ROUGE(folder)
     with pytest.raises(InputError, match="2 rows"):
-        list(rescored(Case(EndpointsRun(folder), dataset_path=data)))
+        list(rescored(EndpointsEvidence(EndpointsRun(folder), dataset_path=data)))
 
 
 def test_the_folders_of_a_curve_are_found_without_those_of_audits(recorded: Path) -> None:

@@ -1,0 +1,137 @@
+"""Checks: what is applied to a subject, what is left out and why, and what a damaged part does."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compliance.judge import check as checks
+from compliance.judge.check import (
+    NOT_APPLICABLE,
+    WITHOUT_INPUT,
+    Absent,
+    Check,
+    Judgement,
+    Need,
+    check,
+    decides,
+    grouped,
+    judge,
+    rules_of,
+    shown,
+)
+from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.rule import RULES, UnknownRuleError
+from runs.errors import InputError
+
+ROW = ("source", "summary", "fix")
+
+
+@dataclass
+class Run:
+    """A subject."""
+
+    lacks: dict[str, str] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)  # violated rules
+
+    def absent(self, need: Need) -> str:
+        return self.lacks.get(need, "")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Three checks: of two rules, of one that needs a log, and of one that is reported only where it is violated."""
+    monkeypatch.setattr(checks, "_CHECKS", dict(checks._CHECKS))
+
+    @decides("result", ("one", "error", *ROW), ("two", "warning", *ROW))
+    def first(run: Run) -> Iterator[Finding]:
+        for name in ("one", "two"):
+            yield applied(name, "", name not in run.bad, "found", "required")
+
+    @decides("result", ("three", "error", *ROW), needs=("log",), after=("one",))
+    def second(run: Run) -> Iterator[Finding]:
+        yield applied("three", "", "three" not in run.bad, "found", "required")
+
+    @decides("contradiction", ("silent", "error", *ROW), applies=lambda run: run.lacks.get("object", ""))
+    def third(run: Run) -> Iterator[Finding]:
+        if "silent" in run.bad:
+            yield fail("silent", "it does not fit")
+
+    yield SimpleNamespace(first=first, second=second, third=third, all=tuple(map(check, (first, second, third))))
+    for name in ("one", "two", "three", "silent"):
+        del RULES[name]
+
+
+def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleNamespace) -> None:
+    found = judge(Run(bad={"two", "silent"}), made.all)
+    assert [(one.rule, one.severity) for one in found.findings] == [
+        ("one", "pass"), ("two", "warning"), ("three", "pass"), ("silent", "error")
+    ]  # fmt: skip
+    assert found.applied == {"one", "two", "three", "silent"}
+    assert judge(Run(), made.all).applied == {"one", "two", "three", "silent"}
+    assert found.not_judged == []
+
+
+@pytest.mark.parametrize(
+    ("run", "rule", "what", "why"),
+    [
+        (Run({"log": "log.txt is missing"}), "three", WITHOUT_INPUT, "log.txt is missing"),
+        (Run(bad={"one"}), "three", NOT_APPLICABLE, "one was found"),
+        (Run({"object": "Offline has none"}), "silent", NOT_APPLICABLE, "Offline has none"),
+    ],
+)
+def test_what_is_not_judged_has_its_reason(made: SimpleNamespace, run: Run, rule: str, what: str, why: str) -> None:
+    found = judge(run, made.all)
+    (left,) = found.not_judged
+    assert (left.rules, left.what, left.why) == ((rule,), what, why)
+    assert rule not in found.applied
+    assert shown(found.not_judged) == ([left] if what == WITHOUT_INPUT else [])
+
+
+def of(decide: Callable[[Any], Any]) -> tuple[Check, ...]:
+    return (Check(decide, ("one",)),)
+
+
+def raises(error: Exception) -> Callable[[Any], Any]:
+    def decide(_: Any) -> None:
+        raise error
+
+    return decide
+
+
+def test_a_check_that_finds_no_input_and_one_that_finds_a_damaged_one(made: SimpleNamespace) -> None:
+    found = judge(Run(), of(raises(Absent("no folder"))))
+    assert found.reasons == {"one": (WITHOUT_INPUT, "no folder")}
+    damage = InputError("log.txt is damaged")
+    found = judge(Run(), (*of(raises(damage)), *made.all))
+    assert found.error is damage
+    assert {one.rule for one in found.findings} == {"one", "two", "three"}
+    assert found.not_judged == []  # another check has applied the rule
+    with pytest.raises(ZeroDivisionError):
+        judge(Run(), of(raises(ZeroDivisionError())))
+    told = judge(Run(), of(raises(ZeroDivisionError())), lambda error: [fail("two", type(error).__name__)])
+    assert [one.text for one in told.findings] == ["ZeroDivisionError"]
+    assert told.error is None
+    with pytest.raises(UnknownRuleError):
+        judge(Run(), of(raises(UnknownRuleError("x"))), lambda _: ())
+
+
+def test_parts_of_one_subject_are_judged_together() -> None:
+    one, other = Judgement(reasons={"a": (NOT_APPLICABLE, "x"), "b": (WITHOUT_INPUT, "file")}), Judgement()
+    other.reasons, other.applied = {"a": (WITHOUT_INPUT, "y"), "b": (WITHOUT_INPUT, "text"), "c": ("", "")}, {"c"}
+    one.take(other)
+    assert [(left.what, left.why, left.rules) for left in one.not_judged] == [
+        (WITHOUT_INPUT, "y", ("a",)), (WITHOUT_INPUT, "file or text", ("b",))
+    ]  # fmt: skip
+    one.leave(of(print), "nothing there")
+    assert one.reasons["one"] == (WITHOUT_INPUT, "nothing there")
+    assert [left.rules for left in grouped({"b": ("w", "y"), "a": ("w", "y")})] == [("a", "b")]
+
+
+def test_a_check_takes_the_rules_of_what_it_calls(made: SimpleNamespace) -> None:
+    whole = check(made.first, made.third, needs=("log",))
+    assert whole.rules == ("one", "two", "silent")
+    assert (whole.silent, whole.needs) == (("silent",), ("log",))
+    assert rules_of(made.first, made.third) == {"silent"}
