@@ -10,10 +10,10 @@ import orjson
 
 from qsl.hub import FETCH_AGAIN, first_line
 from qsl.model_files import UNKNOWN, ModelFacts, token_ids
-from qsl.tokenizers import MAX_TOKENIZER_BYTES, TOKENIZER_FILES, load_tokenizer
+from qsl.tokenizers import MAX_TOKENIZER_BYTES, TOKENIZER_FILES
 from qsl.weights import PLAIN, open_weights, tensors_of
 from runs.errors import InputError
-from runs.reading import read_object, read_whole, stand_in
+from runs.reading import open_file, read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
@@ -105,14 +105,13 @@ def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
 
 
 def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
-    """Yield what is wrong with a folder's tokenizer. Where it has a tokenizer.json, transformers is not imported.
+    """Yield what is wrong with the files of a folder's tokenizer; it is not loaded, as that may import transformers.
 
     Args:
         vocab_size: of config.json; None = it is unknown.
     """
     there = [name for name in TOKENIZER_FILES if os.path.lexists(folder / name)]
-    vocabularies = [name for name in there if name not in _SETTINGS]
-    if not vocabularies:
+    if set(there) <= set(_SETTINGS):
         yield InputError(f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab.json)", FETCH_AGAIN)
     for name in there:
         try:
@@ -120,10 +119,16 @@ def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputErro
                 _check_settings(folder / name)
             elif name == "tokenizer.json":
                 _check_ids(folder / name, vocab_size)
-            elif name == vocabularies[0]:
-                load_tokenizer(str(folder))
+            elif "tokenizer.json" not in there:
+                _check_content(folder / name)
         except InputError as error:
             yield error
+
+
+def _check_content(path: Path) -> None:
+    with open_file(path, FETCH_AGAIN) as stream:
+        if wrong := stand_in(stream.peek()):
+            raise InputError(f"{path} is no tokenizer: {wrong}", FETCH_AGAIN)
 
 
 def _check_settings(path: Path) -> None:

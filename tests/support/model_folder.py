@@ -108,6 +108,12 @@ def pickled(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(POINTER)
 
 
+def by_sentencepiece(folder: Path) -> None:
+    """A tokenizer as tokenizer.model, which is a pointer."""
+    without("tokenizer.json")(folder)
+    (folder / "tokenizer.model").write_bytes(POINTER)
+
+
 def stop_id_of_the_config(folder: Path) -> None:
     without("generation_config.json")(folder)
     write(folder / "config.json", config(eos_token_id=-1))
@@ -130,6 +136,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "stop id of the config": (stop_id_of_the_config, "eos_token_id -1 is outside"),
     "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer (tokenizer.json, "),
     "tokenizer pointer": (changed("tokenizer.json", POINTER), "json is no tokenizer: it is a git-lfs pointer"),
+    "sentencepiece pointer": (by_sentencepiece, "tokenizer.model is no tokenizer: it is a git-lfs pointer"),
     "empty tokenizer": (changed("tokenizer.json", b""), "tokenizer.json is no tokenizer: it is empty"),
     "another tokenizer": (changed("tokenizer.json", {}), "tokenizer.json is no tokenizer: it has no 'model'"),
     "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
