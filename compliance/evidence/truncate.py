@@ -1,29 +1,18 @@
-"""The accuracy log as it is submitted: its first and last 4096 characters, and its hash at the end of accuracy.txt.
+"""Whether an accuracy log is cut as the official tool cuts it, and the hash of the whole log in accuracy.txt.
 
-Byte for byte what the official tool leaves [mlcommons/inference, tools/submission/truncate_accuracy_log.py], but
-written to another place: the run keeps its whole log.
+[mlcommons/inference, tools/submission/truncate_accuracy_log.py]
 """
 
-import os
 from pathlib import Path
-from typing import NamedTuple
 
 from compliance.accuracy.accuracy_text import stated_hash
 from runs.errors import InputError
-from runs.files import sha256_of
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
-from runs.reading import open_record, read_record
+from runs.reading import read_record
 from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"
-
-
-class SubmittedAccuracy(NamedTuple):
-    """Contents of the two files."""
-
-    log: bytes  # mlperf_log_accuracy.json
-    text: bytes  # accuracy.txt, with the hash line
 
 
 def is_truncated(run: RunDir) -> bool:
@@ -42,31 +31,3 @@ def hash_in_accuracy_text(text: str, path: Path) -> str:
     if problem:
         raise InputError(f"{path}: {problem}", "keep the hash of this run's accuracy log", path=path)
     return digest
-
-
-def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
-    """What of an accuracy leg's answers and scores goes into a submission; nothing in `run` is changed.
-
-    A log that was truncated before is taken as it is, if accuracy.txt has its hash.
-
-    Raises:
-        InputError: accuracy.txt is missing, or a truncated log has no hash.
-    """
-    text = read_record(run.accuracy_text, "score the leg: run it again with --accuracy")
-    said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
-    if is_truncated(run):
-        if not said:
-            raise InputError(
-                f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
-                "give the leg's whole accuracy log",
-            )
-        return SubmittedAccuracy(read_record(run.accuracy_log, "give the leg's own log"), text)
-    if not said:
-        text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
-    with open_record(run.accuracy_log, "give the leg's own log") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        log = stream.read(SHOWN_BYTES)
-        if size >= SHOWN_BYTES:
-            stream.seek(size - SHOWN_BYTES)
-            log += CUT + stream.read(SHOWN_BYTES)
-    return SubmittedAccuracy(log, text)

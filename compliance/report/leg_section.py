@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compliance.accuracy.accuracy_verdict import ScoresRecord, read_scores_record
+from compliance.accuracy.accuracy_files import ScoresRecord, read_scores_record
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.judge.finding import Finding

@@ -19,7 +19,6 @@ from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.scoring import ScoreSources, with_scorer
-from compliance.evidence.truncate import submitted_accuracy
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS
@@ -31,6 +30,7 @@ from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
+from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
 from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration

@@ -3,17 +3,8 @@
 One leg, one directory. LoadGen's logs are never changed after LoadGen closed them.
 """
 
-import contextlib
-import fcntl
-import itertools
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from runs.errors import ExitCode, InputError, SetupError
-from runs.interrupts import critical
-from runs.reading import read_object
 
 LOADGEN_LOGS = (
     "mlperf_log_summary.txt",
@@ -67,83 +58,10 @@ class RunDir(Folder):
          progress.name, result.name, accuracy_text.name, accuracy_json.name)
     )  # fmt: skip
 
-    def create(self) -> None:
-        """Make the directory; SetupError as for `taken`."""
-        with self.taken():
-            pass
-
-    @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        """Make the directory. Other processes that call this wait until the block ends, unless the file system cannot
-        lock a directory.
-
-        Raises:
-            SetupError: the path is not a writable directory, or it already holds a run.
-        """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".writable-{os.getpid()}"
-            with critical():
-                probe.write_bytes(b"")
-                probe.unlink()
-        except OSError as error:
-            raise SetupError(
-                f"output directory {self.root} cannot be written: {error.strerror}",
-                "give --output-log-dir a directory you may write to",
-            ) from error
-        descriptor = os.open(self.root, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self.refuse_taken()
-            if self.never_began:
-                for name in (*self.own_names, self.seal.name, self.time_stamp.name, self.page.name):
-                    (self.root / name).unlink(missing_ok=True)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def refuse_taken(self) -> None:
-        """Raise a SetupError if it holds a run."""
-        taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
-        if taken and not self.never_began:
-            raise SetupError(
-                f"output directory {self.root} already holds a run ({taken[0]})",
-                "give --output-log-dir a new directory; a run never writes into another run's",
-            )
-
-    @property
-    def never_began(self) -> bool:
-        """Whether there is only the record of a leg that was refused before LoadGen started."""
-        if any((self.root / name).exists() for name in LOADGEN_LOGS):
-            return False
-        try:
-            record = read_object(self.manifest, "")
-        except InputError:
-            return False
-        return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
-
 
 def audit_record(folder: Path, test: str) -> Path:
     """The file with the outcome of an audit."""
     return folder / f"audit_{test}.json"
-
-
-def free_directory(wanted: Path) -> Path:
-    """Make `wanted`, or `wanted-2`, … if it exists; SetupError if none can be made."""
-    for number in itertools.count(1):
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise SetupError(
-                f"output directory {folder} cannot be made: {error.strerror}",
-                "give --output-log-dir a directory you may write to",
-            ) from error
-    raise AssertionError
 
 
 class ResultDir(Folder):

@@ -19,6 +19,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Setu
 from runs.files import write_atomic
 from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
+from runs.record.new_run import never_began
 from runs.what_is import what_is
 from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
@@ -185,7 +186,7 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
 def _refuse_existing(folder: Path) -> None:
     """An audit whose first leg was refused, by its engine for example, may be run again there."""
     there = list(folder.iterdir()) if folder.is_dir() else []
-    begun = [path for path in there if not (RunDir(path).never_began or path.name.endswith(".audit.config"))]
+    begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(".audit.config"))]
     if begun or (folder.exists() and not there):
         raise SetupError(
             f"{folder} already holds an audit", "give --output-log-dir a new directory; an audit is never overwritten"

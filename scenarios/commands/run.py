@@ -31,12 +31,13 @@ def show_plan(config: RunConfig, console: "Console") -> int:
     Raises:
         SetupError: its directory is taken.
     """
+    from runs.record.new_run import refuse_taken
     from scenarios.leg.forecast import forecast
     from scenarios.leg.plan import prepare
     from scenarios.leg.summary import announce
 
     leg = prepare(config, partial(say, console))
-    leg.run_dir.refuse_taken()
+    refuse_taken(leg.run_dir)
     announce(leg, console)
     say(console, "dry run: nothing was started or written")
     expected = forecast(leg)

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from runs.errors import Ending, ExecutionError
 from runs.interrupts import check, critical, if_abandoned
-from runs.record.layout import RunDir, free_directory
+from runs.record.layout import RunDir
+from runs.record.new_run import free_directory
 from runs.record.progress import Progress
 from scenarios.console import is_verbose, say
 from scenarios.leg.config import RunConfig

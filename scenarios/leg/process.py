@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 
-from qsl.dataset import Dataset, SampleLibrary, load_dataset
+from qsl.dataset import Dataset, load_dataset
+from qsl.sample_library import SampleLibrary
 from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupError, error_record
 from runs.interrupts import ENDING
 from runs.loadgen.early_stopping import PERCENTILE

@@ -29,6 +29,7 @@ from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
 from runs.record.official_inputs import model_reasons
 from runs.record.server_facts import prompt_reuse
@@ -88,7 +89,7 @@ def open_record(leg: PreparedLeg) -> None:
         parent_pid=os.getpid(),
         start_time_ns=time.time_ns(),
     )
-    with run_dir.taken():
+    with taken(run_dir):
         if not leg.plan.trial:  # else the run's process writes it
             write_atomic(run_dir.user_conf, encode_conf(leg.user_conf))
         if leg.audit_config is not None:
@@ -168,8 +169,8 @@ def score_leg(leg: PreparedLeg, console: Console) -> "AccuracyVerdict":
     """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from compliance.accuracy.accuracy_files import write_reports
     from compliance.accuracy.accuracy_verdict import judge as judge_scores
-    from compliance.accuracy.accuracy_verdict import write_reports
     from compliance.accuracy.metrics import metric_of
     from compliance.accuracy.scores import score_accuracy_log
 

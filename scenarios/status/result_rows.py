@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from compliance.accuracy.accuracy_verdict import read_scores_record
+from compliance.accuracy.accuracy_files import read_scores_record
 from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
 from runs.errors import HarnessError

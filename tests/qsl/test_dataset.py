@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qsl.dataset import Dataset, SampleLibrary, load_dataset, load_references
+from qsl.dataset import Dataset, load_dataset, load_references
+from qsl.sample_library import SampleLibrary
 from runs.errors import ExecutionError, InputError
 from runs.wording import printable
 

@@ -51,7 +51,7 @@ def run(spec: Spec) -> None:
     import mlperf_loadgen as lg
 
     run_dir = RunDir(Path(spec.outdir))
-    run_dir.create()
+    run_dir.root.mkdir(parents=True, exist_ok=True)
     run_dir.user_conf.write_text(
         "".join(f"*.{spec.scenario}.{name} = {value}\n" for name, value in spec.user_conf.items())
     )

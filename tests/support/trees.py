@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.evidence.truncate import submitted_accuracy
+from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system_fields import FIELDS
 from compliance.submission.tree import Place, Tree
 from runs.record.layout import RunDir

@@ -40,7 +40,7 @@ class VirtualLegs:
         leg = prepare(config)
         name = leg.run_dir.root.name
         self.ran.append(name)
-        leg.run_dir.create()
+        leg.run_dir.root.mkdir(parents=True, exist_ok=True)
         write_atomic(leg.run_dir.user_conf, leg.user_conf.encode())
         if name == self.interrupted:
             raise Interrupted("interrupted by SIGINT")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from runs.files import write_atomic, write_json
-from runs.record.layout import free_directory
+from runs.record.new_run import free_directory
 from tools.gpu.gpu_load import GpuLoad
 
 T = TypeVar("T")

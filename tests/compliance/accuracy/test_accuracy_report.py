@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.accuracy import accuracy_verdict
+from compliance.accuracy import accuracy_files
+from compliance.accuracy.accuracy_files import write_reports
 from compliance.accuracy.accuracy_text import read_scores
-from compliance.accuracy.accuracy_verdict import judge, score_line, write_reports
+from compliance.accuracy.accuracy_verdict import judge, score_line
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.scores import decode_ids, score_accuracy_log, score_texts
 from runs.errors import ExecutionError, InputError
@@ -125,7 +126,7 @@ def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytes
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(accuracy_verdict, "write_json", full_disk)
+    monkeypatch.setattr(accuracy_files, "write_json", full_disk)
     with pytest.raises(OSError, match="no space"):
         write_reports(run, judge(ROUGE, EXACT, None, "run"))
     assert not run.accuracy_text.exists()

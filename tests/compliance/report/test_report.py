@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from compliance.accuracy.accuracy_verdict import judge, scores_record
+from compliance.accuracy.accuracy_files import scores_record
+from compliance.accuracy.accuracy_verdict import judge
 from compliance.accuracy.metrics import ROUGE
 from compliance.report.leg_section import leg_section, score_rows
 from compliance.report.page import render

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.truncate import submitted_accuracy
+from compliance.submission.submitted_accuracy import submitted_accuracy
 from runs.benchmark import Target
 from runs.record.layout import ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND

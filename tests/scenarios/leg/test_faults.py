@@ -40,7 +40,7 @@ CACHED_TOKENS = """
     LoadgenSut.complete = lambda self, request, ids, reason, cached: complete(self, request, ids, reason, 16)
     """
 BROKEN_LOAD = """
-    from qsl.dataset import SampleLibrary
+    from qsl.sample_library import SampleLibrary
     class Dataset:
         def __len__(self):
             raise ValueError("raised in load")

@@ -9,8 +9,9 @@ from runs.errors import SetupError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
-from runs.record.layout import LOADGEN_LOGS, RunDir, free_directory
+from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
+from runs.record.new_run import free_directory, taken
 from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, run_here
 from tests.support.legs import USER_CONF, arguments, patched
@@ -141,12 +142,13 @@ def test_two_legs_at_once_in_one_directory(tmp_path: Path) -> None:
     def ask() -> None:
         asking.set()
         try:
-            run.create()
+            with taken(run):
+                pass
         except SetupError as error:
             refused.append(error.message)
 
     other = threading.Thread(target=ask)
-    with run.taken():
+    with taken(run):
         other.start()
         asking.wait()
         time.sleep(0.1)  # so long the other one could go on

@@ -108,7 +108,7 @@ def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain)
 
 def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
     run = RunDir(tmp_path / "leg")
-    run.create()
+    run.root.mkdir(parents=True)
     manifest = read_manifest(RunDir(measured / "valid").manifest)
     manifest.status = "running"
     manifest.end_time_ns = None

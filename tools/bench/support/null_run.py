@@ -68,7 +68,7 @@ class NullEngine(Engine):
 def null_run(spec: NullSpec) -> Numbers:
     """Run `spec` in a process of its own; returns LoadGen's numbers."""
     run = RunDir(spec.folder)
-    run.create()
+    run.root.mkdir(parents=True, exist_ok=True)
     measure("support.null_run", *astuple(spec), log=run.engine_log)
     detail = read_detail(run.detail)
     if detail.error_count:

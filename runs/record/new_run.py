@@ -1,0 +1,83 @@
+"""Taking a directory for a new run: nothing of another run is overwritten."""
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from runs.errors import ExitCode, InputError, SetupError
+from runs.interrupts import critical
+from runs.reading import read_object
+from runs.record.layout import LOADGEN_LOGS, RunDir
+
+
+@contextlib.contextmanager
+def taken(run: RunDir) -> Iterator[None]:
+    """Make the directory. Other processes that call this wait until the block ends, unless the file system cannot
+    lock a directory.
+
+    Raises:
+        SetupError: the path is not a writable directory, or it already holds a run.
+    """
+    try:
+        run.root.mkdir(parents=True, exist_ok=True)
+        probe = run.root / f".writable-{os.getpid()}"
+        with critical():
+            probe.write_bytes(b"")
+            probe.unlink()
+    except OSError as error:
+        raise SetupError(
+            f"output directory {run.root} cannot be written: {error.strerror}",
+            "give --output-log-dir a directory you may write to",
+        ) from error
+    descriptor = os.open(run.root, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        refuse_taken(run)
+        if never_began(run):
+            for name in (*run.own_names, run.seal.name, run.time_stamp.name, run.page.name):
+                (run.root / name).unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def refuse_taken(run: RunDir) -> None:
+    """Raise a SetupError if it holds a run."""
+    held = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
+    if held and not never_began(run):
+        raise SetupError(
+            f"output directory {run.root} already holds a run ({held[0]})",
+            "give --output-log-dir a new directory; a run never writes into another run's",
+        )
+
+
+def never_began(run: RunDir) -> bool:
+    """Whether there is only the record of a leg that was refused before LoadGen started."""
+    if any((run.root / name).exists() for name in LOADGEN_LOGS):
+        return False
+    try:
+        record = read_object(run.manifest, "")
+    except InputError:
+        return False
+    return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
+
+
+def free_directory(wanted: Path) -> Path:
+    """Make `wanted`, or `wanted-2`, … if it exists; SetupError if none can be made."""
+    for number in itertools.count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SetupError(
+                f"output directory {folder} cannot be made: {error.strerror}",
+                "give --output-log-dir a directory you may write to",
+            ) from error
+    raise AssertionError
