@@ -17,7 +17,12 @@ from runs.record.leg import FinishedLeg
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
-@decides("contradiction", also=("attested",))
+def _no_attestation(leg: FinishedLeg) -> str:
+    there = leg.manifest is not None or (leg.run.seal.is_file() and not leg.foreign)
+    return "" if there else f"there is no {leg.run.seal.name}"
+
+
+@decides("contradiction", applies=_no_attestation, also=("attested",))
 def unchanged(leg: FinishedLeg) -> Iterator[Finding]:
     """Is the record of a leg whole? Of a leg of another harness there is none."""
     if leg.manifest is not None:

@@ -129,7 +129,7 @@ def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType
     inner = _deciders(*within)
     rules = own.rules + tuple(rule for one in inner for rule in one.rules)
     silent = own.silent + tuple(rule for one in inner for rule in one.silent)
-    return replace(own, rules=rules, silent=silent, **changed)
+    return replace(own, **{"rules": rules, "silent": silent, **changed})
 
 
 def rules_of(*deciders: Callable[..., Any] | ModuleType) -> frozenset[str]:

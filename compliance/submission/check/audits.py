@@ -77,6 +77,7 @@ _SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched",
 )  # fmt: skip
 def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> None:
     """The log of an audit's own run, whose verdict does not count: its numbers and its settings."""
+    result.met("audit-settings", "audit-errors")
     found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
     if not seeds_apply(result):
         found.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
@@ -147,6 +148,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         text = read_text(path, result.findings, "audit-verdict") if is_regular(path) else None
         if text is None:
             continue
+        result.met("audit-verdict", "audit-numbers", *(["audit-fallback"] if test == "TEST01" else []))
         shown = [(key.lower(), value) for key, value in _STATED.findall(text)]
         stated = dict(shown)
         scores = [folder / "accuracy" / one for one in _FALLBACK]
@@ -279,6 +281,7 @@ def check_audit(result: Result) -> ComparedLeg | None:
 )  # fmt: skip
 def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
     """The lines of the text; None where it cannot be read."""
+    result.met("audit-text")
     text = read_text(path, result.findings, "audit-text")
     if text is None:
         return None
@@ -297,6 +300,7 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
 def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> None:
+    result.met("audit-text-differs")
     for found, wanted in text_not_of(entries, lines, scenario):
         result.findings.add("audit-text-differs", text, found, f"{wanted}, by the logged answers")
 
@@ -308,6 +312,7 @@ def _check_text_of_entries(
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _read_entries(result: Result, path: Path, *, required: bool) -> list[AccuracyEntry] | None:
+    result.met("audit-log")
     if not is_regular(path):
         if required or path.is_symlink():
             result.findings.add("audit-log", path, "there is no such file", severity="warning")
@@ -348,6 +353,7 @@ def _check_entries(
         if check.violated and (entries or check.rule == "test06-count"):
             found = f"{check.text}: {check.found}"
             result.findings.add(check.rule, path, found, check.required, severity=check.severity)
+    result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         found = f"{len(entries)} answers to {different} queries"
         result.findings.add("audit-answers", path, found, "one answer a query")
@@ -361,6 +367,7 @@ def _check_entries(
 )  # fmt: skip
 def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detail: DetailLog) -> None:
     """Compare the logged answers with the samples that this run issued."""
+    result.met("audit-order")
     try:
         count = expected_samples(detail) or 0
         order = expected_order(detail, count)

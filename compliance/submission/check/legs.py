@@ -8,7 +8,7 @@ from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.performance import AUDIT_SETTINGS
 from compliance.evidence.same_system import MOST_DAYS_APART
-from compliance.judge.check import Check, Judgement, decides, judge
+from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, decides, judge
 from compliance.judge.finding import Finding, applied
 from compliance.judge.rule import OURS, RERUN, Rank, find_rule
 from compliance.submission.check.descriptions import says_network
@@ -20,6 +20,7 @@ from compliance.submission.check.tree_evidence import (
     SAME_SAMPLES,
     SIZE,
     SIZES,
+    WHOLE_LOG,
     ComparedLeg,
     Result,
     TreeLeg,
@@ -44,7 +45,8 @@ def judge_leg(leg: TreeLeg, checks: Iterable[Check]) -> Judgement:
     result, run = leg.of, leg.run
     judged = judge(leg, checks, lambda error: [damaged(run, error)])
     add_violated(result, run, (one for one in judged.findings if counts_in(one.rule, result.place.division)))
-    result.judged.take(Judgement([], judged.applied, judged.reasons))
+    whole = dict.fromkeys(_BY_TEXT, (WITHOUT_INPUT, WHOLE_LOG))
+    result.judged.take(Judgement([], judged.applied - _BY_TEXT, judged.reasons | whole))
     return judged
 
 

@@ -9,7 +9,7 @@ from typing import Self, cast
 
 from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import mean_output_tokens
-from compliance.judge.check import Judgement, Need, decides
+from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
 from compliance.judge.rule import OURS
 from compliance.submission.check.findings import Findings, is_folder, is_regular, is_safe
 from compliance.submission.check.layout import AUDIT_FOLDERS
@@ -24,6 +24,7 @@ from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.rounds import RoundBenchmark
 
 _, DETAIL, ANSWERS, _ = LOADGEN_LOGS
+WHOLE_LOG = f"the whole accuracy/{ANSWERS}, which a tree has cut"
 OF_POWER = {"power", "ranging"}  # directories next to run_1
 POWER_LOG = "spl.txt"  # in run_1 and ranging
 # Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
@@ -96,6 +97,14 @@ class Result:
             case "audit" if not self.audits:
                 return "the directory of an audit"
         return ""
+
+    def met(self, *rules: str) -> None:
+        """Note that rules were applied."""
+        self.judged.applied.update(rules)
+
+    def without(self, why: str, *rules: str) -> None:
+        """Note what rules lack unless they are noted as met."""
+        self.judged.reasons.update(dict.fromkeys(rules, (WITHOUT_INPUT, why)))
 
     @cached_property
     def audits(self) -> list[str]:
@@ -197,7 +206,7 @@ class TreeLeg(LegEvidence):
                 return "requests.jsonl and manifest.json of a leg of ours, which no tree has"
             case "answers":
                 cut = super().absent(need) or not is_regular(self.run.accuracy_log)
-                return f"the whole accuracy/{ANSWERS}, which a tree has cut" if cut else ""
+                return WHOLE_LOG if cut else ""
         return super().absent(need)
 
     @property
