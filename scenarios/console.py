@@ -1,41 +1,11 @@
 """Output for people, without markup, colours, line breaks or control characters of a terminal."""
 
-import contextlib
-import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from runs.wording import printable
 
 if TYPE_CHECKING:  # `--help` and errors are printed without it
     from rich.console import Console
-
-
-_shown = False
-
-
-@contextlib.contextmanager
-def engine_log_shown(level: int) -> Iterator[None]:
-    """Within: the engine's log is shown, too (1), with its debug messages (2)."""
-    global _shown
-    variable = "VLLM_LOGGING_LEVEL"
-    before = os.environ.get(variable)
-    _shown = level > 0
-    if level > 1:
-        os.environ[variable] = "DEBUG"
-    try:
-        yield
-    finally:
-        _shown = False
-        if before is not None:
-            os.environ[variable] = before
-        elif level > 1:
-            del os.environ[variable]
-
-
-def is_verbose() -> bool:
-    """Whether -v was given: details, and the engine's log."""
-    return _shown
 
 
 def say(console: "Console", text: str) -> None:

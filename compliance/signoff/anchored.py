@@ -13,9 +13,10 @@ from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import OURS
 from runs.errors import InputError
 from runs.record.anchors import Entry, time_of
-from runs.record.attestation import read_attestation, statements_below
+from runs.record.attestation import read_attestation
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
+from runs.record.statements import statements_below
 from runs.wording import duration, printable
 
 CLOCKS_DIFFER_S = 60.0  # a leg may seem to be anchored so long before its end

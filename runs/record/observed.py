@@ -6,7 +6,6 @@ how the queries' time divides inside vLLM, by its statistics. Queries are comput
 queries' time, not of the accelerator's; the cost of preemption is in prefill and decode.
 """
 
-from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -15,7 +14,6 @@ from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.fields import Amount, AtLeastOne, Count, Part, Sha256, Text, Versions, strictly
 
 FOREIGN_SHARE = 0.10  # of the cores that a leg may use: more than an idle system needs
-OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a note
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
@@ -195,24 +193,3 @@ class Observed(Part):
     def clients(self) -> list[ServerClient]:
         """One per client process of a leg over HTTP."""
         return [one.client for one in self.engines if one.client is not None]
-
-
-def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
-    """Notes on a client that was later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
-
-    Args:
-        limits_ns: TTFT and TPOT limits in force.
-    """
-    clients = observed.clients
-    sent_ms = [client.issue_to_wire.p99_ms for client in clients if client.issue_to_wire.p99_ms is not None]
-    read_ms = observed.read_to_loadgen.p99_ms if observed.read_to_loadgen is not None else None
-    if not sent_ms or read_ms is None:
-        return
-    tokens = sum(client.tokens for client in clients) / max(1, sum(client.answers for client in clients))
-    late_ms = {"TTFT": max(sent_ms) + read_ms, "TPOT": read_ms / max(1.0, tokens - 1)}
-    for name, limit_ns in limits_ns.items():
-        if late_ms[name] > OF_A_LIMIT * limit_ns / 1e6:
-            yield (
-                f"the client itself was {late_ms[name]:.1f} ms late (p99), more than {OF_A_LIMIT:.0%} of the {name} "
-                f"limit of {limit_ns / 1e6:.0f} ms: give it more cores, or more client processes"
-            )

@@ -1,12 +1,14 @@
 """What the record of a run shows of its servers, and of prompts that they or the engine reused."""
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from runs.record.manifest import Manifest
-from runs.record.observed import ServerClient
+from runs.record.observed import Observed, ServerClient
 
 # Of the received tokens, by the server's own metrics, which may be a little late.
 COUNTED_SHARE = 0.95
+OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a note
 
 
 class PromptReuse(NamedTuple):
@@ -37,3 +39,24 @@ def all_servers_remote(manifest: Manifest) -> bool:
     """Whether there were servers, all on other machines."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
+
+
+def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
+    """Notes on a client that was later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
+
+    Args:
+        limits_ns: TTFT and TPOT limits in force.
+    """
+    clients = observed.clients
+    sent_ms = [client.issue_to_wire.p99_ms for client in clients if client.issue_to_wire.p99_ms is not None]
+    read_ms = observed.read_to_loadgen.p99_ms if observed.read_to_loadgen is not None else None
+    if not sent_ms or read_ms is None:
+        return
+    tokens = sum(client.tokens for client in clients) / max(1, sum(client.answers for client in clients))
+    late_ms = {"TTFT": max(sent_ms) + read_ms, "TPOT": read_ms / max(1.0, tokens - 1)}
+    for name, limit_ns in limits_ns.items():
+        if late_ms[name] > OF_A_LIMIT * limit_ns / 1e6:
+            yield (
+                f"the client itself was {late_ms[name]:.1f} ms late (p99), more than {OF_A_LIMIT:.0%} of the {name} "
+                f"limit of {limit_ns / 1e6:.0f} ms: give it more cores, or more client processes"
+            )

@@ -16,7 +16,7 @@ from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdi
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted
 from runs.files import write_json
 from runs.interrupts import check, if_abandoned
-from runs.record.attestation import last_statement
+from runs.record.statements import last_statement
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedLeg, plan_campaign

@@ -16,7 +16,7 @@ from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupte
 from runs.harness import HARNESS_VERSION
 from scenarios.command_line import answer
 from scenarios.commands import COMMANDS
-from scenarios.console import engine_log_shown, is_verbose
+from scenarios.verbosity import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 _json_for: list[str] = []  # the command that was asked for JSON

@@ -17,11 +17,12 @@ from runs.interrupts import check, critical, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.new_run import free_directory
 from runs.record.progress import Progress
-from scenarios.console import is_verbose, say
+from scenarios.console import say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.run_page import write_run_page
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg
+from scenarios.verbosity import is_verbose
 from sut.engines import engine_kind
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.new_run import taken
-from runs.record.observed import Harness, Host, Loadgen, Model, Observed, late_client
+from runs.record.observed import Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
-from runs.record.server_facts import prompt_reuse
+from runs.record.server_facts import late_client, prompt_reuse
 from scenarios.console import say
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg

@@ -12,11 +12,12 @@ from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
 from runs.wording import counted, duration, milliseconds
-from scenarios.console import is_verbose, say
+from scenarios.console import say
 from scenarios.leg.forecast import forecast
 from scenarios.leg.next_step import next_steps
 from scenarios.leg.plan import PreparedLeg
 from scenarios.leg.trial import LONGEST_S, sentence
+from scenarios.verbosity import is_verbose
 
 if TYPE_CHECKING:
     from compliance.accuracy.accuracy_verdict import AccuracyVerdict
