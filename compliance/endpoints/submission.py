@@ -20,6 +20,7 @@ from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.finding import Finding, Outcome, Verdict, applied, decides
+from compliance.judge.text import finding_lines, not_judged_lines
 from runs.child import run_program
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import CONFIG, SUMMARY
@@ -74,10 +75,8 @@ class FoldersChecked(Verdict):
         yield from (f"  {folder}: {outcome} by its events" for folder, outcome in self.verdicts.items())
         if self.error is not None:
             yield f"  {self.error}"
-        for finding in self.of("error", "warning", "note"):
-            yield f"  {finding.line_with_place}"
-        for one in self.not_judged:
-            yield f"  not judged: {', '.join(one.results)}: {one.what}: {one.why}"
+        yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
+        yield from not_judged_lines(self)
         if self.official is None:
             yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
             return

@@ -26,8 +26,9 @@ from compliance.endpoints.folder_rules import (
 )
 from compliance.endpoints.load import judge_load
 from compliance.endpoints.rules import accuracy, point, rescored
-from compliance.judge.check import check, decides, judge, shown
+from compliance.judge.check import check, decides, judge
 from compliance.judge.finding import Finding
+from compliance.judge.text import by_severity, finding_lines, not_judged_lines
 from compliance.judge.verdict import FOLDERS, Verdict
 from runs.endpoints.events import MAX_EVENTS_BYTES
 from runs.endpoints.folder import EndpointsRun, read_folder
@@ -174,9 +175,5 @@ def as_text(verdict: FolderVerdict) -> str:
     reasons = " ".join(shortened_list(verdict.reasons, 3).split())
     lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
     lines += [f"run folder of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
-    for finding in verdict.of("error", "warning", "note", "pass"):
-        broken = finding.severity in ("error", "warning")
-        official = f"not official: {finding.rule}: {finding.sentence}"
-        lines.append(f"  {finding if verdict.counts(finding) or not broken else official}")
-    lines += [f"  not judged: {', '.join(one.rules) or one.what}: {one.why}" for one in shown(verdict.not_judged)]
+    lines += [*finding_lines(verdict, by_severity(verdict)), *not_judged_lines(verdict)]
     return printable("\n".join(lines) + "\n", lines=True)

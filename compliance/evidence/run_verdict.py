@@ -18,7 +18,7 @@ from compliance.evidence.official_rules import (
 )
 from compliance.evidence.plausibility import first_tokens_plausible, requests_plausible
 from compliance.evidence.whole_record import unchanged
-from compliance.judge.check import WITHOUT_INPUT, Check, check, judge
+from compliance.judge.check import Check, check, judge
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
 from runs.record.leg import PERFORMANCE
@@ -140,7 +140,6 @@ def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
         _add_numbers(verdict, leg)
     else:
         _add_scores(verdict, leg)
-    verdict.notes += dict.fromkeys(one.why for one in found.not_judged if one.what == WITHOUT_INPUT)
     return verdict
 
 

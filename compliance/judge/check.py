@@ -174,11 +174,6 @@ class Judgement:
         return grouped({rule: why for rule, why in self.reasons.items() if rule not in self.applied})
 
 
-def shown(several: Iterable[NotJudged]) -> list[NotJudged]:
-    """What people want to know of: rules without an object are left out."""
-    return [one for one in several if one.what != NOT_APPLICABLE]
-
-
 def grouped(reasons: Mapping[str, tuple[str, str]]) -> list[NotJudged]:
     """Rules by the reason why they were not judged."""
     rules: dict[tuple[str, str], list[str]] = {}

@@ -125,10 +125,6 @@ class Verdict:
         ]
         return list(dict.fromkeys(reasons))
 
-    def finding_lines(self) -> list[str]:
-        """For people: a line for each finding, the gravest first."""
-        return [f"  {finding.line_with_place}" for finding in self.of("error", "warning", "note", "pass")]
-
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """The fields of every record of a verdict; plain types only."""
         return {

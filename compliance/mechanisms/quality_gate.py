@@ -11,6 +11,7 @@ from typing import Any, Literal
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import OURS
+from compliance.judge.text import by_severity, finding_lines
 from compliance.judge.verdict import Verdict
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, is_empty
 from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
@@ -132,10 +133,14 @@ class GateOutcome(Verdict):
         """For a terminal: each row with its findings, then the outcome."""
         lines = []
         for row in self.matched:
-            lines += [f"{row.word}: {row.title}  ({row.source})", *row.finding_lines()]
+            lines += [
+                f"{row.word}: {row.title}  ({row.source})",
+                *finding_lines(row, by_severity(row), with_place=True),
+            ]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
-        lines += [*Verdict(findings=self.together).finding_lines(), self._last_line()]
+        together = Verdict(findings=self.together)
+        lines += [*finding_lines(together, by_severity(together), with_place=True), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compliance.judge.finding import Finding
+from compliance.judge.text import by_severity, finding_lines
 from compliance.judge.verdict import Outcome, Verdict
 from runs.wording import shortened_list
 
@@ -118,7 +119,7 @@ class SignOff(Verdict):
     def as_text(self) -> str:
         """For people: the verdict, all findings, the numbers."""
         lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
-        lines += self.finding_lines()
+        lines += finding_lines(self, by_severity(self), with_place=True)
         for side, values in self.metrics.items():
             if values:
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))

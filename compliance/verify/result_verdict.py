@@ -14,6 +14,7 @@ from compliance.evidence.scoring import ScoreSources, expect_scoring, with_score
 from compliance.evidence.whole_record import attested
 from compliance.judge.check import Need, check, decides, judge
 from compliance.judge.finding import Finding, applied
+from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import LOGS, Verdict
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, HarnessError, SetupError
@@ -198,7 +199,7 @@ def as_text(verdict: ResultVerdict) -> str:
     for part in verdict.parts:
         lines += ["", *_part_lines(part)]
     if verdict.findings:
-        lines += ["", "Both legs" if verdict.parts else "Logs", *(f"  {check}" for check in verdict.findings)]
+        lines += ["", "Both legs" if verdict.parts else "Logs", *finding_lines(verdict, verdict.findings)]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
@@ -224,11 +225,9 @@ def _part_lines(part: RunVerdict) -> list[str]:
         how = "scored again from" if scores_from.endswith(".json") else "as they stand in"
         lines.append(f"  scores {how} {scores_from}")
     lines += [f"  {line}" for line in part.lines]
-    for finding in part.findings:
-        if "metric" in finding.numbers:  # a score: it stands among the lines above
-            continue
-        counts = finding.passed or part.counts(finding)
-        lines.append(f"  {finding}" if counts else f"  not official: {finding.rule}: {finding.sentence}")
+    # A score stands among the lines above.
+    lines += finding_lines(part, (one for one in part.findings if "metric" not in one.numbers))
+    lines += not_judged_lines(part)
     lines += [f"  note: {text}" for text in part.notes]
     return lines
 

@@ -20,10 +20,11 @@ from compliance.judge.check import (
     grouped,
     judge,
     rules_of,
-    shown,
 )
 from compliance.judge.finding import Finding, applied, fail
 from compliance.judge.rule import RULES, UnknownRuleError
+from compliance.judge.text import not_judged_lines
+from compliance.judge.verdict import Verdict
 from runs.errors import InputError
 
 ROW = ("source", "summary", "fix")
@@ -87,7 +88,8 @@ def test_what_is_not_judged_has_its_reason(made: SimpleNamespace, run: Run, rule
     (left,) = found.not_judged
     assert (left.rules, left.what, left.why) == ((rule,), what, why)
     assert rule not in found.applied
-    assert shown(found.not_judged) == ([left] if what == WITHOUT_INPUT else [])
+    lines = list(not_judged_lines(Verdict(not_judged=found.not_judged)))
+    assert lines == ([f"  not judged: {rule}: {why}"] if what == WITHOUT_INPUT else [])
 
 
 def of(decide: Callable[[Any], Any]) -> tuple[Check, ...]:

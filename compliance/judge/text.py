@@ -1,0 +1,29 @@
+"""Findings and what was not judged, as lines for people: the same in every command."""
+
+from collections.abc import Iterable, Iterator
+
+from compliance.judge.check import NOT_APPLICABLE
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import Verdict
+
+
+def by_severity(verdict: Verdict) -> list[Finding]:
+    """The findings of a verdict, the gravest first."""
+    return verdict.of("error", "warning", "note", "pass")
+
+
+def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: bool = False) -> Iterator[str]:
+    """A line for each finding; one that does not count is marked as a reason why the subject is not official."""
+    for finding in findings:
+        if finding.violated and not verdict.counts(finding):
+            yield f"  not official: {finding.rule}: {finding.sentence}"
+        else:
+            yield f"  {finding.line_with_place if with_place else finding}"
+
+
+def not_judged_lines(verdict: Verdict) -> Iterator[str]:
+    """A line for each missing input; rules without an object are left out."""
+    for one in verdict.not_judged:
+        if one.what != NOT_APPLICABLE:
+            of = f"{', '.join(one.results)}: " if one.results else ""
+            yield f"  not judged: {of}{', '.join(one.rules) or one.what}: {one.why}"
