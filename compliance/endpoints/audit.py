@@ -16,7 +16,9 @@ from pydantic import BaseModel, Field
 
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
 from compliance.endpoints.load import Load, judge_load, read_load
-from compliance.finding import AUDIT_AGAIN, OURS, RERUN, Finding, applied, decides, fail, note
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, fail, note
+from compliance.judge.rule import AUDIT_AGAIN, OURS, RERUN
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, REFERENCE, VERDICT

@@ -16,7 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.finding import OURS, RERUN, Finding, applied, decides, fail, note, warn
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, fail, note, warn
+from compliance.judge.rule import OURS, RERUN
 from runs.endpoints.events import NO_TIME, Column, Events
 from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT

@@ -13,7 +13,9 @@ import orjson
 
 from compliance.accuracy.scores import score_texts
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.finding import RERUN, Finding, applied, decides, note
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied, note
+from compliance.judge.rule import RERUN
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
 from runs.endpoints.layout import CONFIG

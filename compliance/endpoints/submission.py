@@ -19,8 +19,10 @@ import orjson
 from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
-from compliance.finding import Finding, Outcome, Verdict, applied, decides
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, applied
 from compliance.judge.text import finding_lines, not_judged_lines
+from compliance.judge.verdict import Outcome, Verdict
 from runs.child import run_program
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import CONFIG, SUMMARY

@@ -13,7 +13,7 @@ import yaml
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.rules import ACCURACY, model_rules, round_rules
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from compliance.submission.build import refuse_taken
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import InputError

@@ -13,7 +13,7 @@ from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.find_folders import run_folders
 from compliance.endpoints.load import dataset_size, replayed_order
 from compliance.endpoints.verdict import FolderVerdict, as_text, judge_folder
-from compliance.finding import Finding
+from compliance.judge.finding import Finding
 from main import main as run_command
 from runs.endpoints.folder import read_folder
 from runs.endpoints.layout import CONFIG, FILES, SAMPLES, SNAPSHOT, SUMMARY
