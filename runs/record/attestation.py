@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import CryptoSigner, SSlibKey
+from securesystemslib.signer import SSlibKey
 
 from runs.errors import InputError
 from runs.fields import Sha256
-from runs.files import sha256_of, write_json
+from runs.files import sha256_of
 from runs.reading import MAX_ATTESTED_BYTES, files_below, first_problem, json_object, read_whole
 from runs.record.layout import RunDir
 
@@ -40,13 +39,13 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True)
 
 
-class _Digest(_Part):
+class FileDigest(_Part):
     sha256: Sha256
 
 
-class _Subject(_Part):
+class Subject(_Part):
     name: str
-    digest: _Digest
+    digest: FileDigest
 
 
 class Predicate(_Part):
@@ -57,9 +56,9 @@ class Predicate(_Part):
     previous: Sha256 | None  # digest of the campaign's previous statement; None outside a campaign
 
 
-class _Statement(_Part):
+class Statement(_Part):
     type: Literal["https://in-toto.io/Statement/v1"] = Field(default="https://in-toto.io/Statement/v1", alias="_type")
-    subject: list[_Subject]
+    subject: list[Subject]
     predicate_type: Literal["urn:mlperf-llama-vllm:leg:v1"] = Field(
         default="urn:mlperf-llama-vllm:leg:v1", alias="predicateType"
     )
@@ -97,23 +96,6 @@ class BrokenFile:
     found: str | None  # SHA-256 of the file; None if it cannot be read
 
 
-def attest(
-    run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
-) -> str:
-    """Write the statement of a finished leg, whose files must not change afterwards; returns its digest."""
-    statement = _Statement(
-        subject=[
-            _Subject(name=name, digest=_Digest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
-            for name, path in _files(run)
-        ],
-        predicate=Predicate(record_version=record_version, harness_commit=harness_commit, previous=previous),
-    )
-    envelope = Envelope(orjson.dumps(statement.model_dump(by_alias=True)), PAYLOAD_TYPE, {})
-    envelope.sign(signer)
-    write_json(run.seal, envelope.to_dict())
-    return sha256_of(run.seal)
-
-
 def read_attestation(run: RunDir) -> Attestation:
     """Read the statement of a leg and check its signature, but not its files.
 
@@ -132,7 +114,7 @@ def read_attestation(run: RunDir) -> Attestation:
         envelope.verify([key], 1)
     except (VerificationError, ValueError) as error:
         raise InputError(f"{path}: the signature is not one of the key {keyid}", _FIX, path=path) from error
-    statement = _validated(_Statement, json_object(envelope.payload, path, _FIX), path)
+    statement = _validated(Statement, json_object(envelope.payload, path, _FIX), path)
     files = {subject.name: subject.digest.sha256 for subject in statement.subject}
     if len(files) < len(statement.subject):
         raise InputError(f"{path} states a file twice", _FIX, path=path)
@@ -148,7 +130,7 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
     """Files of the leg that were changed, removed or added. Others, such as a later verdict, are ignored."""
-    present = dict(_files(run))
+    present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:
             yield BrokenFile(name, "missing", stated, None)
@@ -164,7 +146,7 @@ def _digest(path: Path) -> str | None:
     return None
 
 
-def _files(run: RunDir) -> Iterator[tuple[str, Path]]:
+def attested_files(run: RunDir) -> Iterator[tuple[str, Path]]:
     for path in files_below(run.root):
         if path not in (run.seal, run.time_stamp) and path.is_file():
             yield path.relative_to(run.root).as_posix(), path

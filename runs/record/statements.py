@@ -1,11 +1,43 @@
-"""The statements of the runs below a folder."""
+"""Statements of runs: one is written for a run that has finished, and those below a folder are found."""
 
 import contextlib
 from pathlib import Path
 
+import orjson
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import CryptoSigner
+
 from runs.errors import InputError
-from runs.record.attestation import Attestation, read_attestation
+from runs.files import sha256_of, write_json
+from runs.reading import MAX_ATTESTED_BYTES
+from runs.record.attestation import (
+    PAYLOAD_TYPE,
+    Attestation,
+    FileDigest,
+    Predicate,
+    Statement,
+    Subject,
+    attested_files,
+    read_attestation,
+)
 from runs.record.layout import RunDir
+
+
+def attest(
+    run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
+) -> str:
+    """Write the statement of a finished leg, whose files must not change afterwards; returns its digest."""
+    statement = Statement(
+        subject=[
+            Subject(name=name, digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
+            for name, path in attested_files(run)
+        ],
+        predicate=Predicate(record_version=record_version, harness_commit=harness_commit, previous=previous),
+    )
+    envelope = Envelope(orjson.dumps(statement.model_dump(by_alias=True)), PAYLOAD_TYPE, {})
+    envelope.sign(signer)
+    write_json(run.seal, envelope.to_dict())
+    return sha256_of(run.seal)
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:

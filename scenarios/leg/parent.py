@@ -95,8 +95,8 @@ def run_leg(
     started_s = time.monotonic()
     with _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
-        from runs.record.attestation import attest
         from runs.record.signing_key import load_signer
+        from runs.record.statements import attest
         from scenarios.leg import run_record
         from scenarios.leg.plan import prepare
         from scenarios.leg.summary import announce, closing_summary

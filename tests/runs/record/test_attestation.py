@@ -14,10 +14,10 @@ from securesystemslib.dsse import Envelope
 
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.record.attestation import PAYLOAD_TYPE, Predicate, attest, broken_files, read_attestation
+from runs.record.attestation import PAYLOAD_TYPE, Predicate, broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.signing_key import load_signer
-from runs.record.statements import last_statement
+from runs.record.statements import attest, last_statement
 from tests.support.editing import SIGNER
 
 Json = dict[str, Any]
