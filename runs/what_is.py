@@ -70,8 +70,10 @@ class Place:
             required: what the command reads, as a noun.
             option: that named the path.
         """
-        said = f"{option} {self.path} {self.text}; required: {required}"
-        return InputError(said.strip(), self.fix or f"name {required}")
+        said = f"{option} {self.path} {self.text}".strip()
+        return (
+            InputError(f"{said}; required: {required}", self.fix) if self.fix else InputError(said, f"name {required}")
+        )
 
 
 def what_is(path: Path) -> Place:
