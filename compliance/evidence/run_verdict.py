@@ -76,6 +76,7 @@ class RunVerdict(Verdict):
     details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
     reference_score: float | None = None
     test_score: float | None = None
+    scored_again: bool = False  # an accuracy run; else its scores are those of accuracy.txt
 
     @property
     def title(self) -> str:
@@ -94,7 +95,7 @@ class RunVerdict(Verdict):
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         plain = asdict(replace(self, findings=[], error=None))
-        left_out = ("applied", "adds_up", "held_official", "declared")
+        left_out = ("applied", "adds_up", "held_official", "declared", "scored_again")
         return {name: value for name, value in plain.items() if name not in left_out} | {
             "declared_unofficial": self.declared,
             "findings": [finding.as_json() for finding in self.findings],
@@ -168,6 +169,7 @@ def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
     verdict.notes += misread_scores(metric_of(leg.benchmark), leg.stated_text or "")
     verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
     scored = accuracy.accuracy_verdict(leg)
+    verdict.scored_again = leg.scores.path == leg.run.accuracy_log
     verdict.details = {
         "scores_from": leg.scores.path.name,
         "label": scored.label,

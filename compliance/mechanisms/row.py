@@ -246,7 +246,7 @@ def quality_evidence(result: ResultLegs, verdict: ResultVerdict) -> QualityEvide
     failures = [one.sentence for one in failed if one.rule not in _NOT_KNOWN]
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
-    if part.details.get("scores_from") != leg.run.accuracy_log.name:
+    if not part.scored_again:
         unknown.append("the answers were not scored again, so the scores are not verified")
     performance = result.leg(PERFORMANCE)
     if performance is not None:

@@ -65,14 +65,10 @@ def coherent(legs: list[Evidence]) -> Iterator[Finding]:
 def _reaches_target(evidence: Evidence) -> bool:
     """Whether the answers were scored again and reach the targets, which shows that they are coherent."""
     part = evidence.part
-    if part is None or not evidence.details.get("target") or not _scored_again(evidence):
+    if part is None or not evidence.details.get("target") or not part.scored_again:
         return False
     means = metric_of(evidence.benchmark).means
     return all(check.passed for check in part.checks if check.numbers.get("metric") in means)
-
-
-def _scored_again(evidence: Evidence) -> bool:
-    return bool(evidence.details.get("scores")) and str(evidence.details.get("scores_from", "")).endswith(".json")
 
 
 def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
@@ -99,8 +95,9 @@ def _is_coherent(ids: TokenIds) -> bool:
 
 def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     scores, target = evidence.details.get("scores"), evidence.details.get("target")
-    if not scores or not _scored_again(evidence):
-        broken = evidence.part.broken if evidence.part is not None else []
+    part = evidence.part
+    if part is None or not scores or not part.scored_again:
+        broken = part.broken if part is not None else []
         why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "the answers were not scored")
         yield fail("C-1/not_scored_again", f"unverifiable: {why}", evidence.run.root)
         return

@@ -220,10 +220,8 @@ def _part_lines(part: RunVerdict) -> list[str]:
         f"  held to: {held_to}",
         f"  {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
     ]
-    scores_from = part.details.get("scores_from")
-    if scores_from:
-        how = "scored again from" if scores_from.endswith(".json") else "as they stand in"
-        lines.append(f"  scores {how} {scores_from}")
+    if scores_from := part.details.get("scores_from"):
+        lines.append(f"  scores {'scored again from' if part.scored_again else 'as they stand in'} {scores_from}")
     lines += [f"  {line}" for line in part.lines]
     # A score stands among the lines above.
     lines += finding_lines(part, (one for one in part.findings if "metric" not in one.numbers))
