@@ -9,7 +9,7 @@ from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.performance import error_records, run_mode
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scoring import target_of
-from compliance.judge.check import decides
+from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, applied, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.errors import ExecutionError, SetupError
@@ -113,3 +113,9 @@ def scores(leg: LegEvidence) -> Iterator[Finding]:
 def accuracy_verdict(leg: LegEvidence) -> AccuracyVerdict:
     """The scores against their targets."""
     return judge_scores(metric_of(leg.benchmark), leg.scores.scores, *target_of(leg))
+
+
+# As in performance.py.
+CLAIM = (check(mode),)
+OF_ANY = (check(errors),)
+OF_OURS = tuple(map(check, (stated_scores, scored_again, scores)))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.evidence.leg_evidence import LegEvidence
-from compliance.judge.check import Absent, decides
+from compliance.judge.check import Absent, check, decides
 from compliance.judge.finding import Finding, applied
 from compliance.judge.rule import OURS
 from qsl.weights import read_weights
@@ -81,3 +81,6 @@ def official_inputs(leg: LegEvidence) -> Iterator[Finding]:
         if weights.quantized or not official.weights_sha256:
             known = f"{official.name} in {weights.precision}, of which no hash is published: the same in all legs"
     yield applied("record-weights", "weights", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
+
+
+OF_OURS = tuple(map(check, (official_inputs, model_on_record)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.truncate import hash_in_accuracy_text
-from compliance.judge.check import decides
+from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, applied, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -148,3 +148,6 @@ def each_answered(leg: LegEvidence) -> Iterator[Finding]:
         most = leg.benchmark.sampling["accuracy"].max_tokens
         passed, required = longest <= most, f"at most {most}"
         yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
+
+
+ACCURACY = tuple(map(check, (as_issued, whole_log, each_answered)))

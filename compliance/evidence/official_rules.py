@@ -12,7 +12,7 @@ from typing import Any
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
-from compliance.judge.check import decides
+from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, applied
 from compliance.judge.rule import OURS, RERUN
 from compliance.judge.rule import Row as RuleRow
@@ -347,3 +347,7 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
         value=tokens,
         wanted=wanted,
     )
+
+
+PERFORMANCE, ACCURACY = (check(performance_limits),), (check(accuracy_limits),)
+PERFORMANCE_SEEDS, ACCURACY_SEEDS = (check(performance_seeds),), (check(accuracy_seeds),)

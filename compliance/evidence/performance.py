@@ -7,7 +7,7 @@ from dataclasses import replace
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.logged_answers import as_recorded
-from compliance.judge.check import decides
+from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, applied, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
@@ -168,3 +168,10 @@ def number_lines(numbers: Numbers) -> Iterator[str]:
         if values is not None:
             shown = (("mean", "mean"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p99_9"))
             yield f"{name:<10}" + "  ".join(f"{label} {getattr(values, key) / 1e6:.3f} ms" for label, key in shown)
+
+
+# A new check is added here. CLAIM: where it is violated, nothing else is judged. Of the others, those on a run of any
+# benchmark, and those on one of a benchmark that runs here; in the order of the findings.
+CLAIM = (check(mode),)
+OF_ANY = tuple(map(check, (errors, validity, audit_settings, contradictions)))
+OF_OURS = tuple(map(check, (as_derived, foreign_accuracy_log, cut_short, summary_score)))

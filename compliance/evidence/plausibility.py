@@ -13,7 +13,7 @@ import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
-from compliance.judge.check import decides
+from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, applied
 from compliance.judge.rule import OURS, RERUN
 from qsl.tokenizers import Tokenizer
@@ -348,3 +348,6 @@ def answers_plausible(
         not_the_reference(texts, references),
     )
     return [finding for finding in found if finding is not None]
+
+
+PERFORMANCE = tuple(map(check, (first_tokens_plausible, requests_plausible)))

@@ -6,58 +6,37 @@ from typing import Any, Literal
 from compliance.accuracy.accuracy_text import misread_scores
 from compliance.accuracy.accuracy_verdict import score_line
 from compliance.accuracy.metrics import metric_of
-from compliance.evidence import accuracy, performance
-from compliance.evidence.input_checks import model_on_record, official_inputs
+from compliance.evidence import accuracy, input_checks, logged_answers, official_rules, performance, plausibility
 from compliance.evidence.leg_evidence import LegEvidence
-from compliance.evidence.logged_answers import as_issued, each_answered, whole_log
-from compliance.evidence.official_rules import (
-    accuracy_limits,
-    accuracy_seeds,
-    performance_limits,
-    performance_seeds,
-)
-from compliance.evidence.plausibility import first_tokens_plausible, requests_plausible
 from compliance.evidence.whole_record import unchanged
 from compliance.judge.check import Check, check, judge
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
-from runs.record.leg import PERFORMANCE
+from runs.record.leg import ACCURACY, PERFORMANCE
 
-# In the order of the findings. Where the mode is another one than claimed, nothing else is judged.
-PERFORMANCE_CHECKS: tuple[Check, ...] = (
-    check(performance.mode),
-    check(performance.errors),
-    check(performance.as_derived),
-    check(performance.contradictions),
-    check(unchanged),
-    check(performance.foreign_accuracy_log),
-    check(performance.validity),
-    check(performance.audit_settings),
-    check(performance.cut_short),
-    check(first_tokens_plausible),
-    check(requests_plausible),
-    check(performance_limits),
-    check(performance_seeds),
-    check(official_inputs),
-    check(model_on_record),
-    check(performance.summary_score),
-)
-ACCURACY_CHECKS: tuple[Check, ...] = (
-    check(accuracy.mode),
-    check(performance.contradictions),
-    check(unchanged),
-    check(as_issued),
-    check(accuracy.errors),
-    check(official_inputs),
-    check(model_on_record),
-    check(accuracy_limits),
-    check(accuracy_seeds),
-    check(whole_log),
-    check(each_answered),
-    check(accuracy.stated_scores),
-    check(accuracy.scored_again),
-    check(accuracy.scores),
-)
+# In the order of the findings. Each module lists its own checks.
+CLAIMS = {PERFORMANCE: performance.CLAIM, ACCURACY: accuracy.CLAIM}
+CHECKS: dict[str, tuple[Check, ...]] = {
+    PERFORMANCE: (
+        *performance.OF_ANY,
+        *performance.OF_OURS,
+        check(unchanged),
+        *plausibility.PERFORMANCE,
+        *official_rules.PERFORMANCE,
+        *official_rules.PERFORMANCE_SEEDS,
+        *input_checks.OF_OURS,
+    ),
+    ACCURACY: (
+        *accuracy.OF_ANY,
+        check(performance.contradictions),
+        check(unchanged),
+        *logged_answers.ACCURACY,
+        *official_rules.ACCURACY,
+        *official_rules.ACCURACY_SEEDS,
+        *input_checks.OF_OURS,
+        *accuracy.OF_OURS,
+    ),
+}
 
 
 @dataclass
@@ -112,16 +91,17 @@ def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
         InputError: a file is damaged, or there is nothing to take scores from. ExecutionError: LoadGen did not finish.
         SetupError: there are scores, and no log of the responses.
     """
-    as_performance = (leg.claimed_mode or leg.mode) == PERFORMANCE
-    of_its_mode = as_performance == leg.is_performance
-    if not leg.is_performance and of_its_mode:
-        accuracy.require_answers(leg)
-    checks = PERFORMANCE_CHECKS if as_performance else ACCURACY_CHECKS
-    found = judge(leg, checks if of_its_mode else checks[:1])
+    mode = leg.claimed_mode or leg.mode
+    found = judge(leg, CLAIMS[mode])
+    of_its_mode = mode == leg.mode
+    if of_its_mode:
+        if mode == ACCURACY:
+            accuracy.require_answers(leg)
+        found.take(judge(leg, CHECKS[mode]))
     if found.error is not None:
         raise found.error
     verdict = RunVerdict(
-        mode="performance" if as_performance else "accuracy",
+        mode="performance" if mode == PERFORMANCE else "accuracy",
         directory=str(leg.run.root),
         scenario=leg.scenario,
         loadgen_key=leg.benchmark.loadgen_key,
@@ -137,7 +117,7 @@ def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
     )
     if not of_its_mode:
         verdict.rule = "the log is of a run in the mode that its directory claims"
-    elif as_performance:
+    elif mode == PERFORMANCE:
         _add_numbers(verdict, leg)
     else:
         _add_scores(verdict, leg)

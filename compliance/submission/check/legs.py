@@ -8,7 +8,7 @@ from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.performance import AUDIT_SETTINGS
 from compliance.evidence.same_system import MOST_DAYS_APART
-from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, decides, judge
+from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, decides, judge
 from compliance.judge.finding import Finding, applied
 from compliance.judge.rule import OURS, RERUN, Rank, find_rule
 from compliance.submission.check.descriptions import says_network
@@ -328,3 +328,10 @@ def _short(value: object, other: object) -> str:
         return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
     names = sorted(name for name in value.keys() | other.keys() if value.get(name) != other.get(name))
     return ", ".join(f"{name} {str(value.get(name, 'not there'))[:12]}" for name in names[:3])
+
+
+# As in compliance/evidence/performance.py.
+PERFORMANCE_CLAIM, ACCURACY_CLAIM = (check(performance_scenario),), (check(accuracy_scenario),)
+PERFORMANCE = tuple(map(check, (early_stopping, metric, network_name)))
+FOREIGN_PERFORMANCE = (check(cut_short),)
+ACCURACY = tuple(map(check, (accuracy_samples, accuracy_audit_settings)))

@@ -5,19 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from compliance.evidence import accuracy, performance
-from compliance.evidence.input_checks import model_on_record, official_inputs
-from compliance.evidence.logged_answers import as_issued, each_answered, whole_log
-from compliance.evidence.official_rules import (
-    accuracy_limits,
-    accuracy_seeds,
-    performance_limits,
-    performance_seeds,
-)
-from compliance.evidence.plausibility import first_tokens_plausible, requests_plausible
+from compliance.evidence import accuracy, input_checks, logged_answers, official_rules, performance, plausibility
 from compliance.evidence.whole_record import unchanged
 from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
 from compliance.judge.finding import Finding
+from compliance.submission.check import legs
 from compliance.submission.check.audits import (
     AUDIT_TEXTS,
     OF_TEST06,
@@ -30,18 +22,10 @@ from compliance.submission.check.descriptions import check_measurements, mapped_
 from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
 from compliance.submission.check.leg_files import OF_ACCURACY, check_accuracy_files, check_power
 from compliance.submission.check.legs import (
-    accuracy_audit_settings,
-    accuracy_samples,
-    accuracy_scenario,
     check_one_configuration,
     check_tokens,
     check_user_conf,
-    cut_short,
-    early_stopping,
     judge_leg,
-    metric,
-    network_name,
-    performance_scenario,
     seeds_apply,
 )
 from compliance.submission.check.tree_evidence import ANSWERS, DETAIL, ComparedLeg, Result, TreeLeg, read_log
@@ -63,58 +47,24 @@ def _free(leg: TreeLeg) -> str:
 # Whether a log is of the run that its directory claims. Where it is not, nothing else of it is judged.
 CLAIMS: dict[str, tuple[Check, ...]] = {
     "performance": (
-        check(performance.mode),
-        check(performance_seeds, applies=_free),
-        check(performance_scenario),
+        *performance.CLAIM,
+        *(replace(one, applies=_free) for one in official_rules.PERFORMANCE_SEEDS),
+        *legs.PERFORMANCE_CLAIM,
     ),
     "accuracy": (
-        check(accuracy.mode),
-        check(accuracy_seeds, applies=_free),
-        check(accuracy_scenario),
+        *accuracy.CLAIM,
+        *(replace(one, applies=_free) for one in official_rules.ACCURACY_SEEDS),
+        *legs.ACCURACY_CLAIM,
     ),
 }
-# On a run of any benchmark, ...
-PERFORMANCE: tuple[Check, ...] = (
-    check(performance.errors),
-    check(performance.validity),
-    check(early_stopping),
-    check(metric),
-    check(network_name),
-    check(performance_limits),
-    check(performance.audit_settings),
-    check(performance.contradictions),
-)
-ACCURACY: tuple[Check, ...] = (
-    check(accuracy.errors),
-    check(accuracy_samples),
-    check(accuracy_audit_settings),
-    check(performance.contradictions),
-)
-# ... of one that does not run here, ...
-FOREIGN_PERFORMANCE: tuple[Check, ...] = (check(cut_short),)
-# ... and of one that does. No tree has the record of a run, so that those rules stand as not judged.
-OUR_PERFORMANCE: tuple[Check, ...] = (
-    check(performance.as_derived),
-    check(unchanged, needs=("record",)),
-    check(performance.foreign_accuracy_log),
-    check(performance.cut_short),
-    check(first_tokens_plausible),
-    check(requests_plausible),
-    check(official_inputs),
-    check(model_on_record),
-    check(performance.summary_score),
-)
-OUR_ACCURACY: tuple[Check, ...] = (
-    check(unchanged, needs=("record",)),
-    check(as_issued),
-    check(official_inputs),
-    check(model_on_record),
-    check(accuracy_limits),
-    check(whole_log),
-    check(each_answered),
-    check(accuracy.stated_scores),
-    check(accuracy.scored_again),
-    check(accuracy.scores, needs=("log", "text")),
+# On a run of any benchmark; and of one that runs here, of which no tree has the record.
+PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *legs.PERFORMANCE, *official_rules.PERFORMANCE)
+ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *legs.ACCURACY, check(performance.contradictions))
+UNCHANGED = check(unchanged, needs=("record",))
+OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
+OUR_ACCURACY = (
+    *(UNCHANGED, *logged_answers.ACCURACY, *input_checks.OF_OURS, *official_rules.ACCURACY),
+    *(replace(one, needs=(*one.needs, "text")) for one in accuracy.OF_OURS),
 )
 
 
@@ -154,7 +104,7 @@ def _performance(result: Result) -> None:
     """Judge the performance run, and note what other runs are compared with."""
     run = result.tree.performance(result.place)
     detail = read_log(run, result.findings)
-    checks = PERFORMANCE + (FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
+    checks = PERFORMANCE + (legs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
     if detail is None:
         result.judged.leave((*CLAIMS["performance"], *checks), result.absent("log"))
         return
@@ -303,7 +253,7 @@ RESULT: tuple[Check, ...] = (
 )
 ON_RUNS = (
     *(one for checks in CLAIMS.values() for one in checks),
-    *(*PERFORMANCE, *ACCURACY, *FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
+    *(*PERFORMANCE, *ACCURACY, *legs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
 )
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}
 _KIND = {"performance": "perf", "accuracy": "accuracy"}

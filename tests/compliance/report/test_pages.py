@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.evidence.run_verdict import PERFORMANCE_CHECKS
+from compliance.evidence.run_verdict import CHECKS
 from compliance.judge.finding import fail
 from compliance.judge.rule import all_rules
 from compliance.report import tree_page as page_module
@@ -20,6 +20,7 @@ from compliance.verify.result_verdict import RESULT_CHECKS
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
+from runs.record.leg import PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
 from tests.support.browser import lay_out, needs_browser
@@ -135,7 +136,7 @@ def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
 
 def test_every_rule_is_accounted_for(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
     _, text = made(leg, tmp_path, run_main)
-    asked = {rule for one in (*PERFORMANCE_CHECKS, *RESULT_CHECKS) for rule in one.rules}
+    asked = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
     assert [name for name in asked if name not in text] == []
     assert "no accuracy leg was given" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text

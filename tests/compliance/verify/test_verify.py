@@ -178,7 +178,7 @@ def test_the_record_comes_before_the_text(legs: DummyLegs, tmp_path: Path, monke
     ("arguments", "code", "said"),
     [
         (("{}/nowhere",), 2, "does not exist"),
-        (("{}/empty",), 2, "empty is empty; required: a run directory"),
+        (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
         (("{}/leg", "--accuracy-only", "--performance-only"), 2, "leave nothing"),
         (("{}/leg", "--accuracy-only"), 2, "no accuracy leg"),
         (("{}/leg", "--scenario", "Offline"), 2, "LoadGen ran Server"),

@@ -83,4 +83,4 @@ def test_status_names_an_empty_directory(places: dict[str, Path]) -> None:
 def test_an_audit_of_existing_runs_needs_logs(places: dict[str, Path]) -> None:
     finished = run_here("audit", "--test", "TEST04", "--ref", places["logs"], "--run", places["empty"])
     assert finished.code == ExitCode.BAD_INPUT
-    assert f"--run {places['empty']} is empty; required: a directory with mlperf_log_summary.txt" in finished.stderr
+    assert f"--run {places['empty']} is empty" in finished.stderr
