@@ -70,7 +70,7 @@ def judge_folder(
         model_path: whose tokenizer counts tokens.
         dataset_path: for scores.
     """
-    verdict = FolderVerdict(str(path), adds_up=FOLDERS, held_official=official)
+    verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official)
     try:
         verdict.run = read_folder(path)
     except HarnessError as error:

@@ -74,7 +74,7 @@ class RunVerdict(Verdict):
     def as_json(self) -> dict[str, Any]:
         """For programs."""
         plain = asdict(replace(self, findings=[], error=None))
-        left_out = ("applied", "adds_up", "held_official", "declared", "scored_again")
+        left_out = ("applied", "outcome_policy", "held_official", "declared", "scored_again")
         return {name: value for name, value in plain.items() if name not in left_out} | {
             "declared_unofficial": self.declared,
             "findings": [finding.as_json() for finding in self.findings],
@@ -111,7 +111,7 @@ def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
         findings=found.findings,
         applied=frozenset(found.applied),
         not_judged=found.not_judged,
-        adds_up=LOGS,
+        outcome_policy=LOGS,
         held_official=official or leg.claims_official,
         declared=leg.manifest.unofficial_reasons if leg.manifest else [],
     )

@@ -212,7 +212,8 @@ def judge(
                 found.error = found.error or error
             else:
                 raise
-            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, f"damaged input: {error}"))
+            said = error.message if isinstance(error, HarnessError) else str(error)
+            found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, f"damaged input: {said}"))
         else:
             found.applied |= {*one.silent, *(finding.rule for finding in findings)}
             found.reasons |= dict.fromkeys(one.rules, (NOT_APPLICABLE, "there is nothing of the kind"))

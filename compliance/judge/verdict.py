@@ -28,9 +28,10 @@ FOLDERS = Policy(contradictions_end_it=True)
 
 @dataclass
 class Verdict:
-    """Findings, and what they add up to. `parts` are verdicts on parts of the same subject; their findings count too.
+    """Findings, and what they add up to.
 
     Attributes:
+        outcome_policy: how they add up.
         held_official: official rules count. Else they are shown beside the verdict.
         declared: why the subject's own record says that it is not official.
     """
@@ -41,7 +42,7 @@ class Verdict:
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated
     not_judged: list[NotJudged] = field(default_factory=list, kw_only=True)
     error: HarnessError | None = field(default=None, kw_only=True)  # why there is no verdict
-    adds_up: Policy = field(default=FINDINGS, kw_only=True, repr=False)
+    outcome_policy: Policy = field(default=FINDINGS, kw_only=True, repr=False)
     held_official: bool = field(default=True, kw_only=True)
     declared: list[str] = field(default_factory=list, kw_only=True)
 
@@ -64,7 +65,11 @@ class Verdict:
         return self.held_official or finding.kind != "official"
 
     def _contradicts(self, finding: Finding) -> bool:
-        return self.adds_up.contradictions_end_it and finding.kind == "contradiction" and finding.severity == "error"
+        return (
+            self.outcome_policy.contradictions_end_it
+            and finding.kind == "contradiction"
+            and finding.severity == "error"
+        )
 
     @property
     def contradictions(self) -> list[Finding]:
@@ -93,7 +98,7 @@ class Verdict:
         if self.failures:
             return "FAIL"
         flagged = any(one.counts(finding) for one in whole for finding in one.of("warning"))
-        return "FLAG" if flagged and self.adds_up.warnings_flag else "PASS"
+        return "FLAG" if flagged and self.outcome_policy.warnings_flag else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
         """Warnings count with `strict`."""

@@ -95,7 +95,7 @@ def verify_result(
         sources: what to score the answers with.
         in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
     """
-    verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, adds_up=LOGS)
+    verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, outcome_policy=LOGS)
     if result.error is not None:
         if verdict.no_verdict:
             for directory in result.directories:
