@@ -42,8 +42,8 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """The first line of another library's error, cut where it quotes a whole file."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def need_hub(what: str) -> None:

@@ -10,10 +10,10 @@ import orjson
 
 from qsl.hub import FETCH_AGAIN, first_line
 from qsl.model_files import UNKNOWN, ModelFacts, token_ids
-from qsl.tokenizers import MAX_TOKENIZER_BYTES, TOKENIZER_FILES
+from qsl.tokenizers import TOKENIZER_FILES
 from qsl.weights import PLAIN, open_weights, tensors_of
 from runs.errors import InputError
-from runs.reading import open_file, read_object, read_whole, stand_in
+from runs.reading import TOKENIZER, open_file, read_object, read_whole, stand_in
 
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DATA_TYPE = re.compile(r"auto|(torch\.)?(half|double|bfloat16|float(16|32|64|8_\w+)?|u?int\d+)")  # PyTorch's
@@ -148,13 +148,18 @@ def _check_ids(path: Path, vocab_size: int | None) -> None:
 
     A token that only pads may lie outside, as in early Llama 2.
     """
-    content = read_whole(path, FETCH_AGAIN, max_bytes=MAX_TOKENIZER_BYTES)
+    content = read_whole(path, FETCH_AGAIN, max_bytes=TOKENIZER.file_bytes)
     try:
         whole = orjson.loads(content)
         vocabulary = whole["model"]["vocab"]  # token → id, or a list of tokens
         numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
         added = [token["id"] for token in whole.get("added_tokens") or () if "pad" not in token["content"]]
-        highest = max([*numbers, *added])
+        ids = [*numbers, *added]
+        if not ids:
+            raise ValueError("it has no tokens")
+        if any(type(one) is not int or one < 0 for one in ids):
+            raise ValueError("it has an id that is not a whole number from 0")
+        highest = max(ids)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(f"{path} is no tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error

@@ -9,7 +9,7 @@ from qsl.hub import FETCH_AGAIN, first_line, from_hub
 from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import MAX_WEIGHTS_BYTES, read_object
+from runs.reading import MAX_TEXT_BYTES, MAX_WEIGHTS_BYTES, TOKENIZER, read_object
 
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
@@ -161,7 +161,7 @@ def token_ids(model: ModelFacts, key: str) -> tuple[int, ...]:
 
 
 def _marked_special(path: Path) -> set[int]:
-    added = _read(path).get("added_tokens", [])
+    added = _read(path, TOKENIZER.file_bytes).get("added_tokens", [])
     try:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
@@ -171,6 +171,6 @@ def _marked_special(path: Path) -> set[int]:
     return marked
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
     """A JSON object; empty where there is no such file."""
-    return read_object(path, FETCH_AGAIN) if os.path.lexists(path) else {}
+    return read_object(path, FETCH_AGAIN, max_bytes=max_bytes) if os.path.lexists(path) else {}

@@ -14,10 +14,9 @@ import numpy as np
 from qsl.hub import first_line, from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import MIB, read_object, read_whole
+from runs.reading import TOKENIZER, open_file, read_object, read_whole
 
 BYTES = "bytes"
-MAX_TOKENIZER_BYTES = 64 * MIB  # of a tokenizer.json; that of Llama 3.1 has 9
 BOS_ID = 256  # of the byte tokenizer
 EOS_ID = 257
 
@@ -34,6 +33,7 @@ TOKENIZER_FILES = (
 )
 # Settings of a tokenizer_config.json that change what is made of tokenizer.json. [transformers 5]
 _NOT_PLAIN = frozenset({"auto_map", "add_bos_token", "add_eos_token", "split_special_tokens", "fix_mistral_regex"})
+_PANIC = "PanicException"  # of Rust code, such as `tokenizers` on a damaged charsmap; it is no Exception
 # What clean-up puts together, in this order. [transformers, clean_up_tokenization]
 _CLEAN_UP = [(f" {end}", end) for end in (".", "?", "!", ",")]
 _CLEAN_UP += [(" ' ", "'")] + [(f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")]
@@ -102,6 +102,7 @@ class _ModelTokenizer:
     def __init__(self, backend: Any, clean_up: bool) -> None:
         backend.no_truncation()
         backend.no_padding()
+        backend.encode("a")  # raises for a post-processor that names an unknown token
         self._backend, self._clean_up = backend, clean_up
 
     @property
@@ -139,17 +140,27 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         )
     try:
         if folder.is_dir():
+            _check_sizes(folder)
             return _plain_tokenizer(folder) or _by_transformers(model_path, True)
         return from_hub(f"--model-path {model_path}", partial(_by_transformers, model_path))
     except SetupError:
         raise
-    except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
+    except BaseException as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         reason = f"its files lack {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(
             f"no tokenizer could be loaded from {model_path!r}: {reason}",
             "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "
             "(gated models need HF_TOKEN)",
         ) from error
+
+
+def _check_sizes(folder: Path) -> None:
+    """Check that what transformers reads whole has regular files of a bounded size."""
+    for name in (*TOKENIZER_FILES, "chat_template.jinja"):
+        if (folder / name).exists():
+            open_file(folder / name, "", max_bytes=TOKENIZER.file_bytes).close()
 
 
 def _by_transformers(model_path: str, local: bool) -> Tokenizer:
@@ -174,7 +185,7 @@ def _plain_tokenizer(folder: Path) -> Tokenizer | None:
     from tokenizers import AddedToken
     from tokenizers import Tokenizer as Backend
 
-    backend = Backend.from_str(read_whole(path, "", max_bytes=MAX_TOKENIZER_BYTES).decode())
+    backend = Backend.from_str(read_whole(path, "", max_bytes=TOKENIZER.file_bytes).decode())
     added = backend.get_added_tokens_decoder()
     listed = {int(number): AddedToken(**token) for number, token in (config.get("added_tokens_decoder") or {}).items()}
     tokens = [value for name, value in named.items() if name.endswith("_token")]

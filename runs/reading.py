@@ -45,6 +45,10 @@ ENGINE_LOG = Bounds(MAX_LOG_BYTES)
 LEDGER = Bounds(MAX_LOG_BYTES)
 TIME_STAMP = Bounds(MIB)  # with the authority's certificates it has kilobytes
 SIGNING_KEY = Bounds(64 * 1024)
+TOKENIZER = Bounds(64 * MIB)  # a tokenizer.json: that of Llama 3.1 has 9 MB
+# Rows to prepare a data set of, and the text of the columns read: CNN-DailyMail's training split has 1.3 GB.
+SOURCE_FILE = Bounds(2048 * MIB)
+PARQUET_ROWS = 10_000_000  # a few bytes may claim as many; OpenOrca has 4.2 million
 
 GIT_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # first bytes [git-lfs, docs/spec.md]
 
@@ -141,13 +145,13 @@ def read_record(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES) -> byt
     return read_whole(path, fix, max_bytes=max_bytes, within=path.parent)
 
 
-def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str, Any]:
+def read_object(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES, within: Path | None = None) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
         InputError: unreadable, not JSON, no object, or one with a key twice.
     """
-    return json_object(read_whole(path, fix, within=within), path, fix)
+    return json_object(read_whole(path, fix, max_bytes=max_bytes, within=within), path, fix)
 
 
 def json_object(content: bytes, path: Path, fix: str, *, twice: bool = False) -> dict[str, Any]:

@@ -13,20 +13,21 @@ from typing import Any
 
 from qsl.dataset_file import shorten
 from qsl.hub import first_line, from_hub
+from qsl.parquet_file import ParquetRows
 from runs.errors import InputError, SetupError
 from runs.files import temporary_folder
-from runs.reading import read_whole
+from runs.reading import SOURCE_FILE, open_file, read_whole
 
 HUB = "hub"
+PARQUET = ".parquet"  # suffix
 HUB_DATASET, HUB_CONFIG, HUB_SPLIT = "cnn_dailymail", "3.0.0", "validation"
 CALIBRATION_SPLIT = "train"  # [ref] prepare-calibration.py
 CALIBRATION_LIST_SHA256 = "4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7"  # [list]
 
 ID, ARTICLE, HIGHLIGHTS = "id", "article", "highlights"
 
-# How the `datasets` library reads each kind of file. Without keep_default_na=False an article "NA" would be no article.
+# How the `datasets` library reads the other kinds. Without keep_default_na=False an article "NA" would be no article.
 _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".parquet": ("parquet", {}),
     ".csv": ("csv", {"keep_default_na": False}),
     ".tsv": ("csv", {"keep_default_na": False, "sep": "\t"}),
     ".json": ("json", {}),
@@ -102,26 +103,40 @@ def read_columns(
         split: of the hub's data set.
     """
     with temporary_folder("prepare-dataset-") as cache:
-        table = _from_hub(split) if source == HUB else _from_file(Path(source), str(cache))
+        table = _Rows(_from_hub(split)) if source == HUB else _from_file(Path(source), str(cache))
         name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
         total = len(table)
         if total == 0:
             raise InputError(f"{name} has no rows", "give a source with rows")
-        for column, other in (or_named or {}).items():
-            if column not in table.column_names and other in table.column_names:
-                table = table.rename_column(other, column)
-        for column in columns:
-            if column not in table.column_names:
+        others = {} if or_named is None else or_named
+        named = {column: column if column in table.column_names else others.get(column, column) for column in columns}
+        for column, found in named.items():
+            if found not in table.column_names:
                 raise InputError(
                     f"{name} has no column {column!r}; it has {shorten(sorted(table.column_names), 200)}",
                     f"rename its columns: they must be {', '.join(map(repr, columns))}",
                 )
         check_count(count, total, name)
-        rows = table.select(range(count or total))
-        cells = {column: list(rows[column]) for column in columns}
+        cells = dict(zip(columns, table.cells(list(named.values()), count or total), strict=True))
     for column in columns:
         _check_cells(name, column, cells[column], may_be_empty=column in may_be_empty)
     return cells
+
+
+class _Rows:
+    """A table of the `datasets` library."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self.column_names: list[str] = table.column_names
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def cells(self, columns: Sequence[str], count: int) -> list[list[Any]]:
+        """Return the first `count` cells of each column."""
+        rows = self._table.select(range(count))
+        return [list(rows[column]) for column in columns]
 
 
 def check_count(count: int | None, total: int, name: str) -> None:
@@ -163,18 +178,21 @@ def _from_hub(split: str) -> Any:
         ) from error
 
 
-def _from_file(path: Path, cache: str) -> Any:
+def _from_file(path: Path, cache: str) -> _Rows | ParquetRows:
     if not path.exists():
         raise InputError(f"source file {path} does not exist", f"check --source; {HUB!r} fetches the official articles")
     if not path.is_file():
         raise InputError(f"source {path} is not a file", "give the Parquet, CSV, TSV, JSON or JSON lines file itself")
-    if path.suffix.lower() not in _BUILDERS:
+    if path.suffix.lower() not in (PARQUET, *_BUILDERS):
         raise InputError(
             f"source file {path} has the suffix {path.suffix!r}",
-            f"give one of {', '.join(_BUILDERS)}, with this suffix",
+            f"give one of {', '.join((PARQUET, *_BUILDERS))}, with this suffix",
         )
-    if path.stat().st_size == 0:
-        raise InputError(f"source file {path} is empty", "give a file with articles")
+    with open_file(path, "split the file", max_bytes=SOURCE_FILE.file_bytes) as stream:
+        if not stream.peek(1):
+            raise InputError(f"source file {path} is empty", "give a file with articles")
+    if path.suffix.lower() == PARQUET:
+        return ParquetRows(path)
     import datasets
 
     datasets.disable_progress_bars()
@@ -190,4 +208,4 @@ def _from_file(path: Path, cache: str) -> Any:
         ) from error
     if any(column.startswith("__index_level_") for column in table.column_names):
         raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")
-    return table
+    return _Rows(table)

@@ -75,7 +75,7 @@ def test_empty_cells_name_row_and_column(tmp_path: Path, suffix: str, column: st
         read_source(str(path))
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
     path = save(table(article=[1, 2, 3, 4]), tmp_path / f"a{suffix}")
     with pytest.raises(InputError, match=r"row 0, column 'article': the cell is 1, not a string"):

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from qsl.cnn_dailymail.rows import TEMPLATE, render
 from qsl.embedded.articles import bundled_articles
+from qsl.model_faults import tokenizer_faults
 from qsl.model_files import ModelFacts, SpecialIds, special_ids
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
+from runs.reading import MIB
 from tests.conftest import ROOT
 from tests.support.small_tokenizer import make_tiny_llama, make_tokenizer
 
@@ -130,9 +132,36 @@ def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None
     with pytest.raises(InputError, match="no tokenizer could be loaded"):
         load_tokenizer(str(tmp_path))
     folder = make_tokenizer(tmp_path / "broken")
-    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="no tokenizer could be loaded"):
+    path, whole = folder / "tokenizer.json", json.loads((folder / "tokenizer.json").read_bytes())
+    unknown = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}], "pair": []}
+    for content in (
+        "{",
+        '{"normalizer": {"type": "Sequence", "normalizers": [' * 1000,
+        json.dumps({**whole, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}),  # Rust panics
+        json.dumps({**whole, "post_processor": {**unknown, "special_tokens": {}}}),  # Rust panics with the first text
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match="no tokenizer could be loaded"):
+            load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "vocab.json", "chat_template.jinja"])
+def test_a_file_of_a_tokenizer_has_a_bounded_size(tmp_path: Path, name: str) -> None:
+    folder = make_tokenizer(tmp_path)
+    with (folder / name).open("ab") as stream:
+        stream.truncate(64 * MIB + 1)
+    with pytest.raises(InputError, match=f"{name}: it has 67,108,865 bytes, at most 67,108,864 are read"):
         load_tokenizer(str(folder))
+
+
+def test_a_large_tokenizer_is_read_by_all(tmp_path: Path) -> None:
+    """That of Gemma has 33 MB."""
+    folder = make_tokenizer(tmp_path)
+    path = folder / "tokenizer.json"
+    path.write_bytes(path.read_bytes() + b" " * 20 * MIB)
+    assert special_ids(model(folder)).other == (0, 1)
+    assert not list(tokenizer_faults(folder, 300))
+    assert load_tokenizer(str(folder)).vocab_size == 258
 
 
 def test_fingerprint_follows_the_files(tmp_path: Path) -> None:

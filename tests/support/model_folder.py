@@ -119,6 +119,10 @@ def stop_id_of_the_config(folder: Path) -> None:
     write(folder / "config.json", config(eos_token_id=-1))
 
 
+def vocabulary(number: object) -> dict[str, Any]:
+    return {"model": {"vocab": {"a": number}}}
+
+
 # What is done to a folder, and what is said about it.
 BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (without("config.json"), "config.json: No such file"),
@@ -139,6 +143,9 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "sentencepiece pointer": (by_sentencepiece, "tokenizer.model is no tokenizer: it is a git-lfs pointer"),
     "empty tokenizer": (changed("tokenizer.json", b""), "tokenizer.json is no tokenizer: it is empty"),
     "another tokenizer": (changed("tokenizer.json", {}), "tokenizer.json is no tokenizer: it has no 'model'"),
+    "tokens without numbers": (changed("tokenizer.json", vocabulary("x")), "has an id that is not a whole number from"),
+    "token below 0": (changed("tokenizer.json", vocabulary(-1)), "has an id that is not a whole number from 0"),
+    "no tokens": (changed("tokenizer.json", {"model": {"vocab": {}}}), "tokenizer.json is no tokenizer: it has no tok"),
     "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
     "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has ids up to 257, but"),
     "missing part": (without(PARTS[1]), f"lacks {PARTS[1]}, which {INDEX} names"),

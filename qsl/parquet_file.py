@@ -1,0 +1,138 @@
+"""Columns of text of a Parquet file. A small file can claim, or unpack to, any number of rows and bytes: the rows, the
+sizes in the footer and the text itself are therefore bounded, and only the columns asked for are read.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qsl.hub import first_line
+from runs.errors import InputError
+from runs.reading import PARQUET_ROWS, SOURCE_FILE, open_file
+
+_REPAIR = "repair or export it again"
+_BATCH_ROWS = 4096
+_ERRORS = (OSError, ValueError, NotImplementedError, MemoryError)  # Arrow's, and of text that is not UTF-8
+
+
+class ParquetRows:
+    """A Parquet file, of which only the footer is read at first.
+
+    Raises:
+        InputError: If the footer cannot be read, or has too many rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow.parquet import read_metadata
+
+        self._path = path
+        with open_file(path, _REPAIR, max_bytes=SOURCE_FILE.file_bytes) as stream:
+            try:
+                self._footer = read_metadata(stream)
+                self._schema = self._footer.schema.to_arrow_schema()
+            except _ERRORS as error:
+                raise self._broken(error) from error
+        self._rows, self.column_names = int(self._footer.num_rows), list[str](self._schema.names)
+        if not 0 <= self._rows <= PARQUET_ROWS:
+            raise InputError(
+                f"source file {path} has {self._rows:,} rows by its footer, at most {PARQUET_ROWS:,} are read",
+                "split the file, or export it again",
+            )
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def cells(self, columns: Sequence[str], count: int) -> list[list[str | None]]:
+        """Return the first `count` cells of each column.
+
+        Raises:
+            InputError: If a column is not text, has too much of it, or cannot be read.
+        """
+        from pyarrow.parquet import ParquetFile
+
+        self._check_columns(columns)
+        cells: list[list[str | None]] = [[] for _ in columns]
+        total = 0
+        with open_file(self._path, _REPAIR, max_bytes=SOURCE_FILE.file_bytes) as stream:
+            try:
+                # As dictionaries: else one long text that many rows share would be copied for each row.
+                file = ParquetFile(stream, metadata=self._footer, read_dictionary=list(columns))
+                for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                    batch = batch.slice(0, count - len(cells[0]))
+                    parts = [_compact(batch.column(column)) for column in columns]
+                    total += sum(_text_bytes(*part) for part in parts)
+                    if total > SOURCE_FILE.file_bytes:
+                        raise self._too_large(columns, total)
+                    for column, part in zip(cells, parts, strict=True):
+                        column += _texts(*part)
+                    if len(cells[0]) >= count:
+                        return cells
+            except _ERRORS as error:
+                raise self._broken(error) from error
+        raise InputError(f"source file {self._path} has {self._rows:,} rows by its footer, but it ends before", _REPAIR)
+
+    def _check_columns(self, columns: Sequence[str]) -> None:
+        """Check what the file says of the columns, before memory is taken for them."""
+        for column in columns:
+            if self._schema.names.count(column) > 1:
+                raise InputError(f"source file {self._path} has the column {column!r} twice", _REPAIR)
+            if not _is_text(kind := _value_type(self._schema.field(column).type)):
+                raise InputError(
+                    f"source file {self._path}, column {column!r}: its type is {kind!s:.60}, not string", _REPAIR
+                )
+        footer = self._footer
+        places = [number for number in range(footer.num_columns) if footer.schema.column(number).path in columns]
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        claimed = [group.column(place).total_uncompressed_size for group in groups for place in places]
+        if not 0 <= min(claimed, default=0) <= sum(claimed) <= SOURCE_FILE.file_bytes:
+            raise self._too_large(columns, sum(claimed))
+
+    def _too_large(self, columns: Sequence[str], found: int) -> InputError:
+        return InputError(
+            f"source file {self._path} has {found:,} bytes in {', '.join(columns)}, at most "
+            f"{SOURCE_FILE.file_bytes:,} are read",
+            "split the file, or export it again",
+        )
+
+    def _broken(self, error: Exception) -> InputError:
+        return InputError(f"source file {self._path} cannot be read as parquet: {first_line(error)}", _REPAIR)
+
+
+def _value_type(kind: Any) -> Any:
+    from pyarrow import types
+
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_null))
+
+
+def _compact(array: Any) -> tuple[Any, Any]:
+    """The different texts of an array, and for each cell the place of its text.
+
+    A batch has the whole dictionary of its column: to read all of it for each batch would not be linear.
+    """
+    from pyarrow import compute, types
+
+    if types.is_null(array.type):
+        array = array.cast("string")
+    if not types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    used = array.indices.unique()
+    return array.dictionary.take(used), compute.index_in(array.indices, value_set=used)
+
+
+def _text_bytes(texts: Any, places: Any) -> int:
+    """The bytes of the texts, each counted as often as it occurs."""
+    from pyarrow import compute
+
+    lengths = compute.binary_length(texts).cast("int64")
+    return int(compute.sum(lengths.take(places)).as_py() or 0)
+
+
+def _texts(texts: Any, places: Any) -> list[str | None]:
+    known = texts.to_pylist()
+    return [known[place] for place in places.to_pylist()]

@@ -1,0 +1,110 @@
+"""Parquet files whose footers or pages claim more than they have, or that unpack to more than is read."""
+
+import contextlib
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from qsl import parquet_file
+from qsl.cnn_dailymail.prepare import read_source
+from runs.errors import InputError
+from runs.reading import MIB, Bounds
+
+ROWS = 777
+
+
+def write(path: Path, article: str = "a text", rows: int = ROWS, **options: object) -> bytes:
+    table = pyarrow.table({"article": [article] * rows, "highlights": ["h"] * rows, "other": [[1]] * rows})
+    pyarrow.parquet.write_table(table, path, **options)
+    return path.read_bytes()
+
+
+def number(value: int) -> bytes:
+    """A whole number in Thrift's compact protocol."""
+    value, written = (value << 1) ^ (value >> 63), b""
+    while value > 127:
+        written, value = written + bytes([value & 127 | 128]), value >> 7
+    return written + bytes([value])
+
+
+def claiming(content: bytes, had: int, has: int) -> bytes:
+    """The file with one number of its footer (a field of 64 bits) as another."""
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer = content[start:-8].replace(b"\x16" + number(had), b"\x16" + number(has))
+    assert footer != content[start:-8]
+    return content[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def refusal(path: Path) -> str:
+    before = pyarrow.default_memory_pool().max_memory()
+    with pytest.raises(InputError) as caught:
+        read_source(str(path))
+    assert pyarrow.default_memory_pool().max_memory() < before + 64 * MIB
+    assert str(path) in caught.value.message
+    assert caught.value.fix
+    return caught.value.message
+
+
+@pytest.mark.parametrize("rows", [5_000_000_000, -5])
+def test_a_footer_that_claims_absurd_rows(tmp_path: Path, rows: int) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(claiming(write(path), ROWS, rows))
+    assert f"{rows:,} rows" in refusal(path)
+
+
+def test_a_footer_that_claims_more_rows_than_there_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(claiming(write(path), ROWS, 5_000_000))
+    refusal(path)
+
+
+def test_sizes_that_are_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    content = write(path)
+    size = pyarrow.parquet.read_metadata(path).row_group(0).column(0).total_uncompressed_size
+    path.write_bytes(claiming(content, size, 2**40))
+    assert "bytes in article, highlights, at most 2,147,483,648 are read" in refusal(path)
+    plain = {"use_dictionary": False, "compression": "none"}
+    content = write(path, "x" * 1000, 1, **plain)
+    start = content.index(b"x" * 1000)
+    path.write_bytes(content[: start - 4] + (2**31 - 1).to_bytes(4, "little") + content[start:])
+    assert "cannot be read as parquet" in refusal(path)
+
+
+def test_one_long_text_that_many_rows_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    assert len(write(path, "x" * 100_000)) < 10_000
+    monkeypatch.setattr(parquet_file, "SOURCE_FILE", Bounds(50 * MIB))
+    assert "at most 52,428,800 are read" in refusal(path)
+    assert read_source(str(path), 2).articles == ["x" * 100_000] * 2
+
+
+def test_files_that_are_cut_or_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    content = write(path)
+    for end in (3, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:end])
+        assert "cannot be read as parquet" in refusal(path)
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        with contextlib.suppress(InputError):  # whatever stands there, nothing else is raised
+            read_source(str(path))
+
+
+def test_only_columns_of_text_are_read(tmp_path: Path) -> None:
+    path, many = tmp_path / "a.parquet", ["é" * (one % 5) + f"text {one}" for one in range(10_000)]
+    mixed = pyarrow.table({"article": many, "highlights": pyarrow.array(many, pyarrow.large_string())})
+    pyarrow.parquet.write_table(mixed, path, row_group_size=3_000)
+    assert read_source(str(path), 9_000).articles == many[:9_000]
+    assert read_source(str(path)).highlights == many
+    for cells, kind in (([1, 2], "int64"), ([b"a", b"b"], "binary"), ([["a"], ["b"]], "list")):
+        pyarrow.parquet.write_table(pyarrow.table({"article": cells, "highlights": ["x", "y"]}), path)
+        assert f"column 'article': its type is {kind}" in refusal(path)
+    twice = pyarrow.table([["a"], ["b"], ["c"]], names=["article", "article", "highlights"])
+    pyarrow.parquet.write_table(twice, path)
+    assert "the column 'article' twice" in refusal(path)
+    for cells, words in (([None, None], "row 0, column 'article': the cell is missing"), (["a", None], "row 1")):
+        pyarrow.parquet.write_table(pyarrow.table({"article": cells, "highlights": ["x", "y"]}), path)
+        assert words in refusal(path)
