@@ -37,13 +37,21 @@ class Ending(BaseException):
         path: the file with the problem, if it is a single one.
         missing: that file does not exist.
         cause: the rule that was violated.
+        line: in that file, counted from 1.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
     cause: str = ""  # the kind of failure, where the exit code is not specific enough: a rule's id, or "stall"
 
     def __init__(
-        self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False, cause: str = ""
+        self,
+        message: str,
+        fix: str = "",
+        *,
+        path: Path | None = None,
+        missing: bool = False,
+        cause: str = "",
+        line: int | None = None,
     ) -> None:
         super().__init__(message)
         self.cause = cause or self.cause
@@ -51,6 +59,7 @@ class Ending(BaseException):
         self.fix = printable(fix, lines=True)
         self.path = path
         self.missing = missing
+        self.line = line
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message

@@ -209,6 +209,10 @@ class AmbiguousError(ValueError):
 class KeyTwiceError(AmbiguousError):
     """An object with one key twice."""
 
+    def __init__(self, key: str) -> None:
+        super().__init__(f"it has {key[:40]!r} twice")
+        self.key = key
+
 
 def _parse(text: str, as_object: Callable[[list[tuple[str, Any]]], dict[str, Any]]) -> Any:
     value = json.loads(text, object_pairs_hook=as_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
@@ -222,7 +226,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise KeyTwiceError(f"it has {twice[:40]!r} twice")
+        raise KeyTwiceError(twice)
     return found
 
 

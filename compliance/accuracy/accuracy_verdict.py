@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.judge.check import decides
@@ -55,7 +56,7 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
             required = f"exactly {low:.10g}" if high == low else f"{low:.10g} to {high:.10g}"
         rule = "accuracy-count" if name == metric.count else "accuracy-target"
         passed = low <= measured and (high is None or measured <= high)
-        numbers = {"metric": name, "measured": measured, "low": low, "high": high}
+        numbers: dict[str, Any] = {"metric": name, "measured": measured, "low": low, "high": high}
         verdict.findings.append(applied(rule, name, passed, f"{measured:.10g}", required, **numbers))
     return verdict
 

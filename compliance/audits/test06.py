@@ -266,29 +266,30 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
     return f"{_FIRST}: {first}\n{_END}: {ends}\n{_LENGTH}: {lengths}\n{_COMPLETE if passed else _INCOMPLETE}\n"
 
 
-def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """How a text fails to show that all three checks passed: (found, required)."""
+def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str, str]]:
+    """How a text fails to show that all three checks passed: (found, required, the line)."""
     for wanted in _KEPT:
         if not set(wanted) & set(lines):
-            yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed"
+            yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed", ""
     # Lines with the outcome of a check, in any spelling.
     beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, OfficialTest06.name))
     for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {_COMPLETE}):
         if line.casefold().startswith(beginnings):
-            yield f"it says {line!r}", "no check failed"
+            yield f"it says {line!r}", "no check failed", line
     if _SKIPPED in lines and scenario != "Offline":
-        yield f"the first token check was skipped in {scenario}", _KEPT[0][0]
+        yield f"the first token check was skipped in {scenario}", _KEPT[0][0], _SKIPPED
 
 
 def text_not_of(
     entries: Sequence[AccuracyEntry], lines: Collection[str], scenario: Scenario
-) -> Iterator[tuple[str, str]]:
-    """Lines of a text that these answers do not give: (found, expected)."""
+) -> Iterator[tuple[str, str, str]]:
+    """Lines of a text that these answers do not give: (found, expected, the line)."""
     for line in official_text(entries, scenario=scenario).splitlines():
         name = line.partition(":")[0]
         # The outcome on end-of-sequence ids depends on an option of the script.
         if name in (_FIRST, _LENGTH) and line not in lines:
-            yield next((one for one in sorted(lines) if one.startswith(name)), f"no line {name!r}"), line
+            there = next((one for one in sorted(lines) if one.startswith(name)), "")
+            yield there or f"no line {name!r}", line, there
 
 
 def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,9 +197,7 @@ def judge_load(load: Load) -> Iterator[Finding]:
     yield from _warm_up(load)
 
 
-def _applied(
-    load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: object
-) -> Finding:
+def _applied(load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any) -> Finding:
     return applied(f"endpoints-{rule}", text, right, str(found), str(required), load.events.path, **numbers)
 
 

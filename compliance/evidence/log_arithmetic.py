@@ -19,11 +19,12 @@ from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.summary_log import cross_check, read_summary
+from runs.loadgen.summary_log import Told, cross_check, read_summary
 from runs.numbers.numbers import (
     LATENCIES,
     PERCENTILE_NAMES,
     PERCENTILE_SHARES,
+    RATE_KEYS,
     LatencyNumbers,
     Numbers,
     latency_keys,
@@ -36,6 +37,7 @@ PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
 ZONES = timedelta(hours=26)  # between the dates of one moment, and for loading the samples
 CLOCK_S = 0.1  # between two readings of one clock
 _TARGET_LATENCY = "effective_target_latency_ns"
+_SERVER = RATE_KEYS["Server"]
 
 # Settings that LoadGen logs twice: as requested_X and as effective_X.
 _SAME_NAME = (
@@ -92,8 +94,8 @@ def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
         HarnessError: a log is damaged.
     """
     if not detail.unknown_version():
-        for sentence in cross_check(read_summary(run.summary), detail):
-            yield fail("log-summary", sentence, run.summary, detail.path)
+        for sentence, *keys in cross_check(read_summary(run.summary), detail):
+            yield fail("log-summary", sentence, run.summary, detail.path, keys=keys)
     yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
 
 
@@ -106,8 +108,8 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
     if detail.unknown_version():
         return
     if detail.error_count:
-        for sentence in _error_count(detail):
-            yield fail("log-arithmetic", sentence, detail.path)
+        for sentence, *keys in _error_count(detail):
+            yield fail("log-arithmetic", sentence, detail.path, keys=keys)
         return
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
     if numbers is not None and detail.has_results:
@@ -123,8 +125,8 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
         ]
         found.append(("log-clock", _clock(detail, numbers)))
     for rule, sentences in found:
-        for sentence in sentences:
-            yield fail(rule, sentence, detail.path)
+        for sentence, *keys in sentences:
+            yield fail(rule, sentence, detail.path, keys=keys)
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
@@ -149,7 +151,7 @@ def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
     return numbers.tokens_per_second / numbers.samples_per_second * (count - 1) / count if count else None
 
 
-def _settings(detail: DetailLog) -> Iterator[str]:
+def _settings(detail: DetailLog) -> Iterator[Told]:
     pairs = [(f"requested_{name}", f"effective_{name}") for name in _SAME_NAME]
     pairs += _SAME_VALUE.get(detail.scenario, ())
     override = "requested_performance_sample_count_override"
@@ -158,31 +160,31 @@ def _settings(detail: DetailLog) -> Iterator[str]:
     for first, second in pairs:
         one, other = detail.get(first), detail.get(second)
         if one is not None and other is not None and one != other:
-            yield f"{first} is {one}, {second} is {other}"
+            yield f"{first} is {one}, {second} is {other}", first, second
 
 
-def _dates(detail: DetailLog) -> Iterator[str]:
+def _dates(detail: DetailLog) -> Iterator[Told]:
     """LoadGen dates a test in UTC and its begin by the machine's time zone."""
     dated, begin = str(detail.get("test_datetime")), power_time(detail.get("power_begin"))
     with suppress(ValueError):
         apart = begin and begin - datetime.strptime(f"{dated}+0000", "%Y-%m-%dT%H:%M:%SZ%z")
         if apart and abs(apart) > ZONES:
-            yield f"test_datetime is {dated}, power_begin {detail.get('power_begin')}"
+            yield f"test_datetime is {dated}, power_begin {detail.get('power_begin')}", "test_datetime", "power_begin"
 
 
-def _loaded_set(detail: DetailLog) -> Iterator[str]:
+def _loaded_set(detail: DetailLog) -> Iterator[Told]:
     loaded = detail.loaded_qsl_set
     more = int(detail.get("effective_samples_per_query") or 1) - 1
     if detail.scenario == "MultiStream" and 0 < more < len(loaded) and loaded[-more:] == loaded[:more]:
         loaded = loaded[:-more]  # the last query goes on at the set's start
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
-        yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}"
+        yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}", "loaded_qsl_set"
     if detail.mode == PERFORMANCE and len(loaded) != min(total, size):
-        yield f"loaded_qsl_set holds {len(loaded)} samples, {min(total, size)} were to be loaded"
+        yield f"loaded_qsl_set holds {len(loaded)} samples, {min(total, size)} were to be loaded", "loaded_qsl_set"
 
 
-def _order(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
     measured = samples if detail.scenario == "Offline" else queries
@@ -190,17 +192,18 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
         values = getattr(numbers, name)
         if values is None:
             continue
+        keys = dict(latency_keys(name, detail.scenario))
         steps = [(key, getattr(values, key)) for key in ("min", *PERCENTILE_NAMES, "max")]
         for (low, below), (high, above) in itertools.pairwise(steps):
             if below > above:
-                yield f"{name}: {low} {below} is above {high} {above}"
+                yield f"{name}: {low} {below} is above {high} {above}", keys[low], keys[high]
         overflows = samples * values.max >= 2**63  # LoadGen adds them up in 64 bits; met in results of dlrm-v2
         if not overflows and not values.min <= values.mean <= values.max:
-            yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}"
+            yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}", keys["mean"]
         elif not overflows and measured > 0 and not (between := _mean_between(values, measured))[0] <= values.mean:
-            yield f"{name}: the mean is {values.mean}, by the percentiles it is at least {between[0]:.0f}"
+            yield f"{name}: the mean is {values.mean}, by the percentiles it is at least {between[0]:.0f}", keys["mean"]
         elif not overflows and measured > 0 and not values.mean <= between[1]:
-            yield f"{name}: the mean is {values.mean}, by the percentiles it is at most {between[1]:.0f}"
+            yield f"{name}: the mean is {values.mean}, by the percentiles it is at most {between[1]:.0f}", keys["mean"]
 
 
 def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
@@ -214,11 +217,12 @@ def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
     return least - slack, most + slack
 
 
-def _verdict(detail: DetailLog) -> Iterator[str]:
+def _verdict(detail: DetailLog) -> Iterator[Told]:
     keys = ("result_min_duration_met", "result_min_queries_met", "result_perf_constraints_met", "early_stopping_met")
     met = all(detail.flag(key) is not False for key in keys)
     if (detail.validity == "VALID") != met:
-        yield f"result_validity is {detail.validity}, its conditions are {'all met' if met else 'not all met'}"
+        said = f"result_validity is {detail.validity}, its conditions are {'all met' if met else 'not all met'}"
+        yield said, "result_validity", *keys
     yield from _conditions(detail)
     if detail.scenario == "Server" and detail.uses_token_latencies:
         pairs = [
@@ -228,11 +232,11 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
         kept = all(detail.integer(value) <= detail.integer(limit) for value, limit in pairs)
         at_p99 = detail.get("effective_target_latency_percentile") == 0.99
         if at_p99 and detail.flag("result_perf_constraints_met") is not kept:
-            said = detail.flag("result_perf_constraints_met")
-            yield f"result_perf_constraints_met is {said}, by the p99 values and limits it is {kept}"
+            key = "result_perf_constraints_met"
+            yield f"{key} is {detail.flag(key)}, by the p99 values and limits it is {kept}", key
 
 
-def _conditions(detail: DetailLog) -> Iterator[str]:
+def _conditions(detail: DetailLog) -> Iterator[Told]:
     """LoadGen's conditions against the numbers that decide them."""
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
@@ -246,20 +250,21 @@ def _conditions(detail: DetailLog) -> Iterator[str]:
             follows |= {"early_stopping_met": 0 <= late <= queries and queries >= min_queries(late, share)}
     for key, wanted in follows.items():
         if detail.flag(key) is not None and detail.flag(key) is not wanted:
-            yield f"{key} is {detail.flag(key)}, by the log's other numbers it is {wanted}"
+            yield f"{key} is {detail.flag(key)}, by the log's other numbers it is {wanted}", key
 
 
-def _late(detail: DetailLog, queries: int, late: int) -> Iterator[str]:
+def _late(detail: DetailLog, queries: int, late: int) -> Iterator[Told]:
     """Each percentile shows on which side of the limit that share of the queries was."""
     limit = detail.integer(_TARGET_LATENCY)
     for name, share in PERCENTILE_SHARES.items():
         value, beyond = detail.integer(dict(latency_keys("latency_ns"))[name]), queries * (1 - share)
         if not (late >= beyond - 1 if value > limit else late <= beyond + 1):
-            yield f"{late} of {queries} queries are late, the {100 * share:g}th percentile is {value} of {limit} ns"
+            said = f"{late} of {queries} queries are late, the {100 * share:g}th percentile is {value} of {limit} ns"
+            yield said, "result_overlatency_query_count"
             return
 
 
-def _issued(detail: DetailLog) -> Iterator[str]:
+def _issued(detail: DetailLog) -> Iterator[Told]:
     """How many samples LoadGen makes of its settings, and of how many whole sets they are."""
     samples = _of_query(detail)
     if detail.scenario == "Offline":
@@ -268,14 +273,17 @@ def _issued(detail: DetailLog) -> Iterator[str]:
         least = detail.get("requested_min_query_count")
         unique = detail.effective("performance_issue_unique")  # then it is the set's size
         if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
-            yield f"effective_samples_per_query is {said}, target_qps and the minima make it {max(int(wanted), least)}"
+            key = "effective_samples_per_query"
+            yield f"{key} is {said}, target_qps and the minima make it {max(int(wanted), least)}", key
         if samples < said:
-            yield f"generated_samples_per_query is {samples}, effective_samples_per_query {said}"
+            first, second = "generated_samples_per_query", "effective_samples_per_query"
+            yield f"{first} is {samples}, {second} {said}", first, second
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     whole_sets = detail.effective("sample_concatenate_permutation") is True
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
     if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
-        yield f"{issued} samples were issued, no multiple of {one_set}, with sample_concatenate_permutation"
+        key = "sample_concatenate_permutation"
+        yield f"{issued} samples were issued, no multiple of {one_set}, with {key}", f"effective_{key}"
 
 
 def _of_query(detail: DetailLog) -> int:
@@ -283,44 +291,47 @@ def _of_query(detail: DetailLog) -> int:
     return detail.samples_per_query or detail.integer("generated_samples_per_query")
 
 
-def _error_count(detail: DetailLog) -> Iterator[str]:
+def _error_count(detail: DetailLog) -> Iterator[Told]:
     counted = detail.has_results and (detail.counts_errors or "num_errors" in detail.values)
     if counted and detail.get("num_errors") != detail.error_count:
-        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
+        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records", "num_errors"
 
 
-def _counts(detail: DetailLog) -> Iterator[str]:
+def _counts(detail: DetailLog) -> Iterator[Told]:
     queries, generated = detail.integer("result_query_count"), detail.queries_generated
     if queries > generated or (queries < generated and detail.scenario in ("Offline", "Server")):
-        yield f"{queries} queries in the result, {generated} were generated"
+        yield f"{queries} queries in the result, {generated} were generated", "result_query_count"
     late = detail.get("result_overlatency_query_count")
     if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
-        yield f"result_overlatency_query_count is {late} of {queries} queries"
+        key = "result_overlatency_query_count"
+        yield f"{key} is {late} of {queries} queries", key
     elif late is not None and not detail.uses_token_latencies:
         yield from _late(detail, queries, detail.integer("result_overlatency_query_count"))
     yield from _issued(detail)
 
 
-def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     took_ns = duration_ns(detail, numbers)
     if took_ns is None or numbers.latency_ns is None:
         return
     needed_ns = detail.integer("effective_min_duration_ms") * 1_000_000
     met = detail.flag("result_min_duration_met")
     if abs(took_ns - needed_ns) > PRINTED * needed_ns and met is not (took_ns >= needed_ns):
-        yield f"result_min_duration_met is {met}, the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s"
+        key = "result_min_duration_met"
+        yield f"{key} is {met}, the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s", key
 
 
-def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     took_ns = duration_ns(detail, numbers)
     begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
     if numbers.latency_ns is None or begin is None or end is None:
         return
-    window_s = (end - begin).total_seconds()
+    window_s, keys = (end - begin).total_seconds(), ("power_begin", "power_end")
+    apart = f"{' and '.join(keys)} are {window_s:.3f} s apart"
     if detail.scenario in ("SingleStream", "MultiStream"):  # one query after the other
         busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9
         if busy_s > window_s + CLOCK_S:
-            yield f"power_begin and power_end are {window_s:.3f} s apart, the queries took {busy_s:.3f} s in all"
+            yield f"{apart}, the queries took {busy_s:.3f} s in all", *keys
     if took_ns is None:
         return
     took_s = took_ns / 1e9
@@ -328,26 +339,30 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     # LoadGen stamps the begin before the first query and the end when the last one is complete.
     most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
     if not took_s - slack_s <= window_s <= most_s + slack_s + 1:
-        yield f"power_begin and power_end are {window_s:.3f} s apart, by its results the run took {took_s:.3f} s"
+        yield f"{apart}, by its results the run took {took_s:.3f} s", *keys
 
 
-def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     latency, queries = numbers.latency_ns, detail.integer("result_query_count")
     if latency is None or latency.max <= 0 or latency.mean <= 0:
         return
+    keys = RATE_KEYS.get(detail.scenario, {})
     if detail.scenario == "Offline":
         if (samples := detail.samples_per_query) is not None:
-            yield from _differs("samples/s", numbers.samples_per_second, queries * samples * 1e9 / latency.max)
+            computed = queries * samples * 1e9 / latency.max
+            yield from _differs("samples/s", keys["samples_per_second"], numbers.samples_per_second, computed)
         return
     if detail.scenario == "MultiStream":
         return  # its one number is a latency
     single = detail.scenario == "SingleStream"
     if single:
-        yield from _differs("1 / mean latency", numbers.samples_per_second_without_overhead, 1e9 / latency.mean)
+        rate, key = numbers.samples_per_second_without_overhead, keys["samples_per_second_without_overhead"]
+        yield from _differs("1 / mean latency", key, rate, 1e9 / latency.mean)
         busy_ns, rate = queries * latency.mean - latency.max, numbers.samples_per_second
         if rate is not None and busy_ns > 0 and rate > (queries - 1) * 1e9 / busy_ns * (1 + 3 * PRINTED):
             most = (queries - 1) * 1e9 / busy_ns
-            yield f"queries/s are given as {rate:.8g}, one after the other they are at most {most:.8g}"
+            said = f"queries/s are given as {rate:.8g}, one after the other they are at most {most:.8g}"
+            yield said, keys["samples_per_second"]
     else:
         yield from _schedule(detail, queries, numbers)
         yield from _completed(queries, numbers, latency)
@@ -357,7 +372,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
         yield from tokens(numbers, latency, mean, mean * queries, took_ns)
 
 
-def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[str]:
+def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[Told]:
     """Server: both rates are of the same queries, to the schedule of the last one and to its completion."""
     done, scheduled = numbers.samples_per_second, numbers.scheduled_samples_per_second
     if not done or not scheduled:
@@ -365,48 +380,49 @@ def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Itera
     last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
     slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
     if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        yield (
-            f"completed samples/s are {done:.8g}, scheduled {scheduled:.8g}, which makes the latency of the last query "
-            f"{last_ns / 1e6:.3f} ms"
-        )
+        said = f"completed samples/s are {done:.8g}, scheduled {scheduled:.8g}"
+        yield f"{said}, which makes the latency of the last query {last_ns / 1e6:.3f} ms", _SERVER["samples_per_second"]
 
 
-def _differs(name: str, said: float | None, computed: float) -> Iterator[str]:
+def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Told]:
     if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
-        yield f"{name} is given as {said:.8g}, the log's other numbers make it {computed:.8g}"
+        yield f"{name} is given as {said:.8g}, the log's other numbers make it {computed:.8g}", key
 
 
 def _single_stream_tokens(
     numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
-) -> Iterator[str]:
-    name = "tokens/s with LoadGen's overhead"
-    yield from _differs(name, numbers.tokens_per_second_with_overhead, total * 1e9 / took_ns)
+) -> Iterator[Told]:
+    name, keys = "tokens/s with LoadGen's overhead", RATE_KEYS["SingleStream"]
+    yield from _differs(
+        name, keys["tokens_per_second_with_overhead"], numbers.tokens_per_second_with_overhead, total * 1e9 / took_ns
+    )
     if not numbers.tokens_per_second:
         return
     # Completed tokens/s goes on to the end of the last query.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
     if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        yield (
-            f"tokens/s is given as {numbers.tokens_per_second:.8g}, which makes the latency of the last query "
-            f"{last_ns / 1e6:.3f} ms"
-        )
+        said = f"tokens/s is given as {numbers.tokens_per_second:.8g}"
+        yield f"{said}, which makes the latency of the last query {last_ns / 1e6:.3f} ms", keys["tokens_per_second"]
 
 
 def _server_tokens(
     numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
-) -> Iterator[str]:
+) -> Iterator[Told]:
     name = "tokens/s over the mean latency"
-    yield from _differs(name, numbers.tokens_per_second_without_overhead, mean * 1e9 / latency.mean)
+    key, rate = _SERVER["tokens_per_second_without_overhead"], numbers.tokens_per_second_without_overhead
+    yield from _differs(name, key, rate, mean * 1e9 / latency.mean)
     said = numbers.tokens_per_second_with_overhead
     if said is not None:  # over the time to the last issue, which may be a little later than its schedule
         most = total * 1e9 / took_ns
         least = most * took_ns / (took_ns + latency.max)
         if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
-            yield f"tokens/s with LoadGen's overhead is given as {said:.8g}, it lies between {least:.8g} and {most:.8g}"
+            name = "tokens/s with LoadGen's overhead"
+            between = f"{name} is given as {said:.8g}, it lies between {least:.8g} and {most:.8g}"
+            yield between, _SERVER["tokens_per_second_with_overhead"]
 
 
-def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[str]:
+def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Told]:
     """The Server schedule follows from its seed, where this LoadGen draws as ours does: the loaded set shows it."""
     qps = detail.number("effective_target_qps")
     if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or expected_order(detail, queries) is None:
@@ -415,12 +431,12 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[str
     if offsets_ns[-2] <= 0:
         return
     rate = (queries - 1) * 1e9 / float(offsets_ns[-2])
-    yield from _differs("scheduled samples/s", numbers.scheduled_samples_per_second, rate)
-    length_ns = detail.number("generated_query_duration")
-    yield from _differs("generated_query_duration", length_ns, float(offsets_ns[-1]))
+    key, length = _SERVER["scheduled_samples_per_second"], "generated_query_duration"
+    yield from _differs("scheduled samples/s", key, numbers.scheduled_samples_per_second, rate)
+    yield from _differs(length, length, detail.number(length), float(offsets_ns[-1]))
 
 
-def _estimates(detail: DetailLog) -> Iterator[str]:
+def _estimates(detail: DetailLog) -> Iterator[Told]:
     """The early stopping estimates stand in a text and in numbers of their own; each is above its percentile."""
     text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
     if detail.scenario not in ("SingleStream", "MultiStream") or not isinstance(text, str):
@@ -432,7 +448,7 @@ def _estimates(detail: DetailLog) -> Iterator[str]:
         if not value:
             continue
         if str(value) not in words:
-            yield f"{key} is {value}, the early stopping text has another estimate"
+            yield f"{key} is {value}, the early stopping text has another estimate", key
         lowest = detail.integer(keys[name])
         if not detail.uses_token_latencies and not lowest <= value <= highest:
-            yield f"{key} is {value}, {name} of the latency is {lowest}, its maximum {highest}"
+            yield f"{key} is {value}, {name} of the latency is {lowest}, its maximum {highest}", key

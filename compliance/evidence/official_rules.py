@@ -113,6 +113,7 @@ class Row:
             (self.shown_found or self.shown).format(found),
             f"{self.how} {required}".strip() + self.why,
             given.detail.path,
+            keys=(self.found,) if isinstance(self.found, str) else self.keys,
             value=found,
             wanted=wanted,
         )
@@ -244,13 +245,6 @@ ACCURACY_ROWS = (
         "data set", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
 )  # fmt: skip
-# The records of LoadGen's detail log that decide a rule.
-DECIDED_BY: dict[str, tuple[str, ...]] = {}
-for _row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS):
-    DECIDED_BY[_row.rule] = DECIDED_BY.get(_row.rule, ()) + (
-        (_row.found,) if isinstance(_row.found, str) else _row.keys
-    )
-DECIDED_BY |= dict.fromkeys(("perf-seeds", "accuracy-seeds"), ("effective_qsl_rng_seed", "qsl_rng_seed"))
 
 
 def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
@@ -311,6 +305,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
             said,
             required,
             detail.path,
+            keys=[f"effective_{name}" for name in SEEDS],
             value=str(of or "none known"),
             wanted=tuple(rounds),
         )
@@ -318,7 +313,15 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     said = ", ".join(f"effective_{name} is {found[name]}" for name in wrong) + (f", those of {of}" if of else "")
     required = f"{', '.join(str(wanted[0][name]) for name in wrong)} ({rounds[0]})"
     return applied(
-        rule, "seeds", False, said, required, detail.path, value=str(of or "none known"), wanted=tuple(rounds)
+        rule,
+        "seeds",
+        False,
+        said,
+        required,
+        detail.path,
+        keys=[f"effective_{name}" for name in wrong],
+        value=str(of or "none known"),
+        wanted=tuple(rounds),
     )
 
 

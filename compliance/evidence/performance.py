@@ -26,13 +26,15 @@ _SUMMARY_SCORE = {
 def error_records(rule: str, detail: DetailLog) -> Finding:
     """Whether LoadGen logged errors, by the rule of the kind of run."""
     said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
-    found = applied(rule, "LoadGen's error records", not detail.error_count, said, "none", detail.path)
+    text, keys = "LoadGen's error records", ("num_errors",)
+    found = applied(rule, text, not detail.error_count, said, "none", detail.path, keys=keys)
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
 def run_mode(rule: str, detail: DetailLog, wanted: str) -> Finding:
     """Whether a log is of a run in the mode that its directory claims."""
-    return applied(rule, "", detail.mode == wanted, f"effective_test_mode is {detail.mode}", wanted, detail.path)
+    key = "effective_test_mode"
+    return applied(rule, "", detail.mode == wanted, f"{key} is {detail.mode}", wanted, detail.path, keys=(key,))
 
 
 @decides(
@@ -81,11 +83,13 @@ def as_derived(leg: LegEvidence) -> Iterator[Finding]:
 def audit_settings(leg: LegEvidence) -> Iterator[Finding]:
     """Is the log one of a normal run, of whichever benchmark?"""
     detail = leg.detail
-    audit = [f"{name} = {int(value)}" for name in AUDIT_SETTINGS if (value := detail.effective(name, 0))]
+    in_force = [name for name in AUDIT_SETTINGS if detail.effective(name, 0)]
+    audit = [f"{name} = {int(detail.effective(name))}" for name in in_force]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
     said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
-    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
+    keys = [f"effective_{name}" for name in (in_force or AUDIT_SETTINGS)]
+    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path, keys=keys)
 
 
 @decides(
@@ -98,7 +102,8 @@ def validity(leg: LegEvidence) -> Iterator[Finding]:
     """Without this there is no performance result, official or not."""
     reasons = leg.invalid_because
     said = "; ".join(reasons) or f"LoadGen says {leg.detail.validity}"
-    yield applied("perf-validity", "validity", not reasons, said, "VALID, without error records", leg.detail.path)
+    required, keys = "VALID, without error records", ("result_validity",)
+    yield applied("perf-validity", "validity", not reasons, said, required, leg.detail.path, keys=keys)
 
 
 @decides(
@@ -111,7 +116,8 @@ def cut_short(leg: LegEvidence) -> Iterator[Finding]:
     """Was a setting there that may end a run early?"""
     for name in ("max_duration_ms", "max_query_count"):
         value = leg.detail.effective(name, 0)
-        yield applied("perf-cut-short", name, not value, f"{value}", "0: a run is not cut short", leg.detail.path)
+        required, keys = "0: a run is not cut short", (f"effective_{name}",)
+        yield applied("perf-cut-short", name, not value, f"{value}", required, leg.detail.path, keys=keys)
 
 
 @decides(

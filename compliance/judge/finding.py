@@ -1,6 +1,6 @@
 """Findings: a rule, applied to one thing. Programs read `rule`, `severity` and `numbers`, never texts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ class Finding:
     required: str = ""
     fix: str = ""  # empty: the rule's own
     line: int | None = None  # in the first of the files, counted from 1
+    keys: tuple[str, ...] = ()  # of the records or fields in the files that decided; their lines are shown
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
@@ -96,16 +97,27 @@ class Finding:
         }
 
 
-def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
+def applied(
+    rule: str,
+    text: str,
+    passed: bool,
+    found: str,
+    required: str,
+    *files: Path,
+    keys: Sequence[str] = (),
+    **numbers: Any,
+) -> Finding:
     """A rule that was applied: kept, or broken with its own severity. `text` defaults to the rule's summary."""
     known = find_rule(rule)
     severity: Severity = "pass" if passed else known.severity
-    return Finding(rule, severity, text or known.summary, files, numbers, found, required)
+    return Finding(rule, severity, text or known.summary, files, numbers, found, required, keys=tuple(keys))
 
 
-def fail(rule: str, text: str, *files: Path, line: int | None = None, **numbers: Any) -> Finding:
+def fail(
+    rule: str, text: str, *files: Path, line: int | None = None, keys: Sequence[str] = (), **numbers: Any
+) -> Finding:
     """A broken rule, as a sentence."""
-    return Finding(rule, "error", text, files, numbers, line=line)
+    return Finding(rule, "error", text, files, numbers, line=line, keys=tuple(keys))
 
 
 def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:

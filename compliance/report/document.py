@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from compliance.evidence.official_rules import DECIDED_BY
 from compliance.evidence.run_verdict import RunVerdict
 from compliance.judge.check import WITHOUT_INPUT
 from compliance.judge.finding import Finding
@@ -41,14 +40,6 @@ ELSEWHERE: dict[Kind, str] = {
     "gate": "main.py gate",
 }
 
-# The records of LoadGen's detail log that decide a rule.
-_DECIDED_BY = {
-    **DECIDED_BY,
-    "perf-validity": ("result_validity",),
-    "perf-audit-settings": ("effective_performance_issue_same", "effective_performance_issue_unique"),
-    "perf-cut-short": ("effective_max_duration_ms", "effective_max_query_count"),
-    "accuracy-errors": ("num_errors",),
-}
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
 
@@ -99,7 +90,7 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
     if finding.line is not None or not finding.files:
         return finding.where
     names = " and ".join(path.name for path in finding.files)
-    places = [str(lines[key]) for key in _DECIDED_BY.get(finding.rule, ()) if key in lines]
+    places = [str(lines[key]) for key in finding.keys if key in lines]
     return f"{names}:{','.join(places)}" if places and len(finding.files) == 1 else names
 
 

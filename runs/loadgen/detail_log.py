@@ -291,8 +291,10 @@ def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:
         return TruncatedLogError(
             f"{path} line {number} {problem}: the file ends in the middle of a line",
             "the run was stopped before LoadGen had finished, or the copy is incomplete",
+            line=number,
         )
     return InputError(
         f"{path} line {number} {problem}",
         "this is no unchanged mlperf_log_detail.txt; take LoadGen's own file",
+        line=number,
     )

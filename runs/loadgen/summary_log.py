@@ -13,6 +13,8 @@ from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 from runs.reading import SUMMARY_LOG, read_record
 
+Told = tuple[str, ...]  # a sentence, and the names in the logs of what it is about
+
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spellings of older versions.
 _RENAMED = {"time to output token": "time per output token"}
@@ -101,17 +103,19 @@ def _normalise(name: str) -> str:
     return name
 
 
-def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
-    """Contradictions between a summary and a detail log, as sentences.
+def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
+    """Contradictions between a summary and a detail log.
 
     Raises:
         InputError: the end of a performance run's summary is missing.
     """
-    found = ["the summary holds several summaries"] if summary.joined else []
+    found: list[Told] = [("the summary holds several summaries",)] if summary.joined else []
     if summary.verdict != detail.validity:
-        found.append(f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}")
+        said = f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}"
+        found.append((said, "result is", "result_validity"))
     if summary.error_count is not None and summary.error_count != detail.error_count:
-        found.append(f"the summary counts {summary.error_count} errors, the detail log has {detail.error_count}")
+        said = f"the summary counts {summary.error_count} errors, the detail log has {detail.error_count}"
+        found.append((said, "num_errors"))
     if not detail.has_results:
         return found
     if summary.error_count is None or summary.warning_count is None:
@@ -125,14 +129,16 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
         known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
         wrong = bool(headline) if known is None else not _same(text, known, *_tolerance(key, detail))
         if wrong:
-            found.append(f"the summary's {name!r} is {text[:40]}, the detail log's {key} {str(known)[:40]}")
+            said = f"the summary's {name!r} is {text[:40]}, the detail log's {key} {str(known)[:40]}"
+            found.append((said, name, key))
     names = {name for name, _ in summary.fields}
     statistics = _statistics(detail.scenario).items()
-    found += [f"the summary has no {name!r}" for name, key in statistics if key in detail.values and name not in names]
+    missing = [(name, key) for name, key in statistics if key in detail.values and name not in names]
+    found += [(f"the summary has no {name!r}", key) for name, key in missing]
     for key in _EARLY_STOPPING:
         text = " ".join(str(detail.get(key, "")).split())
         if text not in summary.text:
-            found.append(f"the summary does not have the detail log's {key}: {text[:120]}")
+            found.append((f"the summary does not have the detail log's {key}: {text[:120]}", key))
     return found
 
 

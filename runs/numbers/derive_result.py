@@ -43,8 +43,10 @@ def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
             f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
         )
     requests, notes = leg.requests, []
-    different = cross_check(leg.summary, detail)
-    found = [Disagreement(run.summary.name, sentence, None, 0, "", "summary") for sentence in different]
+    found = [
+        Disagreement(run.summary.name, sentence, None, 0, "", "summary")
+        for sentence, *_ in cross_check(leg.summary, detail)
+    ]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")

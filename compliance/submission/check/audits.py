@@ -93,7 +93,8 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     if wrong:
         text = ", ".join(f"effective_{name} is {there}" for name, (there, _) in wrong.items())
         required = ", ".join(value for _, value in wrong.values())
-        result.findings.add("audit-settings", detail.path, text, f"{required} ({test})")
+        keys = [f"effective_{name}" for name in wrong]
+        result.findings.add("audit-settings", detail.path, text, f"{required} ({test})", keys=keys)
     expected = (_TWO_FILES, _QUERY_LIMIT) if detail.effective("max_query_count", 0) else (_TWO_FILES,)
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         found.append(error_records("audit-errors", detail))
@@ -120,9 +121,18 @@ class _Audit:
                 return read_accuracy_log(path)
         return None
 
-    def add(self, rule: str, path: Path, found: str, wanted: str, *others: Path, warning: bool = False) -> None:
+    def add(
+        self,
+        rule: str,
+        path: Path,
+        found: str,
+        wanted: str,
+        *others: Path,
+        keys: Sequence[str] = (_FAIL,),
+        warning: bool = False,
+    ) -> None:
         severity: Severity | None = "warning" if warning or self.result.is_open else None
-        self.result.findings.add(rule, path, found, wanted, severity=severity, others=others)
+        self.result.findings.add(rule, path, found, wanted, severity=severity, others=others, keys=keys)
 
 
 @decides(
@@ -162,11 +172,13 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         elif _FAIL in text or _PASS not in text:
             audit.add("audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it has no verdict", _PASS)
         elif fails is not None:
-            audit.add("audit-verdict", path, f"it says {_PASS}, and {fails}", "a verdict that follows from its numbers")
+            key, said = fails
+            found, required = f"it says {_PASS}, and {said}", "a verdict that follows from its numbers"
+            audit.add("audit-verdict", path, found, required, keys=[key])
         for key, wanted, slack, *others in _expected(audit, name, text):
             for value in dict.fromkeys(value for name, value in shown if name == key):
                 if not _is_close(value, wanted, slack):
-                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others)
+                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, keys=[key])
 
 
 def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
@@ -186,16 +198,16 @@ def _is_close(value: str, wanted: float, slack: float) -> bool:
         return False
 
 
-def _refuting(stated: dict[str, str]) -> Iterator[str]:
-    """Numbers and checks in a text that contradict a PASS."""
+def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Numbers and checks in a text that contradict a PASS, each with its name first."""
     for key, value in stated.items():
         wrong = key in _NONE_OF and value != "0"
         if wrong or (key in _SOME_OF and value == "0") or (key.endswith("check pass") and value.lower() != "true"):
-            yield f"{key} is {value}"
+            yield key, f"{key} is {value}"
     for key, least in _AT_LEAST:
         with suppress(KeyError, ValueError):
             if float(stated[key]) < float(stated[least]):
-                yield f"{key} is {stated[key]}, {least} {stated[least]}"
+                yield key, f"{key} is {stated[key]}, {least} {stated[least]}"
 
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
@@ -286,8 +298,8 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
     if text is None:
         return None
     lines = {line.strip() for line in text.splitlines()}
-    for found, wanted in faults_in_text(lines, scenario):
-        result.findings.add("audit-text", path, found, wanted)
+    for found, wanted, line in faults_in_text(lines, scenario):
+        result.findings.add("audit-text", path, found, wanted, keys=[line] if line else [])
     return lines
 
 
@@ -301,8 +313,10 @@ def _check_text_of_entries(
     result: Result, scenario: Scenario, text: Path, lines: set[str], entries: list[AccuracyEntry]
 ) -> None:
     result.met("audit-text-differs")
-    for found, wanted in text_not_of(entries, lines, scenario):
-        result.findings.add("audit-text-differs", text, found, f"{wanted}, by the logged answers")
+    for found, wanted, line in text_not_of(entries, lines, scenario):
+        result.findings.add(
+            "audit-text-differs", text, found, f"{wanted}, by the logged answers", keys=[line] if line else []
+        )
 
 
 @decides(

@@ -43,6 +43,7 @@ class _Copy:
     sign: str  # what shows it
     other: Place | None  # None: of another tree
     first: Path
+    keys: tuple[str, ...]  # of the records that show it
 
 
 @decides(
@@ -69,7 +70,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     for several in between.values():
         if len(several) <= MOST_SINGLE:
             for copy in several:
-                findings.add("log-duplicate", copy.leg, copy.sign, "another run's")
+                findings.add("log-duplicate", copy.leg, copy.sign, "another run's", keys=copy.keys)
         else:
             _add_system(several, findings)
     _check_answers(outcomes, {copy.leg for copy in copies}, findings)
@@ -115,8 +116,9 @@ def _check_answers(outcomes: list[ScenarioOutcome], copied: set[Path], findings:
 def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
     """The first sign that a leg is a copy: its bytes (the detail log first), else its latencies or its time."""
     copied = False
-    same_bytes = [("the same bytes as {}", digest, path) for path, digest in leg.hashes.items()]
-    for sign, key, path in (*same_bytes, *((sign, mark, leg.detail) for sign, mark in _marks(leg))):
+    same_bytes = [("the same bytes as {}", digest, path, ()) for path, digest in leg.hashes.items()]
+    marks = ((sign, mark, leg.detail, keys) for sign, mark, keys in _marks(leg))
+    for sign, key, path, keys in (*same_bytes, *marks):
         first, name, other = known.first.setdefault(key, (path, leg.name, place))
         if first == path or copied:
             continue
@@ -124,14 +126,15 @@ def _copies(leg: ComparedLeg, place: Place, known: Known) -> Iterator[_Copy]:
         copied = not shared or key in leg.hashes.values()
         if not shared:
             named = str(first if other is None else first.relative_to(known.root))
-            yield _Copy(place, path, sign.format(named), other, first)
+            yield _Copy(place, path, sign.format(named), other, first, keys)
 
 
-def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...]]]:
+def _marks(leg: ComparedLeg) -> Iterable[tuple[str, tuple[object, ...], tuple[str, ...]]]:
     for latencies in leg.latencies:
-        yield f"the latencies of {{}}, to the nanosecond: {', '.join(map(str, latencies))}", latencies
+        yield f"the latencies of {{}}, to the nanosecond: {', '.join(map(str, latencies))}", latencies, ()
     if leg.window is not None:
-        yield f"began and ended in the same milliseconds as {{}}: {' to '.join(leg.window)}", leg.window
+        sign = f"began and ended in the same milliseconds as {{}}: {' to '.join(leg.window)}"
+        yield sign, leg.window, ("power_begin", "power_end")
 
 
 def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, None]]]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.official_rules import DECIDED_BY
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS, find_rule
@@ -26,7 +25,6 @@ SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
 MOST_OF_A_RULE = 10_000  # findings; more are only counted. Round v5.1 has 668 of one rule.
 MOST_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
-_NAME = re.compile(r"[A-Za-z][\w.]{3,}")
 
 
 class Findings:
@@ -47,6 +45,7 @@ class Findings:
         severity: Severity | None = None,
         others: Sequence[Path] = (),
         line: int | None = None,
+        keys: Sequence[str] = (),
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a broken rule; `expected`, `fix` and `severity` default to the rule's own.
@@ -54,14 +53,15 @@ class Findings:
         Args:
             others: further files that the finding is about.
             line: in the first file.
+            keys: of the records or fields that decided, where the line is not known.
             numbers: for programs.
         """
         rule = find_rule(rule_id)
         self._count_of[rule_id] += 1
         if self._count_of[rule_id] <= MOST_OF_A_RULE:
             files = tuple(Path(self.name(one)) for one in (path, *others))
-            texts = shortened(found), shortened(expected or rule.summary), fix or rule.fix
-            self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *texts, line))
+            rest = shortened(found), shortened(expected or rule.summary), fix or rule.fix, line, tuple(keys)
+            self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *rest))
 
     @property
     def items(self) -> list[Finding]:
@@ -128,11 +128,12 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
 
 
 def _line_of(finding: Finding, lines: list[bytes]) -> int | None:
-    """The first line that names what was found: in quotes (detail log, JSON), or at its beginning (summary)."""
-    for name in (*_NAME.findall(finding.found), *DECIDED_BY.get(finding.rule, ())):
-        plain, quoted = name.encode(), f'"{name}"'.encode()
+    """The line of the first key that is there: in a detail log, in JSON, or at the beginning of a line of text."""
+    for key in finding.keys:
+        name = rb"\s+".join(re.escape(word.encode()) for word in key.split())
+        pattern = re.compile(rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name), re.IGNORECASE)
         for number, line in enumerate(lines, start=1):
-            if quoted in line or line.lstrip().startswith((plain + b" ", plain + b":")):
+            if pattern.search(line):
                 return number
     return None
 
@@ -209,7 +210,7 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
         if twice is None:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
-    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once")
+    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once", keys=[twice.key])
     with suppress(InputError):  # the other fields are checked all the same
         return json_object(content, Path(path.name), "", twice=True)
     return None

@@ -132,12 +132,13 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
             continue
         try:
             with path.open("rb") as stream:
-                marked = _MARK in stream.read(_MARKED_WITHIN)
+                before, marked, _ = stream.read(_MARKED_WITHIN).partition(_MARK)
         except OSError as error:
             findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
             continue
         if marked:
-            findings.add("rehearsal", path, f"it has the words {REHEARSAL_MARK!r}", "no mark of a rehearsal")
+            found, line = f"it has the words {REHEARSAL_MARK!r}", before.count(b"\n") + 1
+            findings.add("rehearsal", path, found, "no mark of a rehearsal", line=line)
 
 
 @decides(

@@ -62,14 +62,24 @@ def add(findings: Findings, run: RunDir, found: Finding) -> None:
     )
     first, *others = found.files if contradicts else (run.detail,)
     text = without_root(said, run.detail)
-    findings.add(found.rule, first, text, found.required, severity=found.severity, others=others, line=found.line)
+    findings.add(
+        found.rule,
+        first,
+        text,
+        found.required,
+        severity=found.severity,
+        others=others,
+        line=found.line,
+        keys=found.keys,
+    )
 
 
 def damaged(run: RunDir, error: Exception) -> Finding:
     """That a run cannot be judged: untrusted content must not end the other checks."""
-    path = (error.path if isinstance(error, HarnessError) else None) or run.detail
-    text = error.message if isinstance(error, HarnessError) else f"cannot be judged: {type(error).__name__}: {error}"
-    return Finding("log-damaged", "error", "", (path,), {}, text, find_rule("log-damaged").summary)
+    known = error if isinstance(error, HarnessError) else None
+    text = known.message if known else f"cannot be judged: {type(error).__name__}: {error}"
+    path, line = (known.path or run.detail, known.line) if known else (run.detail, None)
+    return Finding("log-damaged", "error", "", (path,), {}, text, find_rule("log-damaged").summary, line=line)
 
 
 def counts_in(rule_id: str, division: str) -> bool:
@@ -132,7 +142,8 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
             return
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
-    yield applied(rule, "", False, f"the log is of {found}", f"{claimed}{as_loadgen}", detail.path)
+    required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
+    yield applied(rule, "", False, f"the log is of {found}", required, detail.path, keys=keys)
 
 
 @decides(
@@ -147,7 +158,8 @@ def early_stopping(leg: TreeLeg) -> Iterator[Finding]:
     detail = leg.detail
     if detail.get("early_stopping_met") is False:
         found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
-        yield applied("perf-early-stopping", "", False, found, "early_stopping_met true", detail.path)
+        required, keys = "early_stopping_met true", ("early_stopping_met",)
+        yield applied("perf-early-stopping", "", False, found, required, detail.path, keys=keys)
 
 
 @decides(
@@ -161,7 +173,8 @@ def metric(leg: TreeLeg) -> Iterator[Finding]:
     name = leg.of.entry.metrics.get(leg.detail.scenario)
     value = None if name is None else leg.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        yield applied("perf-metric", "", False, f"{name} is {value}", "a number above 0", leg.detail.path)
+        found, keys = f"{name} is {value}", () if name is None else (name,)
+        yield applied("perf-metric", "", False, found, "a number above 0", leg.detail.path, keys=keys)
 
 
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
@@ -174,7 +187,7 @@ def network_name(leg: TreeLeg) -> Iterator[Finding]:
         found = f"sut_name is {detail.get('sut_name')!r}"
         # The official checker has this rule for the network division only: systems of several nodes use such a name.
         rule = "perf-network" if network else "perf-network-name"
-        yield applied(rule, "", False, found, wanted, detail.path)
+        yield applied(rule, "", False, found, wanted, detail.path, keys=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
@@ -184,9 +197,8 @@ def cut_short(leg: TreeLeg) -> Iterator[Finding]:
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
     if most and ends:  # published results of wan-2.2 have it
-        found = applied(
-            "perf-cut-short", "max_query_count", False, f"{most}", "0, or more than were issued", detail.path
-        )
+        required, keys = "0, or more than were issued", ("effective_max_query_count",)
+        found = applied("perf-cut-short", "max_query_count", False, f"{most}", required, detail.path, keys=keys)
         yield replace(found, severity="warning")
 
 
@@ -195,7 +207,8 @@ def accuracy_samples(leg: TreeLeg) -> Iterator[Finding]:
     """Does the run cover the dataset? Logs of LoadGen 5 have only the dataset's size."""
     detail, wanted = leg.detail, leg.of.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
-    yield applied("accuracy-samples", "", count == wanted, f"the run covers {count} samples", f"{wanted}", detail.path)
+    found, keys = f"the run covers {count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
+    yield applied("accuracy-samples", "", count == wanted, found, f"{wanted}", detail.path, keys=keys)
 
 
 @decides(
@@ -209,8 +222,9 @@ def accuracy_audit_settings(leg: TreeLeg) -> Iterator[Finding]:
     """Was an audit.config in force?"""
     for name in AUDIT_SETTINGS:
         if leg.detail.effective(name, 0):
-            found = f"effective_{name} is {leg.detail.effective(name)}"
-            yield applied("accuracy-audit-settings", "", False, found, "no audit settings", leg.detail.path)
+            key, required = f"effective_{name}", "no audit settings"
+            found = f"{key} is {leg.detail.effective(name)}"
+            yield applied("accuracy-audit-settings", "", False, found, required, leg.detail.path, keys=(key,))
 
 
 @decides(
@@ -289,7 +303,8 @@ def check_one_configuration(result: Result) -> None:
             for one, two in ((leg, other), (other, leg))
         )
         shown = f"in the {leg.name} leg {found}"
-        findings.add("log-config", leg.detail, shown, f"{wanted}, as in the {other.name} leg", others=[other.detail])
+        wanted += f", as in the {other.name} leg"
+        findings.add("log-config", leg.detail, shown, wanted, others=[other.detail], keys=different)
     for leg in legs[1:]:
         begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
         days = 0 if begin is None or later is None else (later - begin).days

@@ -249,7 +249,7 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         detail = read_detail(run.detail)
         _ = detail.scenario, detail.mode  # every log has both
     except HarnessError as error:
-        findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
+        findings.add("log-damaged", run.detail, without_root(error.message, run.detail), line=error.line)
         return None
     if detail.unknown_version():
         findings.add("log-version", run.detail, f"{detail.unknown_version()}: the log was not judged")
@@ -257,7 +257,7 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
             found = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it")
+            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it", keys=[key])
     return detail
 
 
