@@ -95,7 +95,7 @@ def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
     """
     if not detail.unknown_version():
         for sentence, *keys in cross_check(read_summary(run.summary), detail):
-            yield fail("log-summary", sentence, run.summary, detail.path, keys=keys)
+            yield fail("log-summary", sentence, run.summary, detail.path, decided_by=keys)
     yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
 
 
@@ -109,7 +109,7 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
         return
     if detail.error_count:
         for sentence, *keys in _error_count(detail):
-            yield fail("log-arithmetic", sentence, detail.path, keys=keys)
+            yield fail("log-arithmetic", sentence, detail.path, decided_by=keys)
         return
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail)), ("log-clock", _dates(detail))]
     if numbers is not None and detail.has_results:
@@ -126,7 +126,7 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
         found.append(("log-clock", _clock(detail, numbers)))
     for rule, sentences in found:
         for sentence, *keys in sentences:
-            yield fail(rule, sentence, detail.path, keys=keys)
+            yield fail(rule, sentence, detail.path, decided_by=keys)
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:

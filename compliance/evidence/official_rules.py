@@ -113,7 +113,7 @@ class Row:
             (self.shown_found or self.shown).format(found),
             f"{self.how} {required}".strip() + self.why,
             given.detail.path,
-            keys=(self.found,) if isinstance(self.found, str) else self.keys,
+            decided_by=(self.found,) if isinstance(self.found, str) else self.keys,
             value=found,
             wanted=wanted,
         )
@@ -305,7 +305,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
             said,
             required,
             detail.path,
-            keys=[f"effective_{name}" for name in SEEDS],
+            decided_by=[f"effective_{name}" for name in SEEDS],
             value=str(of or "none known"),
             wanted=tuple(rounds),
         )
@@ -319,7 +319,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
         said,
         required,
         detail.path,
-        keys=[f"effective_{name}" for name in wrong],
+        decided_by=[f"effective_{name}" for name in wrong],
         value=str(of or "none known"),
         wanted=tuple(rounds),
     )

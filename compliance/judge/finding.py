@@ -29,7 +29,7 @@ class Finding:
     required: str = ""
     fix: str = ""  # empty: the rule's own
     line: int | None = None  # in the first of the files, counted from 1
-    keys: tuple[str, ...] = ()  # of the records or fields in the files that decided; their lines are shown
+    decided_by: tuple[str, ...] = ()  # keys in the files, whose lines are shown
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
@@ -104,20 +104,20 @@ def applied(
     found: str,
     required: str,
     *files: Path,
-    keys: Sequence[str] = (),
+    decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:
     """A rule that was applied: kept, or broken with its own severity. `text` defaults to the rule's summary."""
     known = find_rule(rule)
     severity: Severity = "pass" if passed else known.severity
-    return Finding(rule, severity, text or known.summary, files, numbers, found, required, keys=tuple(keys))
+    return Finding(rule, severity, text or known.summary, files, numbers, found, required, decided_by=tuple(decided_by))
 
 
 def fail(
-    rule: str, text: str, *files: Path, line: int | None = None, keys: Sequence[str] = (), **numbers: Any
+    rule: str, text: str, *files: Path, line: int | None = None, decided_by: Sequence[str] = (), **numbers: Any
 ) -> Finding:
     """A broken rule, as a sentence."""
-    return Finding(rule, "error", text, files, numbers, line=line, keys=tuple(keys))
+    return Finding(rule, "error", text, files, numbers, line=line, decided_by=tuple(decided_by))
 
 
 def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:

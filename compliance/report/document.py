@@ -90,7 +90,7 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
     if finding.line is not None or not finding.files:
         return finding.where
     names = " and ".join(path.name for path in finding.files)
-    places = [str(lines[key]) for key in finding.keys if key in lines]
+    places = [str(lines[key]) for key in finding.decided_by if key in lines]
     return f"{names}:{','.join(places)}" if places and len(finding.files) == 1 else names
 
 

@@ -94,7 +94,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
         text = ", ".join(f"effective_{name} is {there}" for name, (there, _) in wrong.items())
         required = ", ".join(value for _, value in wrong.values())
         keys = [f"effective_{name}" for name in wrong]
-        result.findings.add("audit-settings", detail.path, text, f"{required} ({test})", keys=keys)
+        result.findings.add("audit-settings", detail.path, text, f"{required} ({test})", decided_by=keys)
     expected = (_TWO_FILES, _QUERY_LIMIT) if detail.effective("max_query_count", 0) else (_TWO_FILES,)
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         found.append(error_records("audit-errors", detail))
@@ -128,11 +128,11 @@ class _Audit:
         found: str,
         wanted: str,
         *others: Path,
-        keys: Sequence[str] = (_FAIL,),
+        decided_by: Sequence[str] = (_FAIL,),
         warning: bool = False,
     ) -> None:
         severity: Severity | None = "warning" if warning or self.result.is_open else None
-        self.result.findings.add(rule, path, found, wanted, severity=severity, others=others, keys=keys)
+        self.result.findings.add(rule, path, found, wanted, severity=severity, others=others, decided_by=decided_by)
 
 
 @decides(
@@ -174,11 +174,11 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         elif fails is not None:
             key, said = fails
             found, required = f"it says {_PASS}, and {said}", "a verdict that follows from its numbers"
-            audit.add("audit-verdict", path, found, required, keys=[key])
+            audit.add("audit-verdict", path, found, required, decided_by=[key])
         for key, wanted, slack, *others in _expected(audit, name, text):
             for value in dict.fromkeys(value for name, value in shown if name == key):
                 if not _is_close(value, wanted, slack):
-                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, keys=[key])
+                    audit.add("audit-numbers", path, f"{key} is {value}", f"{wanted:.10g}", *others, decided_by=[key])
 
 
 def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
@@ -299,7 +299,7 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
         return None
     lines = {line.strip() for line in text.splitlines()}
     for found, wanted, line in faults_in_text(lines, scenario):
-        result.findings.add("audit-text", path, found, wanted, keys=[line] if line else [])
+        result.findings.add("audit-text", path, found, wanted, decided_by=[line] if line else [])
     return lines
 
 
@@ -315,7 +315,7 @@ def _check_text_of_entries(
     result.met("audit-text-differs")
     for found, wanted, line in text_not_of(entries, lines, scenario):
         result.findings.add(
-            "audit-text-differs", text, found, f"{wanted}, by the logged answers", keys=[line] if line else []
+            "audit-text-differs", text, found, f"{wanted}, by the logged answers", decided_by=[line] if line else []
         )
 
 

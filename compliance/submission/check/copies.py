@@ -70,7 +70,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     for several in between.values():
         if len(several) <= MOST_SINGLE:
             for copy in several:
-                findings.add("log-duplicate", copy.leg, copy.sign, "another run's", keys=copy.keys)
+                findings.add("log-duplicate", copy.leg, copy.sign, "another run's", decided_by=copy.keys)
         else:
             _add_system(several, findings)
     _check_answers(outcomes, {copy.leg for copy in copies}, findings)

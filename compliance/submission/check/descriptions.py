@@ -135,14 +135,14 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
             findings.add("system-field", path, f"no field {field.name}", f"{field.name}: {field.meaning}")
         elif _is_empty(value[field.name]) and not field.may_be_empty:
             text = f"{field.name} is {value[field.name]!r}, which is empty"
-            findings.add("system-field", path, text, f"{field.name}: {field.meaning}", keys=[field.name])
+            findings.add("system-field", path, text, f"{field.name}: {field.meaning}", decided_by=[field.name])
         else:
             _check_type(path, field.name, value[field.name], "system-field", findings)
     for name, least in _COUNTS.items():
         found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value.get(name, least)))
         if found is None or int(found[1]) < least:
             found_value, wanted = f"{name} is {value[name]!r}", f"a whole number from {least}"
-            findings.add("system-number", path, found_value, wanted, keys=[name])
+            findings.add("system-number", path, found_value, wanted, decided_by=[name])
     _check_words(path, value, findings)
 
 
@@ -152,7 +152,7 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findi
         return
     parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     found = f"{name} is {json.dumps(value)[:SHOWN]}"
-    findings.add(rule_id, path, found, f"{name}: a text", severity="warning" if parts else None, keys=[name])
+    findings.add(rule_id, path, found, f"{name}: a text", severity="warning" if parts else None, decided_by=[name])
 
 
 def _is_empty(value: Any) -> bool:
@@ -190,10 +190,10 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
         ("system-network", "is_network", fits, 'is_network "true"' if of_network else f"no is_network in {division}"),
     ):
         if not right:
-            findings.add(rule, path, f"{name} is {value.get(name)!r}", wanted, keys=[name])
+            findings.add(rule, path, f"{name} is {value.get(name)!r}", wanted, decided_by=[name])
     if of_network and kind != "datacenter":
         found = f"system_type is {kind!r}{in_division}"
-        findings.add("system-type", path, found, "datacenter", keys=["system_type"])
+        findings.add("system-type", path, found, "datacenter", decided_by=["system_type"])
 
 
 @decides("tree", ("system-placeholder", "error", OURS, "a description has no placeholder", "write what is true"))
@@ -204,10 +204,10 @@ def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
             continue
         if found := _PLACEHOLDER.search(text):
             said = f"{name} has {found[0]!r}: {text!r}"
-            findings.add("system-placeholder", path, said, "a description", keys=[name])
+            findings.add("system-placeholder", path, said, "a description", decided_by=[name])
         if found := _NO_MODEL.search(text):
             said = f"{name} names a {found[0]} engine: {text!r}"
-            findings.add("rehearsal", path, said, "a system with a model", keys=[name])
+            findings.add("rehearsal", path, said, "a system with a model", decided_by=[name])
 
 
 @decides(
@@ -227,7 +227,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
         found = value.get(name) if value else None
         if not found:
             said = f"{name} is {'missing' if found is None else 'empty'}"
-            findings.add("measurements-field", path, said, "a value", keys=[name])
+            findings.add("measurements-field", path, said, "a value", decided_by=[name])
         else:
             _check_type(path, name, found, "measurements-field", findings)
     _check_words(path, value or {}, findings)
@@ -252,10 +252,10 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
     words = set(_WORD.findall(retraining.lower().replace("’", "'")))
     if retraining and not (words & _NEGATIONS and words <= _NEGATIONS | _ADD_NOTHING):
-        findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no", keys=["retraining"])
+        findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no", decided_by=["retraining"])
     if found := _FEWER_WEIGHTS.search(changes):
         key = "weight_transformations"
-        findings.add("measurements-fewer-weights", path, f"{key}: {found[0]!r} in {changes!r}", keys=[key])
+        findings.add("measurements-fewer-weights", path, f"{key}: {found[0]!r} in {changes!r}", decided_by=[key])
 
 
 @decides(
@@ -276,7 +276,7 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
         if mine != theirs and _other_model(mine, theirs):
             key = "starting_weights_filename"
             text = f"{key} is {mine!r}; in {first.scenario} it is {theirs!r}"
-            findings.add("measurements-model", tree.measurements(place), text, theirs, keys=[key])
+            findings.add("measurements-model", tree.measurements(place), text, theirs, decided_by=[key])
 
 
 def _other_model(one: str, other: str) -> bool:
@@ -326,7 +326,7 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
     for name, benchmark in value.items():
         if not _may_be_mapped_to(benchmark, in_round):
             known = ", ".join(sorted(in_round.benchmarks))
-            findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known, keys=[name])
+            findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known, decided_by=[name])
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:

@@ -45,7 +45,7 @@ class Findings:
         severity: Severity | None = None,
         others: Sequence[Path] = (),
         line: int | None = None,
-        keys: Sequence[str] = (),
+        decided_by: Sequence[str] = (),
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a broken rule; `expected`, `fix` and `severity` default to the rule's own.
@@ -53,14 +53,14 @@ class Findings:
         Args:
             others: further files that the finding is about.
             line: in the first file.
-            keys: of the records or fields that decided, where the line is not known.
+            decided_by: keys in the files that decided, where the line is not known.
             numbers: for programs.
         """
         rule = find_rule(rule_id)
         self._count_of[rule_id] += 1
         if self._count_of[rule_id] <= MOST_OF_A_RULE:
             files = tuple(Path(self.name(one)) for one in (path, *others))
-            rest = shortened(found), shortened(expected or rule.summary), fix or rule.fix, line, tuple(keys)
+            rest = shortened(found), shortened(expected or rule.summary), fix or rule.fix, line, tuple(decided_by)
             self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *rest))
 
     @property
@@ -129,8 +129,8 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
 
 def _line_of(finding: Finding, lines: list[bytes]) -> int | None:
     """The line of the first key that is there: in a detail log, in JSON, or at the beginning of a line of text."""
-    for key in finding.keys:
-        name = rb"\s+".join(re.escape(word.encode()) for word in key.split())
+    for key in filter(str.strip, finding.decided_by):
+        name = rb"\s+".join(re.escape(word.encode(errors="replace")) for word in key.split())
         pattern = re.compile(rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name), re.IGNORECASE)
         for number, line in enumerate(lines, start=1):
             if pattern.search(line):
@@ -210,7 +210,7 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
         if twice is None:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
-    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once", keys=[twice.key])
+    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once", decided_by=[twice.key])
     with suppress(InputError):  # the other fields are checked all the same
         return json_object(content, Path(path.name), "", twice=True)
     return None

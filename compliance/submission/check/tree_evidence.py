@@ -257,7 +257,7 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
             found = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it", keys=[key])
+            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it", decided_by=[key])
     return detail
 
 

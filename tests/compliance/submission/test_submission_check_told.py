@@ -126,7 +126,9 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
     (tmp_path / "summary.txt").write_text("one\nmin_duration (ms): 0\x1b\n")
     (tmp_path / "detail.txt").write_text(':::MLLOG {"key": "a"}\n:::MLLOG {"key": "min_duration", "value": 1}\n')
     files = (Path("summary.txt"), Path("detail.txt"))
-    found = Finding("log-summary", "error", "it differs", files, keys=("absent", "min_duration (ms)", "min_duration"))
+    found = Finding(
+        "log-summary", "error", "it differs", files, decided_by=("absent", "min_duration (ms)", "min_duration")
+    )
     (told,) = located(tmp_path, [found])
     assert told.line == 2
     assert [(path.name, line) for path, line, _ in shown_lines(tmp_path, told, 30)] == [
@@ -134,7 +136,7 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
         ("detail.txt", 2),
     ]
     assert next(text for *_, text in shown_lines(tmp_path, told, 30)) == "min_duration (ms): 0\\x1b"
-    absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="there is no such file", keys=("a",))
+    absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="there is no such file", decided_by=("a",))
     assert located(tmp_path, [absent]) == [absent]
 
 
