@@ -124,7 +124,9 @@ def test_what_a_finding_is_about(tmp_path: Path, file: str, subject: str) -> Non
 
 def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
     (tmp_path / "summary.txt").write_text("one\nmin_duration (ms): 0\x1b\n")
-    (tmp_path / "detail.txt").write_text(':::MLLOG {"key": "a"}\n:::MLLOG {"key": "min_duration", "value": 1}\n')
+    (tmp_path / "detail.txt").write_text(
+        ':::MLLOG {"key": "a", "value": "min_duration"}\n:::MLLOG {"key": "min_duration", "value": 1}\n'
+    )
     files = (Path("summary.txt"), Path("detail.txt"))
     found = Finding(
         "log-summary", "error", "it differs", files, decided_by=("absent", "min_duration (ms)", "min_duration")
