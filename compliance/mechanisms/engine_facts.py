@@ -140,9 +140,10 @@ def _contradictions(places: list[Place], in_force: Mapping[Pair, str]) -> Iterat
         "speculative_decoding": ("speculative", settings.get("speculative") is False),
         "weight_quantization": ("quantization", "quantization" in settings and _plain(settings["quantization"])),
     }
-    for (mechanism, _), shown in in_force.items():
-        name, denies = denied.get(mechanism, ("", False))
-        if denies and not shown.startswith(f"{first}:"):
+    own = {pair for pair, _ in _lossy(settings)}
+    for pair, shown in in_force.items():
+        name, denies = denied.get(pair[0], ("", False))
+        if denies and pair not in own:
             yield f"the record contradicts itself: {shown}, but {first} has {name} {settings[name]}"
 
 
