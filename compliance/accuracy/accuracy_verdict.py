@@ -6,7 +6,7 @@ from typing import Any
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import RERUN
 from compliance.judge.verdict import Verdict
 from runs.benchmark import Benchmark, Target
@@ -57,7 +57,7 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
         rule = "accuracy-count" if name == metric.count else "accuracy-target"
         passed = low <= measured and (high is None or measured <= high)
         numbers: dict[str, Any] = {"metric": name, "measured": measured, "low": low, "high": high}
-        verdict.findings.append(applied(rule, name, passed, f"{measured:.10g}", required, **numbers))
+        verdict.findings.append(compared(rule, name, passed, f"{measured:.10g}", required, **numbers))
     return verdict
 
 

@@ -37,7 +37,7 @@ from compliance.audits.caching_steps import (
 )
 from compliance.audits.pace import Pace, steady_latency_ns
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
@@ -334,7 +334,7 @@ def _check_issued(leg: LegArtifacts) -> None:
 )  # fmt: skip
 def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
     needed = leg.requested * (1 - threshold)
-    return applied(
+    return compared(
         "caching-answered",
         f"{leg.spec.label}: samples answered",
         leg.completed >= needed,
@@ -357,9 +357,9 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
         return
     label, path, reuse = leg.spec.label, leg.run.manifest, prompt_reuse(leg.manifest)
     found = "on" if reuse.is_on else "off"
-    yield applied("caching-engine", f"{label}: prefix caching in the engine", not reuse.is_on, found, "off", path)
+    yield compared("caching-engine", f"{label}: prefix caching in the engine", not reuse.is_on, found, "off", path)
     text = f"{label}: prompt tokens from a cache"
-    yield applied("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
+    yield compared("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
 
 
 def _broken_evidence(legs: Sequence[LegArtifacts]) -> list[Finding]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 
 # Times to first token are few, short and scattered; a cached prompt saves most of such a time.
@@ -122,7 +122,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
         before, after = (1e9 / time_ns for time_ns in times_ns)
         limit = before * (1 + allowed) * raised
         findings.append(
-            applied(
+            compared(
                 "caching-pace", f"{test.label}: {name}", after < limit * (1 - ROUNDING), f"{after:.6g}",
                 f"below {limit:.6g} (reference {before:.6g})", name=name, reference=before, test=after, limit=limit,
                 expected=before / longer,
@@ -131,7 +131,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
     if known := {index: count for index, count in test.counts.items() if index in reference.lengths}:
         expected, found = (_mean(pace.lengths, known)[1] for pace in (reference, test))
         findings.append(
-            applied(
+            compared(
                 "caching-lengths", f"{test.label}: mean output tokens", abs(found / expected - 1) <= LENGTH_SHARE,
                 f"{found:.2f}", f"{expected:.2f} ± {LENGTH_SHARE:.0%}, as in {reference.label}",
             )

@@ -23,7 +23,7 @@ from compliance.audits.base import (
 )
 from compliance.evidence.plausibility import shared_answers
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
 from runs.benchmarks import BENCHMARKS
@@ -154,7 +154,7 @@ def judge_entries(
         *_special_id_rules(stops, begins, {*special_ids} - {*bos_ids} - stops),
     ]
     checks = [
-        applied("test06-count", "number of logged answers", total == expected_count, f"{total}", f"{expected_count}"),
+        compared("test06-count", "number of logged answers", total == expected_count, f"{total}", f"{expected_count}"),
         AnswerRule(
             "test06-ids", "whole token ids", "are not whole ids", f"{dtype.name} ids of at least 0",
             kept=f"all {total} are {dtype.name}",
@@ -187,7 +187,7 @@ class AnswerRule:
         if faults:
             more = f" and {count - NAMED_IN_MESSAGES} more" if count > NAMED_IN_MESSAGES else ""
             found = f"{count} of {total} answers {self.broken} ({'; '.join(faults[:NAMED_IN_MESSAGES])}{more})"
-        return applied(self.id, self.name, not faults and total > 0, found, self.required, answers=count)
+        return compared(self.id, self.name, not faults and total > 0, found, self.required, answers=count)
 
 
 def _form_rules(

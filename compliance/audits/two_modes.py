@@ -26,7 +26,7 @@ from compliance.audits.base import (
 )
 from compliance.audits.test06 import Ids, as_ids, dtype_of
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError
@@ -150,12 +150,12 @@ class OutputConsistency(TwoModeAudit):
         passed, found = len(table) > 0 and share >= least, f"{share:.4f} of all {len(table):,}"
         found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
         name = "answers equal, by hash"
-        yield applied("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
+        yield compared("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
         recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
         wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
         found = f"{len(wrong)} of {len(performance.entries)} differ"
         found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
-        yield applied("consistency-record", "logged answers are the recorded ones", not wrong, found, "none", where)
+        yield compared("consistency-record", "logged answers are the recorded ones", not wrong, found, "none", where)
 
 
 def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
@@ -176,7 +176,7 @@ def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
     if share < least:
         found += f" ({'; '.join(different[:NAMED_IN_MESSAGES])})"
     name = "tokens equal up to the first difference"
-    return applied("consistency-tokens", name, share >= least, found, f"at least {least:.4g}", share=share)
+    return compared("consistency-tokens", name, share >= least, found, f"at least {least:.4g}", share=share)
 
 
 class OutputLength(TwoModeAudit):
@@ -206,7 +206,7 @@ class OutputLength(TwoModeAudit):
         same = [len(answers[index]) for index, _ in issued if index in answers]
         expected = float(np.mean(same)) if same else 0.0
         ratio = found / expected if expected else float("inf")
-        yield applied(
+        yield compared(
             "length-mean",
             "mean output length",
             1 - threshold <= ratio <= 1 + threshold,
@@ -219,7 +219,7 @@ class OutputLength(TwoModeAudit):
         unknown = sorted({index for index, _ in issued} - answers.keys())
         text = f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else "")
         name, where = "samples of the performance leg", performance.run.root
-        yield applied("length-samples", name, not unknown, text, "all in the accuracy leg", where)
+        yield compared("length-samples", name, not unknown, text, "all in the accuracy leg", where)
 
 
 def _answers(leg: LegArtifacts, mode: str, option: str) -> Answers:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied, fail, note
+from compliance.judge.finding import Finding, compared, fail, note
 from compliance.judge.rule import AUDIT_AGAIN, OURS, RERUN
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
@@ -91,10 +91,10 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     others = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
     others += ["settings"] * (reference.config.settings != cached.config.settings)
     differ = ", ".join(others) or "nothing"
-    yield applied("endpoints-audit-same", "what its configurations differ in", not others, differ, "nothing")
+    yield compared("endpoints-audit-same", "what its configurations differ in", not others, differ, "nothing")
     overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
     text = "runs that began before the one before them had ended"
-    yield applied("endpoints-audit-same", text, not overlap, f"{overlap}", "0", root)
+    yield compared("endpoints-audit-same", text, not overlap, f"{overlap}", "0", root)
     yield from _client_numbers(client, asked.threshold, reference, cached)
     yield from _judged(client, asked.threshold, main, reference, cached)
 
@@ -108,18 +108,18 @@ def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, ca
         summary = load.run.summary
         same = summary is not None and (summary.qps, summary.n_samples_completed) == (qps, completed)
         found = f"{qps:g} queries/s, {completed} of {requested}"
-        yield applied(
+        yield compared(
             "endpoints-audit-numbers", f"{name} in the verdict", same and load.audit_samples == requested, found,
             "as its summary and config.yaml", root / VERDICT,
         )  # fmt: skip
     right = client.passed == client.follows and client.threshold == threshold
     found = f"{_word(client.passed)} at {client.threshold}"
     rule = f"{_word(client.follows)} by its rule, at {threshold}"
-    yield applied("endpoints-audit-numbers", "the verdict", right, found, rule, root / VERDICT)
+    yield compared("endpoints-audit-numbers", "the verdict", right, found, rule, root / VERDICT)
     if (text := root / TEXT).exists():
         content = read_record(text, _FIX).decode(errors="replace").strip()
         wanted = f"Performance check pass: {client.passed}"
-        yield applied("endpoints-audit-numbers", TEXT, content == wanted, content[:100], wanted, text)
+        yield compared("endpoints-audit-numbers", TEXT, content == wanted, content[:100], wanted, text)
 
 
 def _word(passed: bool) -> str:
@@ -147,7 +147,7 @@ def _judged(
     for label, load in ((REFERENCE, reference), (CACHED, cached)):
         least, answered = len(load.rows) * (1 - threshold), int(load.answered.sum())
         text = f"{label}: samples answered"
-        yield applied("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
+        yield compared("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
         if not answered:
             return
     # Lengths of answers are bytes; where all ended at the limit, they are of one length, whatever a random model wrote.
@@ -162,23 +162,23 @@ def _judged(
     against = list(_against(main, reference, by_limit)) if main is not None and main.answered.any() else []
     if too_fast := _too_fast(paces[0]):
         yield from against
-        yield applied("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
+        yield compared("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
         broken = next((one for one in against if one.severity == "error"), None)
         ours = f"FAIL, {broken.text}" if broken else "no verdict, the reference run is too short"
         text = f"{_client_verdict(client)}; here: {ours}"
         yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if broken else None)
         return
-    compared = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
-    if not all(one.passed for one in compared) and _decodes_alike(reference, cached):
+    paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
+    if not all(one.passed for one in paced) and _decodes_alike(reference, cached):
         findings = [
             finding if finding.passed or finding.rule != "caching-pace"
             else replace(finding, rule="endpoints-audit-kept-prompts", severity="warning")
-            for finding in compared
+            for finding in paced
         ]  # fmt: skip
     findings = [*findings, *against]
     yield from findings
     broken = next((one for one in findings if one.severity == "error"), None)
-    rate, issued = decisive(compared).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
+    rate, issued = decisive(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, answers = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     text = f"{_client_verdict(client)}; here: "
     text += (
@@ -282,4 +282,4 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
         text, right = f"{REFERENCE}: mean bytes of {len(both)} answers", abs(found_bytes / expected - 1) <= LENGTH_SHARE
         limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"
         files = main.events.path, reference.events.path
-        yield applied("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)
+        yield compared("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)

@@ -11,7 +11,7 @@ from compliance.endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDI
 from compliance.endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
 from compliance.endpoints.load import SECOND
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied, fail, note, warn
+from compliance.judge.finding import Finding, compared, fail, note, warn
 from compliance.judge.rule import OURS, RERUN
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
 from runs.endpoints.folder import PERFORMANCE
@@ -41,13 +41,13 @@ def whole(case: EndpointsEvidence) -> Iterator[Finding]:
     """Is everything there, and did the run end?"""
     run = case.run
     found = "missing: " + ", ".join(run.missing) if run.missing else "all there"
-    yield applied("endpoints-files", "", not run.missing, found, "all of them", run.root, missing=run.missing)
+    yield compared("endpoints-files", "", not run.missing, found, "all of them", run.root, missing=run.missing)
     for name in run.missing:
         case.leave(name, "the file is missing")
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
         found = f"state {printable(summary.state, 40)}, {'complete' if summary.complete else 'not complete'}"
-        yield applied("endpoints-finished", "", done, found, f"state {COMPLETE}, complete", run.path(SUMMARY))
+        yield compared("endpoints-finished", "", done, found, f"state {COMPLETE}, complete", run.path(SUMMARY))
 
 
 @decides(
@@ -66,11 +66,11 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
         case.leave("order of completions", "the client of an agentic run ends samples by itself")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MOST_SHOWN]
-    yield from odd or [applied("endpoints-events", "", True, found, "", events.path)]
+    yield from odd or [compared("endpoints-events", "", True, found, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
         wrong = [fail("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
-        yield from wrong or [applied("endpoints-samples", "", True, "the same samples", "", *files)]
+        yield from wrong or [compared("endpoints-samples", "", True, "the same samples", "", *files)]
 
 
 def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def clock(case: EndpointsEvidence) -> Iterator[Finding]:
     session_s, taken_s = ((time_ns - events.started_ns) / SECOND for time_ns in (events.last_ns, snapshot.timestamp_ns))
     counted_s, files = ((snapshot.counter or 1) - 1) * SNAPSHOT_S - TIMER_S, (case.run.path(SNAPSHOT), events.path)
     text, limit = "the last snapshot, after the session's start", f"after the session's {session_s:.3f} s"
-    yield applied("endpoints-clock", text, taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
+    yield compared("endpoints-clock", text, taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
     problems = {
         f"and {snapshot.counter} take {counted_s:.3f} s": taken_s < counted_s,
         f"and the session has {session_s:.3f} s: tokenising took long, or the session was longer": taken_s
@@ -166,7 +166,7 @@ def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Ite
     if len(found) > MOST_SHOWN:
         yield fail(rule, f"and {len(found) - MOST_SHOWN} more numbers", *files, differences=len(found))
     if not found:
-        yield applied(rule, "", True, "every number agrees", "", *files)
+        yield compared(rule, "", True, "every number agrees", "", *files)
 
 
 def _shown(value: Any) -> str:
@@ -243,7 +243,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
         )
         yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
-        yield applied("endpoints-failed", "", True, "none", "none", events.path)
+        yield compared("endpoints-failed", "", True, "none", "none", events.path)
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
@@ -251,7 +251,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
             make = warn if late > FEW_LATE * completed else note
             yield make("endpoints-first-token", text, events.path, samples=late)
         else:
-            yield applied("endpoints-first-token", "", True, "in every sample", "", events.path)
+            yield compared("endpoints-first-token", "", True, "in every sample", "", events.path)
 
 
 @decides(
@@ -273,7 +273,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
         text = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
         found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
-            yield applied("endpoints-tokens", "", True, text, "", *files, **found)
+            yield compared("endpoints-tokens", "", True, text, "", *files, **found)
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
@@ -286,7 +286,7 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     over = 100 * (total / limit - 1) if limit else 0.0
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} reported, {limit:,} allowed"
-        yield applied("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
+        yield compared("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
         case.leave("tokens of the server", "the folder records neither its usage nor its ids")
         return
     # Without a tokenizer it is not known whether the client counted its own tokens right; with one it counted too many.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied, fail, note, warn
+from compliance.judge.finding import Finding, compared, fail, note, warn
 from compliance.judge.rule import OURS, RERUN
 from runs.endpoints.events import NO_TIME, Column, Events
 from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
@@ -193,12 +193,14 @@ def judge_load(load: Load) -> Iterator[Finding]:
         )
         limit = f"at most {LATE_SHARE:.0%} of the run's {whole_s:.3f} s, or 1 s"
         right = took_s <= max(LATE_SHARE * whole_s, 1.0)
-        yield _applied(load, "burst", "time in which all samples were sent", right, f"{took_s:.3f} s", limit)
+        yield _compared(load, "burst", "time in which all samples were sent", right, f"{took_s:.3f} s", limit)
     yield from _warm_up(load)
 
 
-def _applied(load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any) -> Finding:
-    return applied(f"endpoints-{rule}", text, right, str(found), str(required), load.events.path, **numbers)
+def _compared(
+    load: Load, rule: str, text: str, right: bool, found: object, required: object, **numbers: Any
+) -> Finding:
+    return compared(f"endpoints-{rule}", text, right, str(found), str(required), load.events.path, **numbers)
 
 
 def _order(load: Load) -> Iterator[Finding]:
@@ -209,16 +211,16 @@ def _order(load: Load) -> Iterator[Finding]:
     size, sure = load.size
     if load.repeats is not None:
         wrong = int((index != (index[0] if load.repeats == ANY else load.repeats)).sum())
-        yield _applied(load, "order", "queries of another sample than the repeated one", not wrong, wrong, 0)
+        yield _compared(load, "order", "queries of another sample than the repeated one", not wrong, wrong, 0)
     elif not sure:
         yield note("endpoints-order", "too few samples to find the size of the data set, and so their order", place)
     else:
         wrong = len(index) if size is None else int((replayed_order(seed, size, len(index)) != index).sum())
         text = f"samples out of the order of seed {seed}" + (f" and {size} rows" if size else "")
-        yield _applied(load, "order", text, not wrong, f"{wrong} of {len(index)}", 0, rows=size)
+        yield _compared(load, "order", text, not wrong, f"{wrong} of {len(index)}", 0, rows=size)
     pairs = np.unique(np.stack([index, load.events.prompt_hash[load.rows]]), axis=1)
     doubled = pairs.shape[1] - len(np.unique(index))
-    yield _applied(load, "prompts", "indices with more than one prompt", not doubled, doubled, 0)
+    yield _compared(load, "prompts", "indices with more than one prompt", not doubled, doubled, 0)
 
 
 def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
@@ -230,7 +232,7 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     early = int((late < max(least, -TURN_NS)).sum())
     text = f"samples sent before their time by seed {seed} and {target_qps:g}/s"
     limit = f"0 by more than {EARLY_NS / MS:g} ms, what the client's timers err by"
-    yield _applied(load, "arrivals", text, not early, early, limit)
+    yield _compared(load, "arrivals", text, not early, early, limit)
     if early:
         return
     late = late - late.min()
@@ -241,14 +243,14 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
         most = max(ANOTHER_SCHEDULE * walk, LATE_NS)
         text = f"how far {lag} samples' times shift against their schedule, half of the time"
         limit = f"at most {most / MS:.1f} ms; another schedule's shift {walk / MS:.0f} ms"
-        yield _applied(load, "arrivals", text, apart <= most, f"{apart / MS:.1f} ms", limit)
+        yield _compared(load, "arrivals", text, apart <= most, f"{apart / MS:.1f} ms", limit)
     # What late sending hides: the wait before a late sample was sent is in no latency.
     ended = ~load.left
     latency = float(np.percentile((load.complete_ns - load.issued_ns)[ended], 99)) if ended.any() else 0.0
     p99, most_late = float(np.percentile(late, 99)), int(late.max())
     found = f"{p99 / MS:.1f} ms, {int((late > LATE_NS).sum())} of {count} more than {LATE_NS / MS:g} ms late, at most "
     limit = f"at most {LATE_SHARE:.0%} of the p99 latency of {latency / MS:.1f} ms, or {LATE_NS / MS:g} ms"
-    yield _applied(
+    yield _compared(
         load, "late", "p99 of how late samples were sent", p99 <= max(LATE_NS, LATE_SHARE * latency),
         f"{found}{most_late / MS:.1f} ms", limit, p99_late_ms=p99 / MS, most_late_ms=most_late / MS,
     )  # fmt: skip
@@ -260,7 +262,7 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     order = np.argsort(times, kind="stable")
     times, count = times[order], np.cumsum(np.where(order < len(ended), -1, 1))
     most = int(count.max())
-    yield _applied(load, "concurrency", "most samples open", most <= target, most, f"at most {target}")
+    yield _compared(load, "concurrency", "most samples open", most <= target, most, f"at most {target}")
     last = int(load.issued_ns[-1])  # from then on none is left to take the place of one that ends
     first = int(times[np.argmax(count >= min(target, most))])
     if most < target or last <= first:
@@ -271,7 +273,7 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     spans = np.diff(np.append(times[inside], last))
     mean = float((spans * count[inside]).sum() / (last - first))
     fewer_s = float(spans[count[inside] < target].sum()) / SECOND
-    yield _applied(
+    yield _compared(
         load, "concurrency-kept", "samples open on average, once they were as many as asked for",
         mean >= FULL_SHARE * target, f"{mean:.2f}; fewer for {fewer_s:.3f} of {(last - first) / SECOND:.3f} s",
         f"at least {FULL_SHARE:.0%} of {target}", mean_open=mean, fewer_s=fewer_s,
@@ -285,7 +287,7 @@ def _warm_up(load: Load) -> Iterator[Finding]:
     if wanted is None:
         yield note("endpoints-warm-up", f"{sent} samples were sent before; the data set's size is not known", place)
         return
-    yield _applied(load, "warm-up", "samples sent before the measurement", sent == wanted, sent, wanted)
+    yield _compared(load, "warm-up", "samples sent before the measurement", sent == wanted, sent, wanted)
     # The client records a warm-up sample's completion only once the measurement runs.
     if still_open := int((before & (load.events.complete_ns >= load.start_ns)).sum()):
         text = f"{still_open} samples of the warm-up were still being answered when the measurement began"
@@ -307,9 +309,9 @@ def _whole(load: Load) -> Iterator[Finding]:
         text = f"{sent} of {wanted} samples were sent: {'max_duration_ms was over' if time_was_up else INTERRUPTED}"
         yield warn("endpoints-count", text, place, sent=sent, asked=wanted)
     else:
-        yield _applied(load, "count", "samples sent", sent == wanted, sent, wanted)
+        yield _compared(load, "count", "samples sent", sent == wanted, sent, wanted)
     if not open_ones:
-        yield _applied(load, "drained", "samples without an end", True, 0, 0)
+        yield _compared(load, "drained", "samples without an end", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
             text = (
                 f"measuring ended {idle_ns / SECOND:.3f} s after the last answer: later samples may have been taken out"

@@ -14,7 +14,7 @@ import orjson
 from compliance.accuracy.scores import score_texts
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied, note
+from compliance.judge.finding import Finding, compared, note
 from compliance.judge.rule import RERUN
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
@@ -122,7 +122,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         case.leave("sampling and output limits", "the published rules name none for this model")
     case.leave("steady state and power", "the client writes neither")
     for rule, right, found, required in rows:
-        yield applied(
+        yield compared(
             f"endpoints-rule-{rule}", "", right, str(found), str(required), case.run.path(CONFIG), load.events.path
         )
 
@@ -147,7 +147,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
     for name, entry in entries.items():
         count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
         enough = isinstance(count, int) and count >= least
-        yield applied("endpoints-rule-accuracy", f"{name}: samples scored", enough, f"{count}", f"{least}", path)
+        yield compared("endpoints-rule-accuracy", f"{name}: samples scored", enough, f"{count}", f"{least}", path)
         scores = scores_of(entry)
         for score, (low, high) in rules["targets"].items():
             found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
@@ -156,7 +156,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
                 continue
             right = found >= low and (high is None or found <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
-            yield applied("endpoints-rule-accuracy", f"{name}: {score}", right, f"{found:g}", limit, path)
+            yield compared("endpoints-rule-accuracy", f"{name}: {score}", right, f"{found:g}", limit, path)
 
 
 def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
@@ -210,4 +210,4 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
             if score in scores:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
                 text, path = f"{name}: {score} of {len(pairs)} answers", run.path(ACCURACY)
-                yield applied("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)
+                yield compared("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)

@@ -20,7 +20,7 @@ from compliance.endpoints.find_folders import points, run_folders
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import Outcome, Verdict
 from runs.child import run_program
@@ -122,7 +122,7 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
         lacks = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
         if lacks:
             found = f"no {shortened_list(lacks, len(lacks))}"
-            yield applied("endpoints-file", "", False, found, "all of them", run.root)
+            yield compared("endpoints-file", "", False, found, "all of them", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
         {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
@@ -131,14 +131,14 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     least = limits["least_with_offline"] if offline else limits["least"]
     right = least <= len(levels) + offline <= limits["most"]
     found = f"{len(levels)} concurrencies and {counted(offline, 'Offline point')}"
-    yield applied("endpoints-points", "", right, found, f"{least} to {limits['most']} points", root)
-    yield applied("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
+    yield compared("endpoints-points", "", right, found, f"{least} to {limits['most']} points", root)
+    yield compared("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
     yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
         there = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
-        yield applied("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
-    yield applied("endpoints-tree", "", False, "not in run folders", ", ".join(TREE_FILES), root)
+        yield compared("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
+    yield compared("endpoints-tree", "", False, "not in run folders", ", ".join(TREE_FILES), root)
 
 
 def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
@@ -152,7 +152,7 @@ def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
         asked.append({name: value for name, value in facts.items() if name != "streaming"})
     differ = sorted({name for one in asked for name in differences(asked[0], one)})
     found = ", ".join(differ) or "nothing"
-    yield applied("endpoints-one-system", "what the configurations differ in", not differ, found, "nothing", root)
+    yield compared("endpoints-one-system", "what the configurations differ in", not differ, found, "nothing", root)
 
 
 def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,7 @@ from compliance.evidence.performance import error_records, run_mode
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scoring import target_of
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.errors import ExecutionError, SetupError
 from runs.record.leg import ACCURACY, FinishedLeg
@@ -88,7 +88,7 @@ def scored_again(leg: LegEvidence) -> Iterator[Finding]:
     if leg.scores.not_again:
         found = f"nobody scored the answers, the scores are those of accuracy.txt: {leg.scores.not_again}"
         required = "scores of these answers with the leg's data set and tokenizer"
-        yield applied("accuracy-scored-again", "scored again", False, found, required, leg.run.accuracy_log)
+        yield compared("accuracy-scored-again", "scored again", False, found, required, leg.run.accuracy_log)
     yield from leg.scores.findings
 
 
@@ -104,7 +104,7 @@ def scores(leg: LegEvidence) -> Iterator[Finding]:
     metric, found, (targets, label) = metric_of(leg.benchmark), leg.scores.scores, target_of(leg)
     if targets is None:
         required = "reference scores to compare with"
-        yield applied("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text)
+        yield compared("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text)
         return
     yield scores_within_reach(metric, found, targets)
     yield from accuracy_verdict(leg).findings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.judge.check import Absent, check, decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS
 from qsl.weights import read_weights
 from runs.files import sha256_of
@@ -36,7 +36,7 @@ def model_on_record(leg: LegEvidence) -> Iterator[Finding]:
     if read_weights(folder) != manifest.model.weights:
         wrong.append("the headers of the weights")
     found = f"{folder}: {', '.join(wrong[:4])}" if wrong else "as on record"
-    yield applied("record-model", "the model's files", not wrong, found, "as on record", leg.run.manifest)
+    yield compared("record-model", "the model's files", not wrong, found, "as on record", leg.run.manifest)
 
 
 def _differs(path: Path, digest: str) -> bool:
@@ -63,10 +63,10 @@ def official_inputs(leg: LegEvidence) -> Iterator[Finding]:
     plan = manifest.plan
     reasons = data_set_reasons(leg.benchmark, plan.dataset_sha256)
     known = "the official one" if leg.benchmark.data_sha256 else "no hash of it is published: the same in all legs"
-    yield applied("record-data-set", "data set", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
+    yield compared("record-data-set", "data set", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
     if manifest.observed.clients and manifest.status == "finished":  # else nothing of it is official
         reasons = unofficial_servers(manifest, official)
-        yield applied("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
+        yield compared("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
     if plan.engine_record.is_server:
         return
     weights = manifest.model.weights
@@ -80,7 +80,7 @@ def official_inputs(leg: LegEvidence) -> Iterator[Finding]:
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:
             known = f"{official.name} in {weights.precision}, of which no hash is published: the same in all legs"
-    yield applied("record-weights", "weights", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
+    yield compared("record-weights", "weights", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
 
 
 OF_OURS = tuple(map(check, (official_inputs, model_on_record)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.truncate import hash_in_accuracy_text
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples
@@ -121,7 +121,7 @@ def each_answered(leg: LegEvidence) -> Iterator[Finding]:
     """Has each sample one response, of the length that was counted and allowed?"""
     path, expected, entries = leg.run.accuracy_log, expected_samples(leg.detail), leg.entries
     distinct = len({entry.qsl_idx for entry in entries})
-    yield applied(
+    yield compared(
         "accuracy-answers",
         "answers",
         len(entries) == distinct == expected,
@@ -142,12 +142,12 @@ def each_answered(leg: LegEvidence) -> Iterator[Finding]:
             f"{len(wrong[0].data)} bytes of ids"
         )
     required = "the number of ids in the answer (4 or 8 bytes each)"
-    yield applied("accuracy-token-counts", "token counts", not wrong, found, required, path)
+    yield compared("accuracy-token-counts", "token counts", not wrong, found, required, path)
     if counted:
         longest = max(count for _, count in counted)
         most = leg.benchmark.sampling["accuracy"].max_tokens
         passed, required = longest <= most, f"at most {most}"
-        yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
+        yield compared("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
 
 
 ACCURACY = tuple(map(check, (as_issued, whole_log, each_answered)))

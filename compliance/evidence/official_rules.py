@@ -13,9 +13,8 @@ from compliance.accuracy.accuracy_text import stated_score
 from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, applied
-from compliance.judge.rule import OURS, RERUN
-from compliance.judge.rule import Row as RuleRow
+from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import OURS, RERUN, RuleRow
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
@@ -106,7 +105,7 @@ class Row:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
         required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
-        yield applied(
+        yield compared(
             self.rule,
             self.name,
             _HOLDS[self.how](found, bound),
@@ -298,7 +297,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     if found in wanted or len(wanted) > 1:
         said = f"those of {of}" if of else "those of no known round"
         required = f"those of {' or '.join(rounds)}"
-        return applied(
+        return compared(
             rule,
             "seeds",
             found in wanted,
@@ -312,7 +311,7 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     wrong = [name for name in SEEDS if found[name] != wanted[0][name]]
     said = ", ".join(f"effective_{name} is {found[name]}" for name in wrong) + (f", those of {of}" if of else "")
     required = f"{', '.join(str(wanted[0][name]) for name in wrong)} ({rounds[0]})"
-    return applied(
+    return compared(
         rule,
         "seeds",
         False,
@@ -340,7 +339,7 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
     wanted = next(iter(stated_score(text.splitlines(), "tokens_per_sample").values), 0.0)
     if not tokens or wanted <= 0:
         return
-    yield applied(
+    yield compared(
         "perf-tokens-accuracy",
         "output tokens of both legs",
         abs(tokens - wanted) <= TOKENS_APART * wanted,

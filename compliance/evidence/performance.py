@@ -8,7 +8,7 @@ from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.logged_answers import as_recorded
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import Numbers
@@ -27,14 +27,14 @@ def error_records(rule: str, detail: DetailLog) -> Finding:
     """Whether LoadGen logged errors, by the rule of the kind of run."""
     said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
     text, keys = "LoadGen's error records", ("num_errors",)
-    found = applied(rule, text, not detail.error_count, said, "none", detail.path, decided_by=keys)
+    found = compared(rule, text, not detail.error_count, said, "none", detail.path, decided_by=keys)
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
 def run_mode(rule: str, detail: DetailLog, wanted: str) -> Finding:
     """Whether a log is of a run in the mode that its directory claims."""
     key = "effective_test_mode"
-    return applied(rule, "", detail.mode == wanted, f"{key} is {detail.mode}", wanted, detail.path, decided_by=(key,))
+    return compared(rule, "", detail.mode == wanted, f"{key} is {detail.mode}", wanted, detail.path, decided_by=(key,))
 
 
 @decides(
@@ -89,7 +89,7 @@ def audit_settings(leg: LegEvidence) -> Iterator[Finding]:
         audit.append("LoadGen found an audit configuration")
     said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
     keys = [f"effective_{name}" for name in (in_force or AUDIT_SETTINGS)]
-    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path, decided_by=keys)
+    yield compared("perf-audit-settings", "no audit", not audit, said, required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -103,7 +103,7 @@ def validity(leg: LegEvidence) -> Iterator[Finding]:
     reasons = leg.invalid_because
     said = "; ".join(reasons) or f"LoadGen says {leg.detail.validity}"
     required, keys = "VALID, without error records", ("result_validity",)
-    yield applied("perf-validity", "validity", not reasons, said, required, leg.detail.path, decided_by=keys)
+    yield compared("perf-validity", "validity", not reasons, said, required, leg.detail.path, decided_by=keys)
 
 
 @decides(
@@ -117,7 +117,7 @@ def cut_short(leg: LegEvidence) -> Iterator[Finding]:
     for name in ("max_duration_ms", "max_query_count"):
         value = leg.detail.effective(name, 0)
         required, keys = "0: a run is not cut short", (f"effective_{name}",)
-        yield applied("perf-cut-short", name, not value, f"{value}", required, leg.detail.path, decided_by=keys)
+        yield compared("perf-cut-short", name, not value, f"{value}", required, leg.detail.path, decided_by=keys)
 
 
 @decides(

@@ -14,7 +14,7 @@ import numpy as np
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
 from compliance.judge.check import check, decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
@@ -83,7 +83,7 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     largest = max(samples_of.values(), key=len)
     samples = len(set().union(*samples_of.values()))
     allowed = max(SHARED_AT_LEAST - 1, int(samples * SHARED_SHARE))
-    return applied(
+    return compared(
         "plausible-shared-answers",
         "",
         len(largest) <= allowed,
@@ -125,7 +125,7 @@ def repeats_cost_as_much(
         quick[name] = float((time_ns[~new] < quickest_ns).mean())
         late[name] = float(np.median((time_ns / np.maximum(1, time_ns[first_of] - 2 * lag_ns))[~new]))
     name, share = min(shares.items(), key=lambda item: item[1])
-    found = applied(
+    found = compared(
         "plausible-repeats",
         "",
         share >= REPEAT_SHARE,
@@ -158,7 +158,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     span_ns = requests.complete_ns[several] - requests.first_token_ns[several]
     tpot_ms = float(np.median(span_ns / (requests.output_tokens[several] - 1))) / 1e6
     ttft_ms = float(np.median(ttft_ns)) / 1e6
-    return applied(
+    return compared(
         "plausible-first-token",
         "",
         ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
@@ -185,7 +185,7 @@ def first_tokens_not_held_back(
         return None
     low_ns = ttft_ns.min if p10_ns is None else p10_ns
     alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
-    return applied(
+    return compared(
         "plausible-first-tokens-held",
         "",
         not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
@@ -214,7 +214,7 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
     rest = spans_ns - begin_ns - slope * tokens
     error_ns = float(np.sqrt(rest @ rest / (len(rest) - 2) * (1 / len(rest) + tokens.mean() ** 2 / (off @ off))))
     held = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
-    return applied(
+    return compared(
         "plausible-first-tokens-held",
         "later tokens take their time after the first",
         not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
@@ -233,7 +233,7 @@ def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> 
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
     allowed = int(len(predictions) * VERBATIM_SHARE)
-    return applied(
+    return compared(
         "plausible-reference-texts",
         "",
         verbatim <= allowed,
@@ -261,7 +261,7 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
         if not padded:
             break
     allowed = int(len(predictions) * PADDING_SHARE)
-    return applied(
+    return compared(
         "plausible-padding",
         "",
         padded <= allowed,
@@ -283,7 +283,7 @@ def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
 def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> Finding:
     """Are the scores those of this model? The official checker has no upper limit for them."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
-    return applied(
+    return compared(
         "plausible-scores",
         "",
         share <= ROUGE_SHARE,

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, TypeVar
 
 from compliance.judge.finding import Finding
-from compliance.judge.rule import Kind, Rank, Row, UnknownRuleError, declare
+from compliance.judge.rule import Kind, Rank, RuleRow, UnknownRuleError, declare
 from runs.errors import HarnessError
 
 Decider = TypeVar("Decider", bound=Callable[..., Any])
@@ -86,7 +86,7 @@ _CHECKS: dict[Callable[..., Any], Check] = {}
 
 def decides(
     kind: Kind,
-    *rows: Row,
+    *rows: RuleRow,
     needs: Sequence[Need] = (),
     applies: Callable[[Any], str] = always,
     after: Sequence[str] = (),

@@ -97,7 +97,7 @@ class Finding:
         }
 
 
-def applied(
+def compared(
     rule: str,
     text: str,
     passed: bool,

@@ -22,8 +22,8 @@ Kind = Literal[
 ]  # fmt: skip
 ON_LEGS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
-Worth = Literal["error", "warning", "note"]
-Row = tuple[str, Worth, str, str, str]  # id, severity, source, summary, fix
+RuleSeverity = Literal["error", "warning", "note"]
+RuleRow = tuple[str, RuleSeverity, str, str, str]  # id, severity, source, summary, fix
 
 OURS = "[ours]"
 _INFERENCE = "mlcommons/inference b66003e1, "
@@ -69,7 +69,7 @@ class Rule:
 
     id: str
     kind: Kind
-    severity: Worth  # of a finding that the rule is broken; note: no rule is broken
+    severity: RuleSeverity  # of a finding that the rule is broken; note: no rule is broken
     source: str  # where the rule comes from
     summary: str  # the rule in a few words
     fix: str  # what to do if it is broken
@@ -87,7 +87,7 @@ class Rule:
 RULES: dict[str, Rule] = {}  # of the modules that are imported
 
 
-def declare(kind: Kind, rows: Iterable[Row], rank: Rank | None = None) -> None:
+def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> None:
     """Add rules of one kind.
 
     Args:

@@ -11,7 +11,7 @@ from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring
 from compliance.judge.check import Decider, decides
 from compliance.judge.finding import Finding, fail
-from compliance.judge.rule import OURS, Worth
+from compliance.judge.rule import OURS, RuleSeverity
 from compliance.verify.find_results import find_results
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
@@ -34,7 +34,7 @@ _FIXES = {
 }
 
 
-def checks(number: str, *rows: tuple[str, Worth, str]) -> Callable[[Decider], Decider]:
+def checks(number: str, *rows: tuple[str, RuleSeverity, str]) -> Callable[[Decider], Decider]:
     """Declare the rules of one check of the sign-off (docs/signoff.md), each by (slug, severity, summary).
 
     A finding may be less severe than its rule: the docstring of the check says when.

@@ -13,7 +13,7 @@ from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring, with_scorer
 from compliance.evidence.whole_record import attested
 from compliance.judge.check import Need, check, decides, judge
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import LOGS, Verdict
 from compliance.verify.find_results import ResultLegs
@@ -168,7 +168,7 @@ def _one_system(of: ResultEvidence) -> Iterator[Finding]:
     for name, scope in (PAIR if recorded else LOGGED).items():
         same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
         said = f"{scope.text(one)} in the performance leg, {scope.text(other)} in the accuracy leg"
-        yield applied("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name)
+        yield compared("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name)
 
 
 @decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))

@@ -9,7 +9,7 @@ import pytest
 
 import compliance
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import ON_LEGS, RULES, UnknownRuleError, all_rules, find_rule
 from compliance.submission.check.legs import counts_in
 from compliance.submission.tree import NOT_IN_OPEN
@@ -19,7 +19,7 @@ from tests.signoff.backtest import read_cases, run_cases
 
 def test_a_rule_that_the_catalogue_does_not_have_is_an_error() -> None:
     with pytest.raises(UnknownRuleError, match="no-such-rule"):
-        applied("no-such-rule", "name", True, "found", "required")
+        compared("no-such-rule", "name", True, "found", "required")
 
 
 def test_an_id_is_of_one_rule() -> None:
@@ -31,7 +31,7 @@ def test_an_id_is_of_one_rule() -> None:
 
 def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
     """Also where no test breaks it: a finding of an unknown rule is no verdict."""
-    makers = {"fail", "warn", "note", "applied", "make", "Question"}
+    makers = {"fail", "warn", "note", "compared", "make", "Question"}
     written = set()
     for path in Path(compliance.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_bytes())):

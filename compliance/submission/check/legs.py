@@ -9,7 +9,7 @@ from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.performance import AUDIT_SETTINGS
 from compliance.evidence.same_system import MOST_DAYS_APART
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, decides, judge
-from compliance.judge.finding import Finding, applied
+from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN, Rank, find_rule
 from compliance.submission.check.descriptions import says_network
 from compliance.submission.check.findings import Findings, object_or_empty, read_bytes, read_text
@@ -143,7 +143,7 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
     required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
-    yield applied(rule, "", False, f"the log is of {found}", required, detail.path, decided_by=keys)
+    yield compared(rule, "", False, f"the log is of {found}", required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -159,7 +159,7 @@ def early_stopping(leg: TreeLeg) -> Iterator[Finding]:
     if detail.get("early_stopping_met") is False:
         found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
         required, keys = "early_stopping_met true", ("early_stopping_met",)
-        yield applied("perf-early-stopping", "", False, found, required, detail.path, decided_by=keys)
+        yield compared("perf-early-stopping", "", False, found, required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -174,7 +174,7 @@ def metric(leg: TreeLeg) -> Iterator[Finding]:
     value = None if name is None else leg.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         found, keys = f"{name} is {value}", () if name is None else (name,)
-        yield applied("perf-metric", "", False, found, "a number above 0", leg.detail.path, decided_by=keys)
+        yield compared("perf-metric", "", False, found, "a number above 0", leg.detail.path, decided_by=keys)
 
 
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
@@ -187,7 +187,7 @@ def network_name(leg: TreeLeg) -> Iterator[Finding]:
         found = f"sut_name is {detail.get('sut_name')!r}"
         # The official checker has this rule for the network division only: systems of several nodes use such a name.
         rule = "perf-network" if network else "perf-network-name"
-        yield applied(rule, "", False, found, wanted, detail.path, decided_by=("sut_name",))
+        yield compared(rule, "", False, found, wanted, detail.path, decided_by=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
@@ -198,7 +198,7 @@ def cut_short(leg: TreeLeg) -> Iterator[Finding]:
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
     if most and ends:  # published results of wan-2.2 have it
         required, keys = "0, or more than were issued", ("effective_max_query_count",)
-        found = applied("perf-cut-short", "max_query_count", False, f"{most}", required, detail.path, decided_by=keys)
+        found = compared("perf-cut-short", "max_query_count", False, f"{most}", required, detail.path, decided_by=keys)
         yield replace(found, severity="warning")
 
 
@@ -208,7 +208,7 @@ def accuracy_samples(leg: TreeLeg) -> Iterator[Finding]:
     detail, wanted = leg.detail, leg.of.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
     found, keys = f"the run covers {count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
-    yield applied("accuracy-samples", "", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
+    yield compared("accuracy-samples", "", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
 
 
 @decides(
@@ -224,7 +224,7 @@ def accuracy_audit_settings(leg: TreeLeg) -> Iterator[Finding]:
         if leg.detail.effective(name, 0):
             key, required = f"effective_{name}", "no audit settings"
             found = f"{key} is {leg.detail.effective(name)}"
-            yield applied("accuracy-audit-settings", "", False, found, required, leg.detail.path, decided_by=(key,))
+            yield compared("accuracy-audit-settings", "", False, found, required, leg.detail.path, decided_by=(key,))
 
 
 @decides(

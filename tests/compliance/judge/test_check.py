@@ -21,7 +21,7 @@ from compliance.judge.check import (
     judge,
     rules_of,
 )
-from compliance.judge.finding import Finding, applied, fail
+from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import RULES, UnknownRuleError
 from compliance.judge.text import not_judged_lines
 from compliance.judge.verdict import Verdict
@@ -49,11 +49,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     @decides("result", ("one", "error", *ROW), ("two", "warning", *ROW))
     def first(run: Run) -> Iterator[Finding]:
         for name in ("one", "two"):
-            yield applied(name, "", name not in run.bad, "found", "required")
+            yield compared(name, "", name not in run.bad, "found", "required")
 
     @decides("result", ("three", "error", *ROW), needs=("log",), after=("one",))
     def second(run: Run) -> Iterator[Finding]:
-        yield applied("three", "", "three" not in run.bad, "found", "required")
+        yield compared("three", "", "three" not in run.bad, "found", "required")
 
     @decides("contradiction", ("silent", "error", *ROW), applies=lambda run: run.lacks.get("object", ""))
     def third(run: Run) -> Iterator[Finding]:
