@@ -28,6 +28,9 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
+# Rules that are not applied there either, besides those above.
+FREE_IN_OPEN = NOT_IN_OPEN | {"perf-network-name", "measurements-retraining", "measurements-fewer-weights"}
+
 # Rules of both `submit` and `check`.
 declare(
     "tree",

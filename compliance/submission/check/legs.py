@@ -196,10 +196,9 @@ def cut_short(leg: TreeLeg) -> Iterator[Finding]:
     detail = leg.detail
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
-    if most and ends:  # published results of wan-2.2 have it
-        required, keys = "0, or more than were issued", ("effective_max_query_count",)
-        found = compared("perf-cut-short", "max_query_count", False, f"{most}", required, detail.path, decided_by=keys)
-        yield replace(found, severity="warning")
+    required, keys, cut = "0, or more than were issued", ("effective_max_query_count",), bool(most and ends)
+    found = compared("perf-cut-short", "max_query_count", not cut, f"{most}", required, detail.path, decided_by=keys)
+    yield replace(found, severity="warning") if cut else found  # published results of wan-2.2 have it
 
 
 @decides("official", needs=("log",), also=("accuracy-samples",))
@@ -331,9 +330,14 @@ def check_tokens(result: Result) -> None:
     run = RunDir(performance.detail.parent)
     content = read_text(text, Findings(text.parent), "tree-unreadable")  # other checks report it
     if content and result.one_size:
-        add_violated(result, run, tokens_as_in_accuracy(tokens, run.detail, content, text.name))
+        judged = list(tokens_as_in_accuracy(tokens, run.detail, content, text.name))
+        result.met(*(one.rule for one in judged))
+        add_violated(result, run, judged)
     for audit in legs:
-        if audit.name in SAME_SAMPLES and audit.tokens and abs(audit.tokens / tokens - 1) > AUDIT_APART:
+        if audit.name not in SAME_SAMPLES or not audit.tokens:
+            continue
+        result.met("audit-tokens")
+        if abs(audit.tokens / tokens - 1) > AUDIT_APART:
             found, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 6 %"
             result.findings.add("audit-tokens", audit.detail, found, wanted, others=[run.detail])
 

@@ -246,7 +246,7 @@ RESULT: tuple[Check, ...] = (
     check(check_user_conf),
     check(_required_audits),
     check(_other_audits, silent=()),
-    check(check_tokens),
+    check(check_tokens, silent=()),
     check(check_power),
     check(_texts, silent=()),
     check(check_one_configuration),
