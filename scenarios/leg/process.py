@@ -29,7 +29,7 @@ from runs.errors import Ending, ExecutionError, ExitCode, Interrupted, SetupErro
 from runs.interrupts import ENDING
 from runs.loadgen.early_stopping import PERCENTILE
 from runs.processes import age_s
-from runs.record.engine_log import StageClock, last_error, start_stage
+from runs.record.engine_stages import StageClock, last_error, start_stage
 from runs.record.layout import RunDir
 from runs.record.manifest import EngineState, LegPlan, ReplicaRecord, WarmUp, read_manifest, write_manifest
 from runs.record.observed import EngineSeen, LatenessSummary, LoopLag

@@ -14,7 +14,8 @@ from runs.child import end_group
 from runs.errors import ExecutionError, ExitCode
 from runs.harness import HARNESS_ROOT
 from runs.numbers.result import Result, read_result
-from runs.record.engine_log import last_error, read_engine_log
+from runs.record.engine_log import read_engine_log
+from runs.record.engine_stages import last_error
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tools.bench.rates import MIN_QUERIES

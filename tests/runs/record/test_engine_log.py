@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.record.engine_log import StageClock, last_error, read_engine_log, start_stage
+from runs.record.engine_log import read_engine_log
+from runs.record.engine_stages import StageClock, last_error, start_stage
 
 LOG = """INFO 11-22 12:00:00 [core.py:99] Initializing a V1 LLM engine
 (EngineCore pid=7) ERROR 11-22 12:00:01 [core.py:1100] EngineCore failed to start.
