@@ -1,5 +1,6 @@
 """The processes of a leg's replicas; here those on this machine, which are in the leg's process group."""
 
+import contextlib
 import os
 import platform
 import signal
@@ -76,8 +77,9 @@ class ReplicaProcess:
         )
         self.pid = self._process.pid
         assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(spec) + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # `ended` tells of a process that has ended already
+            self._process.stdin.write(msgspec.json.encode(spec) + b"\n")
+            self._process.stdin.flush()
 
     def ended(self) -> str | None:
         """How it ended, None while it runs."""

@@ -68,7 +68,7 @@ def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path) -> None
         (("LEGS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
         (("LEGS", "--ledger", "nowhere"), "nowhere is no directory"),
         (("LEGS", "--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
-        (("no-leg", "--ledger", "."), "required: a directory with seal.json"),
+        (("no-leg", "--ledger", "."), "name a directory with seal.json"),
     ],
 )
 def test_bad_input(campaign: Path, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

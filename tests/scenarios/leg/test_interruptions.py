@@ -83,12 +83,12 @@ def test_a_signal_to_the_leg_while_it_imports(run_main: RunMain, tmp_path: Path)
 def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
     code = """
     import os, signal
-    from runs.record import attestation
-    write = attestation.attest
+    from runs.record import statements
+    write = statements.attest
     def attest(*arguments, **more):
         os.kill(os.getpid(), signal.SIGTERM)
         return write(*arguments, **more)
-    attestation.attest = attest
+    statements.attest = attest
     """
     finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_parent=code))
     run = RunDir(tmp_path / "run")
