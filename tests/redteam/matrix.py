@@ -143,7 +143,7 @@ def _said(code: int) -> str:
 
 def _main(folder: Path, kind: str, *arguments: object) -> int:
     # What a cheat keeps on disk is its own.
-    code, stdout, stderr = warm.run(arguments, folder, 120, {STORE: str(folder / "store"), CHEAT: kind})
+    code, stdout, stderr = warm.run(arguments, folder, {STORE: str(folder / "store"), CHEAT: kind})
     return _told(folder, (code, stdout + stderr))
 
 

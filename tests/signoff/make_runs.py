@@ -16,7 +16,6 @@ from tests.support import warm
 from tests.support.cheats import CHEAT
 from tests.support.record_legs import pack
 
-TIMEOUT_S = 300.0  # of a leg
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 32
@@ -90,7 +89,7 @@ def make(folder: Path) -> None:
             "--user-conf", "null.conf" if name == "ss-null" else "user.conf", "--dummy-slots", SLOTS[scenario],
             *(word for word in words if not word.startswith(CHEAT)),
         ]  # fmt: skip
-        warm.run(arguments, folder, TIMEOUT_S, variables)
+        warm.run(arguments, folder, variables)
 
 
 def gather(folder: Path, demo: Path, legs: Path) -> None:
