@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator
 
-from compliance.accuracy.accuracy_verdict import AccuracyVerdict
-from compliance.accuracy.accuracy_verdict import judge as judge_scores
-from compliance.accuracy.metrics import metric_of
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.performance import error_records, run_mode
 from compliance.evidence.plausibility import scores_within_reach
-from compliance.evidence.scoring import target_of
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
@@ -101,18 +97,13 @@ def scored_again(leg: LegEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def scores(leg: LegEvidence) -> Iterator[Finding]:
     """Are the scores within their targets, and within the model's reach?"""
-    metric, found, (targets, label) = metric_of(leg.benchmark), leg.scores.scores, target_of(leg)
-    if targets is None:
+    verdict = leg.accuracy
+    if verdict.targets is None:
         required = "reference scores to compare with"
-        yield compared("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text)
+        yield compared("accuracy-no-target", "target", False, verdict.label, required, leg.run.accuracy_text)
         return
-    yield scores_within_reach(metric, found, targets)
-    yield from accuracy_verdict(leg).findings
-
-
-def accuracy_verdict(leg: LegEvidence) -> AccuracyVerdict:
-    """The scores against their targets."""
-    return judge_scores(metric_of(leg.benchmark), leg.scores.scores, *target_of(leg))
+    yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
+    yield from verdict.findings
 
 
 # As in performance.py.

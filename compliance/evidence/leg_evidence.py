@@ -6,8 +6,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
+from compliance.accuracy import accuracy_verdict
+from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds, decode_ids
-from compliance.evidence.scoring import FoundScores, ScoreSources, find_scores, model_of, read_text, references_of
+from compliance.evidence.scoring import (
+    FoundScores,
+    ScoreSources,
+    find_scores,
+    model_of,
+    read_text,
+    references_of,
+    target_of,
+)
 from compliance.evidence.truncate import is_truncated
 from compliance.judge.check import Need
 from qsl.dataset import References
@@ -63,7 +73,7 @@ class LegEvidence(FinishedLeg):
                 return f"{self.run.requests.name} is missing: no number can be derived again"
             case "numbers" if not self.detail.has_results:
                 return f"{self.run.detail.name} has no results"
-            case "answers" if is_truncated(self.run):
+            case "answers" if self.truncated:
                 return f"{self.run.accuracy_log.name} is truncated for submission: its responses cannot be read"
             case "text" if self.stated_text is None:
                 return f"{self.run.accuracy_text.name} is missing"
@@ -99,6 +109,11 @@ class LegEvidence(FinishedLeg):
         return self.result.reasons
 
     @cached_property
+    def truncated(self) -> bool:
+        """Whether the accuracy log was cut for submission."""
+        return is_truncated(self.run)
+
+    @cached_property
     def stated_text(self) -> str | None:
         """accuracy.txt."""
         return read_text(self.run.accuracy_text) if self.run.accuracy_text.exists() else None
@@ -111,6 +126,11 @@ class LegEvidence(FinishedLeg):
             InputError: there is neither an accuracy.txt nor what is needed to score the responses.
         """
         return find_scores(self, self.sources, self.stated_text, whole=not self.absent("answers"))
+
+    @cached_property
+    def accuracy(self) -> accuracy_verdict.AccuracyVerdict:
+        """The scores against the targets that apply; the errors are those of `scores`."""
+        return accuracy_verdict.judge(metric_of(self.benchmark), self.scores.scores, *target_of(self))
 
     @cached_property
     def facts(self) -> Facts:

@@ -19,7 +19,7 @@ from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.summary_log import Told, cross_check, read_summary
+from runs.loadgen.summary_log import SummaryLog, Told, cross_check
 from runs.numbers.numbers import (
     LATENCIES,
     PERCENTILE_NAMES,
@@ -30,7 +30,6 @@ from runs.numbers.numbers import (
     latency_keys,
     reported_numbers,
 )
-from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
@@ -87,15 +86,15 @@ _SAME_VALUE = {
     ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
     ("log-summary", "error", "[loadgen]", "summary and detail log agree", RERUN),
 )  # fmt: skip
-def log_contradictions(run: RunDir, detail: DetailLog) -> Iterator[Finding]:
+def log_contradictions(detail: DetailLog, summary: SummaryLog) -> Iterator[Finding]:
     """All that does not stand together in both logs of a run, of whatever benchmark.
 
     Raises:
         HarnessError: a log is damaged.
     """
     if not detail.unknown_version():
-        for sentence, *keys in cross_check(read_summary(run.summary), detail):
-            yield fail("log-summary", sentence, run.summary, detail.path, decided_by=keys)
+        for sentence, *keys in cross_check(summary, detail):
+            yield fail("log-summary", sentence, summary.path, detail.path, decided_by=keys)
     yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
 
 

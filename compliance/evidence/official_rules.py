@@ -294,31 +294,20 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
     found = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
     of = next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
-    if found in wanted or len(wanted) > 1:
-        said = f"those of {of}" if of else "those of no known round"
-        required = f"those of {' or '.join(rounds)}"
-        return compared(
-            rule,
-            "seeds",
-            found in wanted,
-            said,
-            required,
-            detail.path,
-            decided_by=[f"effective_{name}" for name in SEEDS],
-            value=str(of or "none known"),
-            wanted=tuple(rounds),
-        )
-    wrong = [name for name in SEEDS if found[name] != wanted[0][name]]
-    said = ", ".join(f"effective_{name} is {found[name]}" for name in wrong) + (f", those of {of}" if of else "")
-    required = f"{', '.join(str(wanted[0][name]) for name in wrong)} ({rounds[0]})"
+    said = f"those of {of}" if of else "those of no known round"
+    names, required = list(SEEDS), f"those of {' or '.join(rounds)}"
+    if found not in wanted and len(wanted) == 1:  # then those that differ are named
+        names = [name for name in SEEDS if found[name] != wanted[0][name]]
+        said = ", ".join(f"effective_{name} is {found[name]}" for name in names) + (f", {said}" if of else "")
+        required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
     return compared(
         rule,
         "seeds",
-        False,
+        found in wanted,
         said,
         required,
         detail.path,
-        decided_by=[f"effective_{name}" for name in wrong],
+        decided_by=[f"effective_{name}" for name in names],
         value=str(of or "none known"),
         wanted=tuple(rounds),
     )

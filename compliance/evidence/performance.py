@@ -26,8 +26,8 @@ _SUMMARY_SCORE = {
 def error_records(rule: str, detail: DetailLog) -> Finding:
     """Whether LoadGen logged errors, by the rule of the kind of run."""
     said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
-    text, keys = "LoadGen's error records", ("num_errors",)
-    found = compared(rule, text, not detail.error_count, said, "none", detail.path, decided_by=keys)
+    text = "LoadGen's error records"
+    found = compared(rule, text, not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
@@ -63,7 +63,7 @@ def errors(leg: LegEvidence) -> Iterator[Finding]:
 )
 def contradictions(leg: LegEvidence) -> Iterator[Finding]:
     """Do the numbers of both logs stand together?"""
-    yield from log_contradictions(leg.run, leg.detail)
+    yield from log_contradictions(leg.detail, leg.summary)
 
 
 @decides("contradiction", needs=("log", "record"), also=("log-order", "log-records"))

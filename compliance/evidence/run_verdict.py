@@ -148,7 +148,7 @@ def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
     targets = ", ".join(leg.benchmark.targets)
     verdict.notes += misread_scores(metric_of(leg.benchmark), leg.stated_text or "")
     verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
-    scored = accuracy.accuracy_verdict(leg)
+    scored = leg.accuracy
     verdict.scored_again = leg.scores.path == leg.run.accuracy_log
     verdict.details = {
         "scores_from": leg.scores.path.name,

@@ -226,9 +226,9 @@ def _not_judged(one: Check, subject: Subject, so_far: Sequence[Finding]) -> tupl
         return WITHOUT_INPUT, why
     if why := one.applies(subject):
         return NOT_APPLICABLE, why
-    violated = {finding.rule for finding in so_far if finding.violated}
-    if before := [rule for rule in one.after if rule in violated]:
-        return NOT_APPLICABLE, f"{before[0]} was found"
+    for finding in so_far if one.after else ():
+        if finding.violated and finding.rule in one.after:
+            return NOT_APPLICABLE, f"{finding.rule} was found"
     return None
 
 

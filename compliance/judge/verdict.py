@@ -83,6 +83,10 @@ class Verdict:
         return [one for one in self.of("error") if not self._contradicts(one)]
 
     @property
+    def _fails(self) -> bool:
+        return (self.held_official and bool(self.declared)) or any(map(self.counts, self.broken))
+
+    @property
     def failures(self) -> list[str]:
         """Why the outcome is FAIL, in sentences."""
         found = [f"{one.title}{text}" for one in self.members for text in one.failures]
@@ -95,7 +99,7 @@ class Verdict:
         whole = (*self.members, self)
         if self.contradictions or any(one.error is not None for one in whole):
             return "ERROR"
-        if self.failures:
+        if any(one._fails for one in whole):
             return "FAIL"
         flagged = any(one.counts(finding) for one in whole for finding in one.of("warning"))
         return "FLAG" if flagged and self.outcome_policy.warnings_flag else "PASS"

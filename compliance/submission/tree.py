@@ -28,6 +28,7 @@ NOT_IN_OPEN = frozenset(
     }
 )  # fmt: skip
 
+OPEN_IS_FREE = "the open division is free there"
 # Rules that are not applied there either, besides those above.
 FREE_IN_OPEN = NOT_IN_OPEN | {"perf-network-name", "measurements-retraining", "measurements-fewer-weights"}
 

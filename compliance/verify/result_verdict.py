@@ -19,7 +19,7 @@ from compliance.judge.verdict import LOGS, Verdict
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.files import write_atomic, write_json
-from runs.loadgen.detail_log import OF_ROUNDS, read_detail
+from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
 from runs.record.fingerprint import LOGGED, PAIR, differences
@@ -100,10 +100,9 @@ def verify_result(
         if verdict.no_verdict:
             for directory in result.directories:
                 with contextlib.suppress(HarnessError):
-                    run = RunDir(directory)
-                    detail = read_detail(run.detail)
-                    if not detail.unknown_version(OF_ROUNDS):
-                        verdict.findings += log_contradictions(run, detail)
+                    leg = LegEvidence(RunDir(directory))
+                    if not leg.detail.unknown_version(OF_ROUNDS):
+                        verdict.findings += log_contradictions(leg.detail, leg.summary)
         return verdict
     try:
         with with_scorer(sources) as (scored_with, _):

@@ -50,7 +50,9 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> Scores:
     """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
     scores = read_scores(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
+    monkeypatch.setattr(
+        "compliance.evidence.leg_evidence.target_of", lambda leg: (targets_at(scores), "the dummy itself")
+    )
     return scores
 
 

@@ -47,7 +47,9 @@ def campaign_copy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> C
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
     campaign = CampaignDir(shutil.copytree(recorded() / name, folder))
     scores = read_scores(ROUGE, campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text())
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
+    monkeypatch.setattr(
+        "compliance.evidence.leg_evidence.target_of", lambda leg: (targets_at(scores), "the dummy itself")
+    )
     return campaign
 
 

@@ -22,7 +22,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Severity
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
-from compliance.submission.check.legs import add_violated, log_findings, scenario_findings, seeds_apply
+from compliance.submission.check.legs import add_violated, free_seeds, log_findings, scenario_findings
 from compliance.submission.check.tree_evidence import STREAM_LATENCIES, ComparedLeg, Result, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
@@ -79,7 +79,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     """The log of an audit's own run, whose verdict does not count: its numbers and its settings."""
     result.met("audit-settings", "audit-errors")
     found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
-    if not seeds_apply(result):
+    if not free_seeds(result):
         found.append(seeds("perf-seeds", detail, (result.tree.round.name,)))
     wrong: dict[str, tuple[object, str]] = (
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}

@@ -24,7 +24,7 @@ from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, CausedFi
 from compliance.submission.check.findings import Findings, in_order, located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
-from compliance.submission.tree import DIVISIONS, FREE_IN_OPEN, Place, Tree
+from compliance.submission.tree import DIVISIONS, FREE_IN_OPEN, OPEN_IS_FREE, Place, Tree
 from runs.environment import usable_cores
 from runs.errors import ExecutionError, InputError
 from runs.interrupts import result_of
@@ -55,7 +55,7 @@ def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_
         if rule in broken:
             continue
         if place.division == "open" and rule in FREE_IN_OPEN:
-            reasons[rule] = NOT_APPLICABLE, "the open division is free there"
+            reasons[rule] = NOT_APPLICABLE, OPEN_IS_FREE
         elif rule in _BY_RUNS:
             if not with_runs:
                 reasons[rule] = WITHOUT_INPUT, "the runs that the tree was built from (--runs)"

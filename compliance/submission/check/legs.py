@@ -26,11 +26,12 @@ from compliance.submission.check.tree_evidence import (
     TreeLeg,
     without_root,
 )
-from compliance.submission.tree import NOT_IN_OPEN
+from compliance.submission.tree import NOT_IN_OPEN, OPEN_IS_FREE
 from runs.errors import HarnessError
 from runs.loadgen.conf_in_log import Mismatch, mismatches
 from runs.loadgen.conf_lines import decode_conf, stored_lines
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog, power_time
+from runs.loadgen.summary_log import read_summary
 from runs.record.layout import RunDir
 
 # Rules on the scores of a run that have rules on accuracy.txt in their place.
@@ -52,20 +53,13 @@ def judge_leg(leg: TreeLeg, checks: Iterable[Check]) -> Judgement:
 
 def add(findings: Findings, run: RunDir, found: Finding) -> None:
     """Add a violated rule on a run to the findings of its tree."""
-    contradicts = found.kind == "contradiction" or found.rule == "log-damaged"
-    said = (
-        found.sentence
-        if found.kind == "contradiction"
-        else f"{found.text}: {found.found}"
-        if found.text
-        else found.found
-    )
-    first, *others = found.files if contradicts else (run.detail,)
-    text = without_root(said, run.detail)
+    contradicts = found.kind == "contradiction"
+    said = found.sentence if contradicts else replace(found, required="").sentence
+    first, *others = found.files if contradicts or found.rule == "log-damaged" else (run.detail,)
     findings.add(
         found.rule,
         first,
-        text,
+        without_root(said, run.detail),
         found.required,
         severity=found.severity,
         others=others,
@@ -97,15 +91,14 @@ def add_violated(result: Result, run: RunDir, found: Iterable[Finding]) -> None:
 def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
     """Contradictions between both logs of an audit's run, or that they are damaged."""
     try:
-        return list(log_contradictions(run, detail))
+        return list(log_contradictions(detail, read_summary(run.summary)))
     except Exception as error:
         return [damaged(run, error)]
 
 
-def seeds_apply(result: Result) -> str:
+def free_seeds(result: Result) -> str:
     """Why the seeds are not judged; empty where they are."""
-    free = result.benchmark is None and result.is_open
-    return "the open division is free there" if free else ""
+    return OPEN_IS_FREE if result.benchmark is None and result.is_open else ""
 
 
 @decides(
@@ -350,7 +343,7 @@ def _short(value: object, other: object) -> str:
 
 
 # As in compliance/evidence/performance.py.
-PERFORMANCE_CLAIM, ACCURACY_CLAIM = (check(performance_scenario),), (check(accuracy_scenario),)
+CLAIM = {"performance": (check(performance_scenario),), "accuracy": (check(accuracy_scenario),)}
 PERFORMANCE = tuple(map(check, (early_stopping, metric, network_name)))
 FOREIGN_PERFORMANCE = (check(cut_short),)
 ACCURACY = tuple(map(check, (accuracy_samples, accuracy_audit_settings)))

@@ -25,11 +25,11 @@ from compliance.submission.check.legs import (
     check_one_configuration,
     check_tokens,
     check_user_conf,
+    free_seeds,
     judge_leg,
-    seeds_apply,
 )
 from compliance.submission.check.tree_evidence import ANSWERS, DETAIL, ComparedLeg, Result, TreeLeg, read_log
-from compliance.submission.tree import Place, Tree
+from compliance.submission.tree import OPEN_IS_FREE, Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.detail_log import DetailLog
@@ -40,22 +40,17 @@ _LONG_ANSWER = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class o
 _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose run must have its log
 
 
-def _free(leg: TreeLeg) -> str:
-    return seeds_apply(leg.of)
+def _free_seeds(leg: TreeLeg) -> str:
+    return free_seeds(leg.of)
 
 
-# Whether a log is of the run that its directory claims. Where it is not, nothing else of it is judged.
+# Whether a log is of the run that its directory claims: by its mode, its seeds and its scenario. Where the mode is
+# another one, nothing else of it is judged, and of a benchmark that runs here also where the scenario is.
+MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
+_SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 CLAIMS: dict[str, tuple[Check, ...]] = {
-    "performance": (
-        *performance.CLAIM,
-        *(replace(one, applies=_free) for one in official_rules.PERFORMANCE_SEEDS),
-        *legs.PERFORMANCE_CLAIM,
-    ),
-    "accuracy": (
-        *accuracy.CLAIM,
-        *(replace(one, applies=_free) for one in official_rules.ACCURACY_SEEDS),
-        *legs.ACCURACY_CLAIM,
-    ),
+    name: (*MODE[name], *(replace(one, applies=_free_seeds) for one in _SEEDS[name]), *legs.CLAIM[name])
+    for name in MODE
 }
 # On a run of any benchmark; and of one that runs here, of which no tree has the record.
 PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *legs.PERFORMANCE, *official_rules.PERFORMANCE)
@@ -137,8 +132,8 @@ def _judge(result: Result, name: str, run: RunDir, detail: DetailLog, checks: tu
     result.details[name] = detail
     leg = TreeLeg.of_result(result, name, run, detail)
     claims = {one.rule for one in judge_leg(leg, CLAIMS[name]).findings if one.violated}
-    decisive = {f"{_KIND[name]}-mode", *([f"{_KIND[name]}-scenario"] if result.benchmark is not None else [])}
-    if not claims & decisive:
+    decisive = MODE[name] if result.benchmark is None else MODE[name] + legs.CLAIM[name]
+    if not any(claims.intersection(one.rules) for one in decisive):
         judge_leg(leg, checks)
 
 
@@ -219,9 +214,7 @@ def _texts(result: Result) -> None:
             check_audit_texts(result, test, result.tree.audit(result.place, test), result.legs)
 
 
-@decides(
-    "tree", applies=lambda result: "the open division is free there" if result.is_open else "", also=("audit-missing",)
-)
+@decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
 def _required_audits(result: Result) -> None:
     """Check whether the required audits and their files are there."""
     for test in result.entry.audits:
@@ -256,4 +249,3 @@ ON_RUNS = (
     *(*PERFORMANCE, *ACCURACY, *legs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
 )
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}
-_KIND = {"performance": "perf", "accuracy": "accuracy"}

@@ -188,7 +188,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets, "the official one"))
+    monkeypatch.setattr("compliance.evidence.leg_evidence.target_of", lambda leg: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").findings == []
 

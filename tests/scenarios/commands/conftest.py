@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import compliance.evidence.accuracy
+import compliance.evidence.leg_evidence
 from compliance.mechanisms.declaration import FIELD_NAMES
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
@@ -45,5 +45,5 @@ def result(legs: DummyLegs, tmp_path: Path) -> ResultDir:
 def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
     """Gives the dummy engine's made-up model reference scores, which no real data set has."""
     return lambda target: monkeypatch.setattr(
-        compliance.evidence.accuracy, "target_of", lambda _: (target, "reference of this test")
+        compliance.evidence.leg_evidence, "target_of", lambda _: (target, "reference of this test")
     )
