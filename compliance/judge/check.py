@@ -19,13 +19,14 @@ Decider = TypeVar("Decider", bound=Callable[..., Any])
 # record: our record of each request. manifest: our record of the run. answers: the whole accuracy log. text:
 # accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
 # events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
+# files: those of the run of a row.
 Need = Literal[
     "log", "numbers", "record", "manifest", "answers", "text", "conf", "both", "power", "audit", "events", "snapshot",
-    "load", "complete",
+    "load", "complete", "files",
 ]  # fmt: skip
 
 # Rules of these kinds are reported only where they are violated: that a check of theirs ran shows that they were met.
-_SILENT: frozenset[Kind] = frozenset({"contradiction", "tree"})
+_SILENT: frozenset[Kind] = frozenset({"contradiction", "tree", "gate", "submit"})
 
 NOT_APPLICABLE, WITHOUT_INPUT = "not applicable", "without input"
 
@@ -35,6 +36,13 @@ class Subject(Protocol):
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
+
+
+class Complete:
+    """A subject that lacks nothing."""
+
+    def absent(self, _: Need) -> str:
+        return ""
 
 
 class Absent(Exception):  # no error: the reason why something is not judged

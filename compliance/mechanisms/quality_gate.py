@@ -4,18 +4,19 @@ Some criteria judge the declaration alone, others compare it with evidence and a
 closes the gate; missing evidence and unregistered names close it with `strict` only.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
-from compliance.judge.check import decides
-from compliance.judge.finding import Finding, fail, note, warn
+from compliance.judge.check import WITHOUT_INPUT, Complete, Need, check, decides, judge
+from compliance.judge.finding import Finding, Severity, fail, note, warn
 from compliance.judge.rule import OURS
-from compliance.judge.text import by_severity, finding_lines
+from compliance.judge.text import by_severity, finding_lines, not_judged_lines
 from compliance.judge.verdict import Verdict
-from compliance.mechanisms.declaration import FIELD_NAMES, declare, is_empty
+from compliance.mechanisms.declaration import FIELD_NAMES, Declaration, declare, is_empty
 from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
-from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
+from compliance.mechanisms.engine_facts import EngineFacts, facts_of_row, misdeclared
 from compliance.mechanisms.row import CERTIFICATION, JudgedRow
 from compliance.mechanisms.technique import BASELINE, pair_of
 from compliance.mechanisms.technique_registry import Division, Registries, eligibility
@@ -59,19 +60,19 @@ class RowOutcome(Verdict):
 
 @dataclass
 class GateOutcome(Verdict):
-    """The gate on all rows. Its findings are those of each row, then those on all rows."""
+    """The gate on all rows. Its own findings are on the rows together."""
 
     strict: bool
     matched: list[RowOutcome] = field(default_factory=list)
     division: Division | None = None
     not_matched: int = 0  # rows without a mechanism
-    together: list[Finding] = field(default_factory=list)  # on all rows
 
-    def __post_init__(self) -> None:
-        self.findings = [finding for row in self.matched for finding in row.findings] + self.together
+    @property
+    def members(self) -> Sequence[Verdict]:
+        return self.matched
 
-    def _pairs(self, severity: str) -> list[str]:
-        return [one.numbers["pair"] for one in self.together if (one.rule, one.severity) == ("gate/coverage", severity)]
+    def _pairs(self, severity: Severity) -> list[str]:
+        return [one.numbers["pair"] for one in self.of(severity) if one.rule == "gate/coverage"]
 
     @property
     def missing_coverage(self) -> list[str]:
@@ -101,6 +102,7 @@ class GateOutcome(Verdict):
         """The report. `overall` is partial without rows to judge."""
         return super().record(strict=strict or self.strict) | {
             "schema_version": "1.0.0",
+            "findings": [finding.as_json() for one in (*self.matched, self) for finding in one.findings],
             "overall": {"no_rows": "partial"}.get(self.status, self.status),
             "closed": self.closed,
             "advisory": not self.strict,
@@ -136,11 +138,11 @@ class GateOutcome(Verdict):
             lines += [
                 f"{row.word}: {row.title}  ({row.source})",
                 *finding_lines(row, by_severity(row), with_place=True),
+                *not_judged_lines(row),
             ]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
-        together = Verdict(findings=self.together)
-        lines += [*finding_lines(together, by_severity(together), with_place=True), self._last_line()]
+        lines += [*finding_lines(self, by_severity(self), with_place=True), self._last_line()]
         return printable("\n".join(lines) + "\n", lines=True)
 
     def as_markdown(self) -> str:
@@ -155,7 +157,7 @@ class GateOutcome(Verdict):
             if row.findings:
                 found = _texts(row.of("error", "warning", "note"))
                 lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in found)]
-        lines += ["", *(f"- {sentence}" for sentence in _texts(self.together))]
+        lines += ["", *(f"- {sentence}" for sentence in _texts(self.findings))]
         return printable("\n".join(lines).rstrip() + "\n", lines=True)
 
     def _last_line(self) -> str:
@@ -174,13 +176,50 @@ def _texts(findings: list[Finding]) -> list[str]:
     return [f"{finding.rule}: {finding.sentence}" for finding in findings]
 
 
-@decides(
-    "gate",
-    ("gate/rows_declared", "warning", OURS, "there are rows, and each declares a technique",
-     "declare the technique of each row, or leave the row out"),
-    ("gate/coverage", "warning", OURS, "the rows include the techniques of --expect",
-     "add a row of the technique"),
-)  # fmt: skip
+@dataclass(frozen=True)
+class RowEvidence:
+    """A row that declares a technique, and what it is judged by."""
+
+    judged: JudgedRow
+    registries: Registries
+    division: Division | None  # in which it must be eligible
+
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        lacks_files = need == "files" and self.judged.quality is None
+        return "the row's run directory is not available" if lacks_files else ""
+
+    @cached_property
+    def declared(self) -> Declaration:
+        return declare({name: self.judged.row.get(name) for name in FIELD_NAMES})
+
+    @cached_property
+    def row(self) -> dict[str, Any]:
+        """The row with the technique as the gate takes it."""
+        return {**self.judged.row, **self.declared.values, "mechanism": self.declared.mechanism}
+
+    @cached_property
+    def engine(self) -> EngineFacts:
+        return self.judged.engine or facts_of_row(self.judged.row)
+
+    @cached_property
+    def divisions(self) -> dict[str, dict[str, Any]]:
+        """In which divisions the row is eligible."""
+        recorded = self.judged.engine is not None and not self.engine.gaps  # the columns of a row are no evidence
+        lossy, quality = {mechanism for mechanism, _ in self.engine.in_force}, self.judged.quality
+        passed = quality.passed if quality is not None else None
+        return eligibility(self.row["mechanism"], passed, lossy, recorded=recorded)
+
+
+@dataclass(frozen=True)
+class RowsEvidence(Complete):
+    """All rows of a gate."""
+
+    declared: list[dict[str, Any]]
+    undeclared: int
+    expected: frozenset[str]  # "mechanism/variant"
+
+
 def judge_rows(
     rows: Iterable[JudgedRow],
     registries: Registries,
@@ -200,88 +239,141 @@ def judge_rows(
     """
     every = list(rows)
     declared = [judged for judged in every if judged.engine or not is_empty(judged.row.get("mechanism"))]
-    matched = [judge_row(judged, registries, division) for judged in declared]
-    together, not_matched = [], len(every) - len(declared)
-    if not declared or not_matched:
-        text = f"{counted(not_matched, 'row')} of {len(every)} without a declaration"
-        together.append(warn("gate/rows_declared", text))
-    if wanted := set(expected):
-        given = {"/".join(pair_of(one.row)) for one in matched}
-        together += [warn("gate/coverage", f"no row declares {pair}", pair=pair) for pair in sorted(wanted - given)]
-        together += [note("gate/coverage", f"a row declares {pair}", pair=pair) for pair in sorted(given - wanted)]
-    return GateOutcome(strict, matched, division, not_matched, together)
+    matched = [_judge_row(RowEvidence(judged, registries, division)) for judged in declared]
+    not_matched = len(every) - len(declared)
+    found = judge(RowsEvidence([one.row for one in matched], not_matched, frozenset(expected)), ROWS_CHECKS)
+    lacking = [replace(one, results=(row.title,)) for row in matched for one in row.not_judged]
+    return GateOutcome(strict, matched, division, not_matched, findings=found.findings, not_judged=lacking)
+
+
+def _judge_row(of: RowEvidence) -> RowOutcome:
+    found, said = judge(of, ROW_CHECKS), dict[str, Finding]()
+    for finding in found.findings:  # what a rule says is not reviewed once more
+        said.setdefault(finding.sentence, finding)
+    lacking = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
+    return RowOutcome(of.judged.source, of.row, of.divisions, findings=list(said.values()), not_judged=lacking)
+
+
+def _declared(of: RowEvidence) -> Iterable[Finding]:
+    return check_declaration(of.row, of.registries)
+
+
+def _in_force(of: RowEvidence) -> Iterable[Finding]:
+    return (fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(of.row, of.engine))
+
+
+def _no_evaluation(of: RowEvidence) -> str:
+    completed = of.row["quality_eval_status"] == "completed" and of.row["mechanism"] != BASELINE
+    return "" if completed else "no evaluation is declared as completed"
 
 
 @decides(
     "gate",
     ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
      "give the accuracy leg as it ran, or run it again"),
-    ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
-     "choose the open division, or run without the technique"),
-    ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
-     "run the leg again"),
-    ("gate/engine_record_missing", "warning", OURS, "the engine's record shows what was in force",
-     "run the leg again with an engine that records its configuration"),
+    applies=_no_evaluation,
 )  # fmt: skip
-def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
-    """Apply every criterion to one row that declares a mechanism."""
-    declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})
-    row, quality = {**judged.row, **declared.values, "mechanism": declared.mechanism}, judged.quality
-    engine = judged.engine or facts_of_row(judged.row)
-    recorded = judged.engine is not None and not engine.gaps  # the columns of a row are no evidence
-    lossy = {mechanism for mechanism, _ in engine.in_force}
-    divisions = eligibility(row["mechanism"], quality.passed if quality else None, lossy, recorded=recorded)
-    findings = list(check_declaration(row, registries))
-    findings += [fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(row, engine)]
-    findings += _completed(row, judged)
-    if division is not None and not divisions[division]["eligible"]:
-        not_known = divisions[division]["eligible"] is None  # for want of a record
-        sentence = f"{'not known to be' if not_known else 'not'} in the {division} division: "
-        sentence += divisions[division]["reason"]
-        findings.append((warn if not_known else fail)("gate/eligible_in_division", sentence))
-    review = [*declared.issues, *([registries.error] if registries.error else [])]
-    if quality is None:
-        findings += _row_alone(judged.row)
-        review += engine.gaps
-    else:  # the files must show a run, and what was in force
-        if judged.broken is not None:
-            findings.append(fail("gate/run_verified", judged.broken))
-        findings += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
-        review += judged.row[VALIDATION]["issues"]
-        status = row["quality_eval_status"]
-        if quality.directory is not None and row["mechanism"] != BASELINE and status != "completed":
-            outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
-            review.append(f"quality_eval_status is {status}, and {quality.directory} {outcome}")
-    known = {finding.sentence for finding in findings}
-    findings += [note("gate/review", sentence) for sentence in dict.fromkeys(review) if sentence not in known]
-    return RowOutcome(judged.source, row, divisions, findings=findings)
-
-
-def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
-    """Problems of a row without files."""
-    for name, good in (("status", "success"), ("certification", CERTIFICATION)):
-        if (value := row.get(name, good)) != good:
-            sentence = f"{name} of the row is {str(value)[:40]}, that of a finished run is {good}"
-            # None: an old row without the column
-            yield (warn if value is None else fail)("gate/run_verified", sentence)
-    for sentence in odd_values(row, FIELD_NAMES):
-        yield warn("gate/run_verified", sentence)
-
-
-def _completed(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
+def _completed(of: RowEvidence) -> Iterator[Finding]:
     """The files of a completed evaluation must be there and pass when scored again."""
-    if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
-        return
-    rule, quality = "gate/completed_evaluation_passes", judged.quality
+    rule, quality, named = "gate/completed_evaluation_passes", of.judged.quality, of.row["quality_eval_id"]
     known = (
         {quality.evaluation} if quality and quality.evaluation else {one.quality_eval for one in BENCHMARKS.values()}
     )
-    if row["quality_eval_id"] not in known:
-        sentence = f"only {' or '.join(sorted(known))} can be derived again here"
-        yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
+    if named not in known:
+        only = " or ".join(sorted(known))
+        yield warn(rule, f"only {only} can be derived again here, not {named or 'an unnamed one'}")
     elif quality is None:
         yield warn(rule, "the row's run directory is not available, and the row alone is no evidence")
     elif quality.directory is None:
         yield warn(rule, "the result has no accuracy leg")
     elif not quality.passed:
         yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.reasons, 3)}")
+
+
+@decides(
+    "gate",
+    ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
+     "choose the open division, or run without the technique"),
+    applies=lambda of: "" if of.division else "no division was named",
+)  # fmt: skip
+def _eligible(of: RowEvidence) -> Iterator[Finding]:
+    found = of.divisions[str(of.division)]
+    if not found["eligible"]:
+        make, known = (warn, "not known to be") if found["eligible"] is None else (fail, "not")  # without a record
+        yield make("gate/eligible_in_division", f"{known} in the {of.division} division: {found['reason']}")
+
+
+@decides(
+    "gate",
+    ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
+     "run the leg again"),
+)  # fmt: skip
+def _verified(of: RowEvidence) -> Iterator[Finding]:
+    """A row without files can only contradict itself."""
+    rule, row = "gate/run_verified", of.judged.row
+    if of.judged.quality is not None:
+        if of.judged.broken is not None:
+            yield fail(rule, of.judged.broken)
+        return
+    for name, good in (("status", "success"), ("certification", CERTIFICATION)):
+        if (value := row.get(name, good)) != good:
+            sentence = f"{name} of the row is {str(value)[:40]}, that of a finished run is {good}"
+            yield (warn if value is None else fail)(rule, sentence)  # None: an old row without the column
+    for sentence in odd_values(row, FIELD_NAMES):
+        yield warn(rule, sentence)
+
+
+@decides(
+    "gate",
+    ("gate/engine_record_missing", "warning", OURS, "the engine's record shows what was in force",
+     "run the leg again with an engine that records its configuration"),
+    needs=("files",),
+)  # fmt: skip
+def _recorded(of: RowEvidence) -> Iterable[Finding]:
+    return (warn("gate/engine_record_missing", gap) for gap in of.engine.gaps)
+
+
+@decides("gate", also=("gate/review",))
+def _review(of: RowEvidence) -> Iterable[Finding]:
+    """What a person should look at."""
+    review, quality, status = [*of.declared.issues], of.judged.quality, of.row["quality_eval_status"]
+    review += [of.registries.error] if of.registries.error else []
+    review += of.engine.gaps if quality is None else of.judged.row[VALIDATION]["issues"]
+    if quality is not None and quality.directory and of.row["mechanism"] != BASELINE and status != "completed":
+        outcome = "passes" if quality.passed else f"does not pass: {quality.reasons[0]}"
+        review.append(f"quality_eval_status is {status}, and {quality.directory} {outcome}")
+    return (note("gate/review", sentence) for sentence in review)
+
+
+@decides(
+    "gate",
+    ("gate/rows_declared", "warning", OURS, "there are rows, and each declares a technique",
+     "declare the technique of each row, or leave the row out"),
+)  # fmt: skip
+def _rows_declared(of: RowsEvidence) -> Iterator[Finding]:
+    if of.undeclared or not of.declared:
+        count = len(of.declared) + of.undeclared
+        yield warn("gate/rows_declared", f"{counted(of.undeclared, 'row')} of {count} without a declaration")
+
+
+@decides(
+    "gate",
+    ("gate/coverage", "warning", OURS, "the rows include the techniques of --expect",
+     "add a row of the technique"),
+    applies=lambda of: "" if of.expected else "no technique is expected",
+)  # fmt: skip
+def _coverage(of: RowsEvidence) -> Iterator[Finding]:
+    given = {"/".join(pair_of(row)) for row in of.declared}
+    for pair in sorted(of.expected - given):
+        yield warn("gate/coverage", f"no row declares {pair}", pair=pair)
+    for pair in sorted(given - of.expected):
+        yield note("gate/coverage", f"a row declares {pair}", pair=pair)
+
+
+# In the order of the findings.
+ROW_CHECKS = (
+    check(_declared, check_declaration),
+    check(_in_force, misdeclared),
+    *map(check, (_completed, _eligible, _verified, _recorded, _review)),
+)
+ROWS_CHECKS = tuple(map(check, (_rows_declared, _coverage)))
