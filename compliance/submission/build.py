@@ -19,7 +19,8 @@ from jinja2 import Environment, FileSystemLoader
 
 from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.scoring import ScoreSources, with_scorer
-from compliance.judge.check import decides
+from compliance.judge.check import Judgement, decides
+from compliance.judge.check import judge as judge_evidence
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS
 from compliance.judge.verdict import Verdict
@@ -28,7 +29,7 @@ from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_legs
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
-from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal
+from compliance.submission.gates import SET_CHECKS, Judged, SetEvidence, judge_candidate, refusal
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
@@ -338,12 +339,15 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
     """Apply the rules to each result, then to all of them together."""
-    judged = []
+    judged, found = [], Judgement()
     for candidate in candidates:
         say(f"verifying {candidate.name}")
         judged.append(judge_candidate(candidate, request))
-    refusals = [found for one in judged for found in one.refusals]
-    return SubmitOutcome(request, judged, findings=[*refusals, *judge_set(candidates, request.division)])
+        found.take(judged[-1].found)
+    found.take(judge_evidence(SetEvidence(candidates, request), SET_CHECKS))
+    if found.error is not None:
+        raise found.error
+    return SubmitOutcome(request, judged, findings=found.findings, not_judged=found.not_judged)
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:

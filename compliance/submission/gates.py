@@ -5,23 +5,23 @@ of samples in Offline's query. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
 from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
-from compliance.evidence.run_verdict import judge_run
+from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
-from compliance.judge.check import decides
+from compliance.judge.check import Complete, Judgement, Need, check, decides, judge
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS, find_rule
 from compliance.signoff.harness import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
-from compliance.submission.tree import NOT_IN_OPEN, Division
+from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from qsl.dataset import SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
@@ -30,24 +30,82 @@ from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
 from runs.record.leg import ACCURACY
 from runs.record.server_facts import all_servers_remote, prompt_reuse
-from runs.rounds import Round, round_of
+from runs.rounds import round_of
 
 # Rules that make a leg unofficial, and do not refuse one that does not claim to be official.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
+_WHOLE: tuple[Need, ...] = ("both", "manifest")
 
 
-@dataclass
-class Judged:
-    """A candidate and the findings on it."""
+@dataclass(frozen=True)
+class CandidateEvidence:
+    """A result that may enter the tree, with its audits."""
 
     candidate: Candidate
-    verdict: ResultVerdict | None = None  # None if a leg is missing
-    refusals: list[Finding] = field(default_factory=list)
-    unofficial: list[str] = field(default_factory=list)  # why it is not official
+    request: SubmitRequest
 
-    def refuse(self, rule: str, reason: str, fix: str) -> None:
-        """Add a reason why the result does not enter the tree."""
-        self.refusals.append(refusal(rule, self.candidate.name, reason, fix))
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        legs = self.candidate.performance, self.candidate.accuracy
+        if need == "both" and None in legs:
+            return "it needs a performance and an accuracy run"
+        ours = all(leg is None or leg.manifest is not None for leg in legs)
+        return "" if need != "manifest" or ours else "manifest.json of a run is missing"
+
+    def refuse(self, rule: str, reason: str, fix: str) -> Finding:
+        """Why the result does not enter the tree."""
+        return refusal(rule, self.candidate.name, reason, fix)
+
+    @cached_property
+    def verdict(self) -> ResultVerdict:
+        """That of `verify`, which reads the files anew."""
+        return verify_result(self.candidate.result, sources=self.request.sources)
+
+    @cached_property
+    def broken(self) -> list[tuple[RunVerdict, Finding]]:
+        """Broken rules that refuse the result, with official ones that its runs do not claim to keep; no
+        contradictions."""
+        allowed = NOT_IN_OPEN if self.request.division == "open" else ()
+        return [
+            (part, found)
+            for part in (self.verdict.parts if self.verdict.outcome != "ERROR" else ())
+            for found in part.broken
+            if found.rule not in allowed and (part.claims_official or found.rule not in _OFFICIAL_INPUTS)
+        ]
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """Why the runs are not official, by their manifests, even if they claim to be."""
+        return list(dict.fromkeys(_not_official(self.candidate, self.request.sources.dataset_path)))
+
+    @cached_property
+    def unofficial(self) -> list[str]:
+        """Why the result is not official: with the runs' own reasons, and official rules that do not refuse it."""
+        reasons, refused = list(self.inputs), [found for _, found in self.broken]
+        for part in (part for part in self.verdict.parts if not part.claims_official):
+            official = [found for found in part.broken if found.kind == "official" and found not in refused]
+            reasons += [*part.declared, *(found.sentence for found in official)]
+        if self.request.division == "network" and not all(map(all_servers_remote, self.candidate.manifests().values())):
+            reasons.append("the record does not show every server on another machine than LoadGen's")
+        return list(dict.fromkeys(reasons))
+
+
+@dataclass(frozen=True)
+class SetEvidence(Complete):
+    """All results that may enter the tree."""
+
+    candidates: list[Candidate]
+    request: SubmitRequest
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of judging a candidate; without a verdict if a run, or its manifest, is missing."""
+
+    candidate: Candidate
+    found: Judgement
+    verdict: ResultVerdict | None = None
+    unofficial: Sequence[str] = ()
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
@@ -55,112 +113,85 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
     return Finding(rule, "error", where, found=reason, fix=fix)
 
 
+def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
+    """Apply the rules to one result and its audits."""
+    of = CandidateEvidence(candidate, request)
+    found = judge(of, CANDIDATE_CHECKS)
+    whole = not any(map(of.absent, _WHOLE))
+    return Judged(candidate, found, of.verdict, of.unofficial) if whole else Judged(candidate, found)
+
+
 @decides(
     "submit",
     ("submit/leg-missing", "error", "[submission] layout", "each result has both legs", "run the missing leg"),
     ("submit/not-ours", "error", OURS, "a record shows how each leg was run", "give a run of this harness"),
-    ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
-    ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
-    ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
-     "run the legs again in one configuration"),
 )  # fmt: skip
-def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
-    """Apply the rules to one result and its audits; reads the files anew."""
-    judged, is_open = Judged(candidate), request.division == "open"
-    _judge_presence(judged)
-    if judged.refusals:
-        return judged
-    judged.verdict = verify_result(candidate.result, sources=request.sources)
-    _judge_official(judged, judged.verdict, _judge_verdict(judged, judged.verdict, is_open=is_open), request)
-    _judge_seeds(judged, request.round)
-    _judge_audits(judged, () if is_open else SUBMISSIONS[candidate.benchmark].audits)
-    if not is_open:
-        _judge_other_audits(judged)
-    _judge_configuration(judged)
-    if not is_open:
-        _judge_network(judged, request.division)
-    return judged
-
-
-def _judge_presence(judged: Judged) -> None:
-    """Check that both legs are there, with our record of them."""
-    candidate = judged.candidate
+def _presence(of: CandidateEvidence) -> Iterator[Finding]:
+    candidate = of.candidate
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
             fix = f"run it, and name its directory too, with {candidate.result.home}"
-            judged.refuse("submit/leg-missing", f"there is no {mode} leg", fix)
+            yield of.refuse("submit/leg-missing", f"there is no {mode} leg", fix)
         elif leg.manifest is None:
             reason = f"{leg.run.root} has no manifest.json, which records how it was run"
-            judged.refuse("submit/not-ours", reason, "give a run of this harness")
+            yield of.refuse("submit/not-ours", reason, "give a run of this harness")
 
 
-def _judge_verdict(judged: Judged, verdict: ResultVerdict, *, is_open: bool) -> list[Finding]:
-    """Refuse for what `verify` finds, also for official rules that the legs do not claim to keep; returns the broken
-    rules, without contradictions."""
-    broken = []
-    if verdict.outcome != "ERROR":
-        broken = [
-            (part, found)
-            for part in verdict.parts
-            for found in part.broken
-            if not (is_open and found.rule in NOT_IN_OPEN)
-            and (part.claims_official or found.rule not in _OFFICIAL_INPUTS)
-        ]
+@decides("submit", needs=_WHOLE)
+def _verified(of: CandidateEvidence) -> Iterator[Finding]:
+    """Refuse for what `verify` finds."""
+    verdict, error = of.verdict, of.verdict.error
     contradictions = [(part, found) for part in verdict.parts for found in part.contradictions]
-    reasons = [("log-damaged", verdict.error.message)] if verdict.error is not None else []
-    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + broken]
+    reasons = [("log-damaged", error.message)] if error is not None else []
+    reasons += [(found.rule, f"{part.mode}: {found.sentence}") for part, found in contradictions + of.broken]
     reasons += [(found.rule, found.sentence) for found in verdict.of("error")]
-    see = f"see `main.py verify {judged.candidate.result.home} --official`"
     for rule, reason in reasons:
-        judged.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
-    return [found for _, found in broken]
+        see = f"see `main.py verify {of.candidate.result.home} --official`"
+        yield of.refuse(rule, reason, f"{find_rule(rule).fix}; {see}")
 
 
-def _judge_official(judged: Judged, verdict: ResultVerdict, refused: list[Finding], request: SubmitRequest) -> None:
-    """Collect why the result is not official, and refuse it where the division and the request ask for that.
-
-    Args:
-        refused: broken rules that refuse it already.
-    """
-    manifests = judged.candidate.manifests().values()
-    not_official = [*dict.fromkeys(_not_official(judged.candidate, request.sources.dataset_path))]
-    unofficial = list(not_official)  # and the legs' own reasons, and official rules that did not refuse them
-    for part in (part for part in verdict.parts if not part.claims_official):
-        official = [found for found in part.broken if found.kind == "official" and found not in refused]
-        unofficial += [*part.declared, *(found.sentence for found in official)]
-    judged.unofficial = [*dict.fromkeys(unofficial)]
-    if request.division == "network" and not all(map(all_servers_remote, manifests)):
-        judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-    # The open division takes other models and engine options, but no synthetic data and no dummy engine.
-    refusing = [] if request.rehearsal else not_official if request.division == "open" else judged.unofficial
-    for reason in refusing:
+@decides(
+    "submit",
+    ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
+    needs=_WHOLE,
+    applies=lambda of: "a rehearsal takes unofficial results" if of.request.rehearsal else "",
+)  # fmt: skip
+def _official(of: CandidateEvidence) -> Iterator[Finding]:
+    """The open division takes other models and engine options, but no synthetic data and no dummy engine."""
+    for reason in of.inputs if of.request.division == "open" else of.unofficial:
         fix = "run it as an official one, or build a marked tree with --rehearsal"
-        judged.refuse("submit/not-official", f"not official: {reason}", fix)
+        yield of.refuse("submit/not-official", f"not official: {reason}", fix)
 
 
-def _judge_seeds(judged: Judged, in_round: Round) -> None:
-    for log in (leg.detail for leg in judged.candidate.all_legs if leg.run.detail.is_file()):
-        if log.seeds != in_round.seeds:
+@decides("submit", needs=_WHOLE, also=("perf-seeds", "accuracy-seeds"))
+def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
+    for log in (leg.detail for leg in of.candidate.all_legs if leg.run.detail.is_file()):
+        if log.seeds != of.request.round.seeds:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
-            of = round_of(log.seeds) or "no known round"
-            fix = f"run it in round {in_round}, or choose the round with --round"
-            judged.refuse(rule, f"{log.path}: the seeds are those of {of}, not of {in_round}", fix)
+            reason = f"{log.path}: the seeds are those of {round_of(log.seeds) or 'no known round'}"
+            fix = f"run it in round {of.request.round}, or choose the round with --round"
+            yield of.refuse(rule, f"{reason}, not of {of.request.round}", fix)
 
 
-def _judge_audits(judged: Judged, required: tuple[str, ...]) -> None:
-    """Check that the required audits are there, and that each audit passes when it is judged again."""
-    candidate = judged.candidate
-    for test in dict.fromkeys([*required, *candidate.audits]):
+@decides(
+    "submit",
+    ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
+    needs=_WHOLE,
+    also=("audit-missing",),
+)  # fmt: skip
+def _audits(of: CandidateEvidence) -> Iterator[Finding]:
+    """The required audits are there, and each audit passes when it is judged again."""
+    candidate, is_open = of.candidate, of.request.division == "open"
+    for test in dict.fromkeys([*(() if is_open else SUBMISSIONS[candidate.benchmark].audits), *candidate.audits]):
         fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
             reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
-            judged.refuse("audit-missing", reason, fix)
+            yield of.refuse("audit-missing", reason, fix)
             continue
         try:
-            for rule, reason in _audit_failures(candidate.audits[test]):
-                judged.refuse(rule, reason, fix)
+            yield from (of.refuse(*failure, fix) for failure in _audit_failures(candidate.audits[test]))
         except HarnessError as error:
-            judged.refuse("submit/audit", error.message, fix)
+            yield of.refuse("submit/audit", error.message, fix)
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -187,74 +218,60 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "submit/audit", f"{path} differs from what the legs' files give"
 
 
-def _judge_other_audits(judged: Judged) -> None:
-    """Check that audits in the result's directory that are not submitted did not fail."""
-    for home, test in product(judged.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
-        state = audit_state(home.audit(test), test, judged.candidate.legs[0])
+def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
+    return "the open division has no such rule" if of.request.division == "open" else ""
+
+
+@decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("submit/audit",))
+def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
+    """Audits in the result's directory that are not submitted did not fail."""
+    for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
+        state = audit_state(home.audit(test), test, of.candidate.legs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"find out why; `main.py audit --test {test}` runs it again"
-            judged.refuse("submit/audit", f"{test} of this result {state.why}", fix)
+            yield of.refuse("submit/audit", f"{test} of this result {state.why}", fix)
 
 
-def _judge_configuration(judged: Judged) -> None:
-    """Compare each leg, audits included, with the performance leg."""
-    facts = {name: fingerprint(manifest) for name, manifest in judged.candidate.manifests().items()}
+@decides(
+    "submit",
+    ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
+     "run the legs again in one configuration"),
+    needs=_WHOLE,
+)  # fmt: skip
+def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
+    """Each run, audits included, has the configuration of the performance run."""
+    facts = {name: fingerprint(manifest) for name, manifest in of.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
         different = differences(reference, found, RESULT)
         for reason in describe(different, "in the performance leg", f"in the {name} leg"):
-            judged.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
+            yield of.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
 
 
-def _judge_network(judged: Judged, division: Division) -> None:
-    """Check that LoadGen reached the system as the division requires. [rules: Network Division]"""
-    candidate, suite = judged.candidate, SUBMISSIONS[judged.candidate.benchmark].suite
+@decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
+def _network(of: CandidateEvidence) -> Iterator[Finding]:
+    """LoadGen reached the system as the division requires. [rules: Network Division]"""
+    division, suite = of.request.division, SUBMISSIONS[of.candidate.benchmark].suite
     fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
-        judged.refuse("suite-benchmark", f"the network division has no {suite} systems", fix)
-    for leg in candidate.all_legs:
+        yield of.refuse("suite-benchmark", f"the network division has no {suite} systems", fix)
+    for leg in of.candidate.all_legs:
         if leg.detail.is_network != (division == "network"):
             reason = f"the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
-            judged.refuse("perf-network", f"{leg.run.detail}: {reason}", fix)
+            yield of.refuse("perf-network", f"{leg.run.detail}: {reason}", fix)
 
 
 @decides(
     "submit",
     ("submit/prompt-reuse", "error", "[rules] caching", "prompts are shown not to be reused",
      "run the audit output_caching against the server"),
-    ("submit/one-system", "error", "[submission] systems", "all results are of one system",
-     "submit results of one system"),
-    ("submit/one-model", "error", "[rules] closed division",
-     "all scenarios of a benchmark ran one model on one data set",
-     "run all scenarios of a benchmark with one model and data set"),
+    applies=_no_such_rule,
 )  # fmt: skip
-def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
-    """Check that the scenarios are a complete set, of one system, whose answers are not from a cache."""
-    if division != "open":
-        yield from _reuse_unseen(candidates)
-        for benchmark in sorted({candidate.benchmark for candidate in candidates}):
-            there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
-            entry = SUBMISSIONS[benchmark]
-            for name in entry.missing(there, entry.suite):
-                fix = f"a {division} submission of {benchmark} needs it"
-                yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
-    yield from _several_systems(candidates, division)
-
-
-def _several_systems(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
-    """Check that all results are of one system, and that scenarios of one closed benchmark ran one model, however
-    quantised, on one data set."""
-    recorded = (candidate for candidate in candidates if candidate.record is not None)
-    for question, first, other, found in unlike(recorded, *([TREE] if division == "open" else CLOSED_TREE)):
-        for reason in describe(found, f"in {first.name}", f"in {other.name}"):
-            yield refusal(question.rule, other.name, reason, question.text)
-
-
-def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
-    """Servers that do not report cached prompt tokens, and have no audit that shows that there are none."""
-    legs = [leg for leg in (candidate.performance for candidate in candidates) if leg is not None]
+def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
+    """Servers report cached prompt tokens, or have an audit that shows that there are none."""
+    legs = [leg for leg in (candidate.performance for candidate in of.candidates) if leg is not None]
     audited = [fingerprint(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
-    for candidate in candidates:
+    for candidate in of.candidates:
         records = candidate.manifests().items()
         unseen = (
             name
@@ -266,6 +283,40 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
             reason = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
             fix = "run `main.py audit --test output_caching --scenario Offline ...` with it, in this result's directory"
             yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {reason}", fix)
+
+
+@decides("submit", applies=_no_such_rule, also=("scenario-set",))
+def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
+    for benchmark in sorted({candidate.benchmark for candidate in of.candidates}):
+        there = {candidate.scenario for candidate in of.candidates if candidate.benchmark == benchmark}
+        entry = SUBMISSIONS[benchmark]
+        for name in entry.missing(there, entry.suite):
+            fix = f"a {of.request.division} submission of {benchmark} needs it"
+            yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
+
+
+@decides(
+    "submit",
+    ("submit/one-system", "error", "[submission] systems", "all results are of one system",
+     "submit results of one system"),
+    ("submit/one-model", "error", "[rules] closed division",
+     "all scenarios of a benchmark ran one model on one data set",
+     "run all scenarios of a benchmark with one model and data set"),
+)  # fmt: skip
+def _several_systems(of: SetEvidence) -> Iterator[Finding]:
+    """All results are of one system, and scenarios of one closed benchmark ran one model, however quantised, on one
+    data set."""
+    recorded = (candidate for candidate in of.candidates if candidate.record is not None)
+    for question, first, other, found in unlike(recorded, *([TREE] if _no_such_rule(of) else CLOSED_TREE)):
+        for reason in describe(found, f"in {first.name}", f"in {other.name}"):
+            yield refusal(question.rule, other.name, reason, question.text)
+
+
+# In the order of the findings.
+CANDIDATE_CHECKS = tuple(
+    map(check, (_presence, _verified, _official, _seeds, _audits, _other_audits, _configuration, _network))
+)
+SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
