@@ -3,13 +3,19 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from compliance.evidence import accuracy, logged_answers, performance
+from compliance.evidence.leg_evidence import LegEvidence
+from compliance.judge.check import check
+from compliance.judge.check import judge as judge_evidence
+from compliance.judge.finding import Finding
+from compliance.judge.verdict import LOGS, Verdict
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
 from qsl.tokenizers import load_tokenizer
@@ -23,16 +29,14 @@ from runs.interrupts import result_of as wait_for
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.conf_lines import encode_conf
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.derive_result import result_of
 from runs.numbers.result import Result, write_result
 from runs.reading import MAX_WEIGHTS_BYTES
-from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.new_run import taken
 from runs.record.observed import Harness, Host, Loadgen, Model, Observed
 from runs.record.official_inputs import model_reasons
 from runs.record.server_facts import late_client, prompt_reuse
+from runs.wording import shortened_list
 from scenarios.console import say
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
@@ -54,12 +58,10 @@ class LegOutcome:
 class _FilesDisagree(ExecutionError):
     """LoadGen's files and ours disagree: nothing is claimed from either."""
 
-    def __init__(self, run_dir: RunDir, result: Result) -> None:
-        first = "; ".join(str(item) for item in result.disagreements[:3])
-        super().__init__(
-            f"LoadGen's numbers and those re-derived from requests.jsonl disagree: {first}", f"see {run_dir.result}"
-        )
-        self.result = result
+    def __init__(self, run: LegEvidence, contradictions: Iterable[Finding]) -> None:
+        said = shortened_list([finding.sentence for finding in contradictions], 3)
+        super().__init__(f"LoadGen's files and the request log disagree: {said}", f"see {run.run.result}")
+        self.result = run.result
 
 
 def open_record(leg: PreparedLeg) -> None:
@@ -111,15 +113,6 @@ def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
     return hashing
 
 
-def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
-    cached = prompt_reuse(manifest).tokens
-    if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
-        raise ExecutionError(
-            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
-            "caching across queries is forbidden; report the engine's version and options",
-        )
-
-
 def _refuse_other_weights(leg: PreparedLeg, manifest: Manifest) -> None:
     """Note weights with other hashes than the published ones; the hashes were not known before the leg."""
     if leg.weights is None:
@@ -129,33 +122,53 @@ def _refuse_other_weights(leg: PreparedLeg, manifest: Manifest) -> None:
     manifest.official = not manifest.unofficial_reasons
 
 
+def _prompts_computed(run: LegEvidence) -> None:
+    assert run.manifest is not None
+    cached = prompt_reuse(run.manifest).tokens
+    if cached and not run.manifest.plan.engine_options.get("enable_prefix_caching"):
+        raise ExecutionError(
+            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
+            "caching across queries is forbidden; report the engine's version and options",
+        )
+
+
+def _engaged(run: LegEvidence) -> None:
+    assert run.manifest is not None
+    check_engaged(run.detail, run.manifest.plan)
+
+
+# What a run is judged by at its end, whether it claims to be official or not; `verify` judges by more.
+_CONSISTENT = (_prompts_computed, performance.contradictions, performance.as_derived, _engaged)
+AT_THE_END = {
+    "performance": tuple(map(check, (*_CONSISTENT, performance.validity))),
+    "accuracy": tuple(map(check, (*_CONSISTENT, accuracy.errors, logged_answers.each_answered))),
+}
+
+
 def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, LegOutcome]:
     """Judge a leg whose process came to its end; returns the manifest as it is to be closed.
 
     Raises:
         HarnessError: the files are not those of a whole leg, or contradict each other.
     """
-    plan, run_dir = leg.plan, leg.run_dir
-    manifest = read_manifest(run_dir.manifest)
+    run, manifest = LegEvidence(leg.run_dir), read_manifest(leg.run_dir.manifest)
+    vars(run)["manifest"] = manifest  # the run is judged by the manifest as it will be
     manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(leg, manifest)
-    _refuse_unasked_caching(leg, manifest)
-    manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
-    finished = FinishedLeg(run_dir)
-    detail = finished.detail
-    manifest.notes += late_client(manifest.observed, _limits_ns(detail))
+    manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run.run, manifest))
+    manifest.notes += late_client(manifest.observed, _limits_ns(run.detail))
     for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
         say(console, f"  note: {sentence}")
-    result = result_of(finished, scenario=plan.scenario)
-    if result.disagreements:
-        raise _FilesDisagree(run_dir, result)
-    check_engaged(detail, plan)
-    accuracy = None
-    if plan.mode == "accuracy":
-        accuracy = score_leg(leg, console)
-    write_result(run_dir, result)
-    negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
-    return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
+    found = judge_evidence(run, AT_THE_END[leg.plan.mode])
+    if found.error is not None:
+        raise found.error
+    verdict = Verdict(findings=found.findings, outcome_policy=LOGS, held_official=False)
+    if verdict.contradictions:
+        raise _FilesDisagree(run, verdict.contradictions)
+    scored = score_leg(leg, console) if leg.plan.mode == "accuracy" else None
+    verdict.findings += scored.findings if scored is not None else []
+    write_result(leg.run_dir, run.result)
+    return manifest, LegOutcome(verdict.exit_code(), run.result, scored)
 
 
 def _limits_ns(detail: DetailLog) -> dict[str, int]:
