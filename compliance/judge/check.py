@@ -19,10 +19,10 @@ Decider = TypeVar("Decider", bound=Callable[..., Any])
 # record: our record of each request. manifest: our record of the run. answers: the whole accuracy log. text:
 # accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
 # events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
-# files: those of the run of a row.
+# files: those of the run of a row, or all that a sign-off reads. requests: a request of a run.
 Need = Literal[
     "log", "numbers", "record", "manifest", "answers", "text", "conf", "both", "power", "audit", "events", "snapshot",
-    "load", "complete", "files",
+    "load", "complete", "files", "requests",
 ]  # fmt: skip
 
 # Rules of these kinds are reported only where they are violated: that a check of theirs ran shows that they were met.

@@ -9,7 +9,7 @@ from typing import Any
 from compliance.evidence.same_system import REPEATS, one_system
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence, checks
+from compliance.signoff.evidence import Evidence, Sides, checks
 from runs.numbers.numbers import Numbers
 
 NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
@@ -47,29 +47,23 @@ def change_pct(name: str, ref: float, cand: float) -> float:
     return change if name in HIGHER_IS_BETTER else -change
 
 
-def performance_legs(legs: list[Evidence]) -> list[Evidence]:
-    """Performance legs, in the order of their start."""
-    found = [evidence for evidence in legs if evidence.is_performance]
-    return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
-
-
 @checks("B-1", ("too_few_repeats", "error", "a baseline has two repeats"))
-def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
+def baseline(of: Sides) -> Iterator[Finding]:
     """B-1, B-2, B-3 and B-5 on all repeats."""
-    repeats = performance_legs(legs)
+    repeats = of.before
     if len(repeats) < LEAST_REPEATS:
         text = f"{len(repeats)} performance legs; a baseline has at least {LEAST_REPEATS}"
-        yield fail("B-1/too_few_repeats", text, *(leg.run.root for leg in legs[:1]), repeats=len(repeats))
+        yield fail("B-1/too_few_repeats", text, *(leg.run.root for leg in of.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
-        yield from spread(repeats, band_pct)
-    yield from coherent(legs)
+        yield from spread(repeats, of.verdict.noise_band_pct)
+    yield from coherent(of.ref)
 
 
 @checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """B-3: repeats are of one configuration."""
-    yield from one_system(repeats, REPEATS)
+    return one_system(repeats, REPEATS)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:

@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from compliance.judge.finding import Finding, note, warn
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.signoff_verdict import Scope
+from compliance.signoff.evidence import Evidence, Sides, checks
 from runs.errors import InputError
 from runs.numbers.timeline import timeline
 from runs.reading import first_problem, json_object, read_whole
@@ -92,8 +91,9 @@ _ONE_SIDE, _PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand
 _NOT_COMPARED = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
 
 
-def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Finding]:
+def not_looked_at(of: Sides) -> Iterator[Finding]:
     """G-2: claimed fields that this sign-off does not check."""
+    claim, scope, compared = of.claim, of.verdict.scope, bool(of.verdict.cand)
     known = Claim.model_fields.keys() - _NOT_COMPARED.get(scope, ()) if compared else _ONE_SIDE
     known = _PROFILE if scope == "profile" else known
     given = [name for name, value in claim if any(one is not None for one in _values(value))]
@@ -107,18 +107,18 @@ def _values(field: object) -> Iterable[object]:
 
 
 @checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))
-def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
+def claimed_numbers(of: Sides) -> Iterator[Finding]:
     """G-2: compare every number of the claim with the derived one, which counts."""
-    for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
+    for side, claimed in (("ref", of.claim.ref), ("cand", of.claim.cand)):
         for name, value in claimed.items():
-            known = metrics[side].get(name)
+            known = of.verdict.metrics[side].get(name)
             if value is None:
                 continue
             if known is None:
                 yield warn(
                     "G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed, and cannot be derived from the legs"
                 )
-            elif abs(value - known) > band_pct / 100 * abs(known):
+            elif abs(value - known) > of.verdict.noise_band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
                 yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
 
@@ -154,10 +154,10 @@ def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
     ("unattributed", "warning", "requests have all three phases"),
     ("phases", "note", "the phases of a request's time"),
 )
-def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
+def attribution(of: Sides) -> Iterator[Finding]:
     """The phases of both sides, then M-2 if the claim names a phase."""
     known: list[dict[str, float]] = []
-    for name, legs in (("reference", ref), ("candidate", cand)):
+    for name, legs in (("reference", of.before), ("candidate", of.after)):
         phases, requests, attributed = _phases(legs)
         known += [phases] if attributed else []
         if not requests:
@@ -172,8 +172,8 @@ def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pc
         shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())
         text = f"{name}: {shares} of {whole:.3f} ms a request; {max(phases, key=phases.__getitem__)} dominates"
         yield note("M-1/phases", text, legs[0].run.requests, **phases, requests=requests, attributed=attributed)
-    if claim.phase is not None:
-        yield _credited(known, claim.phase, band_pct)
+    if of.claim.phase is not None:
+        yield _credited(known, of.claim.phase, of.verdict.noise_band_pct)
 
 
 @checks(

@@ -8,8 +8,7 @@ import numpy as np
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
 from compliance.judge.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import FEW_SAMPLES, Evidence, checks
-from compliance.signoff.signoff_verdict import SignOff
+from compliance.signoff.evidence import FEW_SAMPLES, Evidence, Sides, checks
 from runs.errors import HarnessError
 from runs.record.fingerprint import ANSWERS
 from runs.record.requests_log import RequestTable
@@ -166,15 +165,15 @@ def printable_share(texts: Iterable[str]) -> tuple[float, int]:
     ("accuracy_gate_pass", "note", "the candidate's own scores pass"),
     ("diverges_needs_accuracy_probe", "error", "a candidate with other answers has an accuracy leg"),
 )
-def correctness(verdict: SignOff, ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding]:
+def correctness(of: Sides) -> Iterator[Finding]:
     """C-1 on the reference, then C-2 and C-3: byte parity of the candidate's answers, or else its accuracy."""
-    broken = [finding for finding in coherent(ref) if finding.severity != "note"]
+    broken = [finding for finding in coherent(of.ref) if finding.severity != "note"]
     yield from broken
     if any(finding.severity == "error" for finding in broken):
-        verdict.correctness_status = "unverifiable_noncoherent_reference"
+        of.verdict.correctness_status = "unverifiable_noncoherent_reference"
         return
-    found = _same_answers(ref, cand)
-    verdict.correctness_status = found.slug
+    found = _same_answers(of.ref, of.cand)
+    of.verdict.correctness_status = found.slug
     yield found
 
 

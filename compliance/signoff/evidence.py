@@ -1,23 +1,29 @@
-"""The raw files of the legs that are signed off; each is read once."""
+"""What is signed off: runs, of which each raw file is read once, and the claim about them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring
-from compliance.judge.check import Decider, decides
+from compliance.judge.check import Decider, Need, decides
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import OURS, RuleSeverity
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.record.liveness import unfinished
-from runs.record.manifest import read_manifest
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable
+
+if TYPE_CHECKING:
+    from compliance.signoff.anchored import Trust
+    from compliance.signoff.claim import Claim
 
 FEW_SAMPLES = 16  # a share of fewer is no evidence
 # Between our time of an answer and LoadGen's; the median of honest legs is at most 3.3 ms.
@@ -34,13 +40,16 @@ _FIXES = {
 }
 
 
-def checks(number: str, *rows: tuple[str, RuleSeverity, str]) -> Callable[[Decider], Decider]:
+def checks(
+    number: str, *rows: tuple[str, RuleSeverity, str], needs: Sequence[Need] = ()
+) -> Callable[[Decider], Decider]:
     """Declare the rules of one check of the sign-off (docs/signoff.md), each by (slug, severity, summary).
 
     A finding may be less severe than its rule: the docstring of the check says when.
     """
     fix = _FIXES[number[0]]
-    return decides("signoff", *((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows))
+    declared = ((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows)
+    return decides("signoff", *declared, needs=needs)
 
 
 @dataclass(eq=False)
@@ -62,6 +71,26 @@ class Evidence(LegEvidence):
             return None
         return found
 
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        if need == "files":
+            return "" if self.part is not None else f"{self.run.root} cannot be judged"
+        if need == "requests":
+            return super().absent("record") or ("" if self.requests else f"{self.run.requests.name} has no request")
+        return super().absent(need)
+
+    @property
+    def table(self) -> RequestTable:
+        """The request log, for checks that need it."""
+        assert self.requests is not None
+        return self.requests
+
+    @property
+    def record(self) -> Manifest:
+        """The manifest, for checks that need it."""
+        assert self.manifest is not None
+        return self.manifest
+
     @property
     def complete(self) -> bool:
         """Whether all raw files could be read, so that numbers can be derived."""
@@ -71,6 +100,44 @@ class Evidence(LegEvidence):
     def details(self) -> dict[str, Any]:
         """The numbers and scores that `main.py verify` derived; empty if it cannot judge the leg."""
         return self.part.details if self.part is not None else {}
+
+
+@dataclass(eq=False)
+class Sides:
+    """The runs of a reference and of a candidate, and the claim; what is measured of them goes into the verdict."""
+
+    verdict: SignOff
+    ref: list[Evidence]
+    cand: list[Evidence]
+    claim: "Claim"
+    sources: ScoreSources
+    trust: "Trust"
+
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        if need == "files" and not (self.ref and all(evidence.complete for evidence in self.legs)):
+            return "a raw file of a run is missing or damaged"
+        lacks_side = need == "both" and not (self.before and self.after)
+        return "a performance run is missing on one of the two sides" if lacks_side else ""
+
+    @property
+    def legs(self) -> list[Evidence]:
+        return self.ref + self.cand
+
+    @cached_property
+    def before(self) -> list[Evidence]:
+        """The performance runs of the reference, in the order of their start."""
+        return _performance_legs(self.ref)
+
+    @cached_property
+    def after(self) -> list[Evidence]:
+        """Those of the candidate."""
+        return _performance_legs(self.cand)
+
+
+def _performance_legs(legs: list[Evidence]) -> list[Evidence]:
+    found = [evidence for evidence in legs if evidence.is_performance]
+    return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
@@ -126,3 +193,10 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
+
+
+def damaged(error: Exception) -> list[Finding]:
+    """What is found where a check ended in an exception; a fault of this program is raised."""
+    if isinstance(error, HarnessError):
+        return [fail("P-1/damaged_raw", error.message)]
+    raise error

@@ -14,21 +14,21 @@ from compliance.signoff.baseline import (
     metrics_of,
 )
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence, checks
+from compliance.signoff.evidence import Sides, checks
 from compliance.signoff.signoff_verdict import SignOff
 
 WORSE_PCT = 10.0  # that another metric may get worse without a finding
 
 
-def gain(verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim) -> Iterator[Finding]:
+def gain(of: Sides) -> Iterator[Finding]:
     """All of these checks, on the derived headline metric of every repeat."""
-    name = headline_of(ref[0])
-    sides = [[value for one in legs if (value := metrics_of(one).get(name)) is not None] for legs in (ref, cand)]
-    real = list(real_gain(verdict, name, *sides))
+    name, sides = headline_of(of.before[0]), (of.before, of.after)
+    values = [[value for one in legs if (value := metrics_of(one).get(name)) is not None] for legs in sides]
+    real = list(real_gain(of.verdict, name, *values))
     yield from real
-    yield from drift(verdict, name, claim)
-    yield from headline_integrity(verdict, name, claim)
-    yield from isolated(verdict, claim, real=any(one.rule == "G-4/real_gain" for one in real))
+    yield from drift(of.verdict, name, of.claim)
+    yield from headline_integrity(of.verdict, name, of.claim)
+    yield from isolated(of.verdict, of.claim, real=any(one.rule == "G-4/real_gain" for one in real))
 
 
 @checks(

@@ -187,7 +187,7 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_legs(every), *one_model(every), *one_bundle(every)]
-    broken += [reason for other in found for reason in leg_proofs(other)]
+    broken += [reason for other in found for reason in leg_proofs(other).findings]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     yield from one_system(every, AUDIT)
 

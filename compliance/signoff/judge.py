@@ -3,28 +3,34 @@
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from compliance.endpoints import judge_of
 from compliance.evidence.scoring import ScoreSources, with_scorer
+from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, judge
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import UnknownRuleError
+from compliance.signoff import gain as gain_checks
+from compliance.signoff import harness as harness_checks
+from compliance.signoff import levers
 from compliance.signoff.anchored import Trust, anchored, chained
-from compliance.signoff.baseline import (
-    NOISY_BANDS,
-    baseline,
-    medians,
-    performance_legs,
-    same_conditions,
-    spread,
-)
+from compliance.signoff.baseline import NOISY_BANDS, baseline, judge_spread, medians, same_conditions, spread
 from compliance.signoff.claim import Claim, attribution, claimed_numbers, not_looked_at
-from compliance.signoff.coherence import correctness, one_model
-from compliance.signoff.evidence import Evidence, checks, load
+from compliance.signoff.coherence import coherent, correctness, one_model
+from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
 from compliance.signoff.levers import judge_levers
-from compliance.signoff.provenance import between_legs, far_apart, foreign_legs, leg_proofs, one_bundle, one_harness
+from compliance.signoff.provenance import (
+    between_legs,
+    contention,
+    far_apart,
+    foreign_legs,
+    leg_proofs,
+    one_bundle,
+    one_harness,
+)
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from compliance.verify.find_results import find_results
 from runs.endpoints.layout import is_run_folder
@@ -71,7 +77,7 @@ def sign_off(
         cand=[str(path) for path in cand],
     )
 
-    def judge() -> None:
+    def work() -> None:
         with with_scorer(sources) as (scored_with, _):
             if folders:
                 _judge_folders(verdict, folders, claim, scored_with)
@@ -79,7 +85,7 @@ def sign_off(
                 _judge(verdict, list(ref), list(cand), claim, scored_with, trust or Trust())
 
     try:
-        within(limit_s, judge)
+        within(limit_s, work)
     except UnknownRuleError as error:
         verdict.error = error
     except HarnessError as error:
@@ -102,51 +108,25 @@ def _judge(
     sources: ScoreSources,
     trust: Trust,
 ) -> None:
-    found, band_pct = verdict.findings, verdict.noise_band_pct
-    reference, reasons = load(ref, sources)
-    candidate, more = load(cand, sources)
-    found += [*reasons, *more]
-    legs, judged = reference + candidate, candidate or reference
-    for evidence in legs:
-        found += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
+    (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
+    of, found = Sides(verdict, reference, candidate, claim, sources, trust), Judgement([*reasons, *more])
+    for evidence in of.legs:
+        found.take(leg_proofs(evidence))
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
-    found += [*between_legs(legs), *chained(evidence.run for evidence in legs)]
-    if verdict.scope != "bundle":
-        found += [*one_harness(legs), *far_apart(legs, warn)]
-    found += one_model([evidence for evidence in legs if evidence.part is not None])
-    sides = performance_legs(reference), performance_legs(candidate)
-    verdict.metrics = {"ref": medians(sides[0]), "cand": medians(sides[1])}
-    found += claimed_numbers(verdict.metrics, claim, band_pct)
-    found += not_looked_at(claim, verdict.scope, compared=bool(cand))
-    if not all(evidence.complete for evidence in legs) or not reference:
-        return  # the missing files have been reported
-    if verdict.scope == "baseline":
-        found += baseline(reference, band_pct)
-    elif verdict.scope == "profile":
-        found += attribution(*sides, claim, band_pct)
-    elif verdict.scope == "harness":
-        found += harness(reference)
-    elif verdict.scope == "bundle":
-        found += one_bundle(judged)
-        groups: dict[tuple[str, str], list[Evidence]] = {}
-        for evidence in judged:
-            groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
-        for group in groups.values():
-            found += harness(group)
-    else:
-        modes = [*one_system_in_both_modes(reference), *one_system_in_both_modes(candidate)]
-        found += [finding for finding in modes if finding.severity != "note"]
-    if cand and verdict.scope in ("patch", "bundle"):
-        found += _compare(verdict, reference, candidate, claim, sources)
+    verdict.metrics = {"ref": medians(of.before), "cand": medians(of.after)}
+    compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
+    found.take(judge(of, (*SCOPES[verdict.scope], *compared), damaged))
+    verdict.findings += found.findings
+    verdict.not_judged = [one for one in found.not_judged if one.what == WITHOUT_INPUT]
 
 
 def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources: ScoreSources) -> None:
     """Judge run folders of the MLPerf Endpoints client: each as `verify` does, and as one curve."""
-    runs, judge = [], judge_of("verdict")
+    runs, endpoints = [], judge_of("verdict")
     for path in folders:
-        found = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
+        found = endpoints.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
         verdict.findings += [one for one in found.findings if found.counts(one)]
-        verdict.log_sha256[str(path)] = judge.folder_hashes(path)
+        verdict.log_sha256[str(path)] = endpoints.folder_hashes(path)
         runs += [found.run] if found.run is not None else []
         if found.error is not None:
             rule = "P-1/missing_raw" if found.error.missing else "P-1/damaged_raw"
@@ -154,29 +134,35 @@ def _judge_folders(verdict: SignOff, folders: list[Path], claim: Claim, sources:
         if len(folders) == 1:
             verdict.metrics["ref"] = found.measured
     verdict.findings += judge_of("submission").one_system(folders[0], runs)
-    verdict.findings += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
-    verdict.findings += not_looked_at(claim, verdict.scope, compared=False)
+    verdict.findings += judge(Sides(verdict, [], [], claim, sources, Trust()), CLAIMED, damaged).findings
+
+
+def _each_result(of: Sides) -> Iterator[Finding]:
+    """The results of a bundle by benchmark and scenario."""
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for evidence in of.cand or of.ref:
+        groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
+    for group in groups.values():
+        yield from harness(group)
+
+
+def _both_modes(of: Sides) -> Iterator[Finding]:
+    modes = (*one_system_in_both_modes(of.ref), *one_system_in_both_modes(of.cand))
+    return (finding for finding in modes if finding.severity != "note")
 
 
 @checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))
-def _compare(
-    verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources
-) -> Iterator[Finding]:
-    """All checks G: compare reference and candidate."""
-    before, after = performance_legs(ref), performance_legs(cand)
-    if not before or not after:
+def _both_sides(of: Sides) -> Iterator[Finding]:
+    of.verdict.compared = not of.absent("both")
+    if not of.verdict.compared:
         yield fail("G-4/missing_raw", "a performance leg is missing on one of the two sides")
-        return
-    verdict.compared = True
-    for side in (before, after):
+
+
+def _same_conditions(of: Sides) -> Iterator[Finding]:
+    for side in (of.before, of.after):
         yield from same_conditions(side)
-    if len(before) > 1:
-        yield from spread(before, verdict.noise_band_pct)
-    yield from judge_levers(verdict, before[0], after[0], claim)
-    yield from correctness(verdict, ref, cand)
-    yield from gain(verdict, before, after, claim)
-    if verdict.scope == "bundle":
-        yield from decomposition(verdict, claim, ref, sources)
+    if len(of.before) > 1:
+        yield from spread(of.before, of.verdict.noise_band_pct)
 
 
 @checks(
@@ -185,16 +171,16 @@ def _compare(
     ("unexplained_delta", "warning", "the levers explain the whole gain"),
     ("explained", "note", "the levers explain the whole gain"),
 )
-def decomposition(verdict: SignOff, claim: Claim, bundle: list[Evidence], sources: ScoreSources) -> Iterator[Finding]:
+def decomposition(of: Sides) -> Iterator[Finding]:
     """G-9: each lever of a bundle has a patch verdict of its own, and together they explain the whole gain."""
-    files = {one.lever: one.verdict_file for one in claim.patch_verdicts}
+    verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
     product = 1.0
     for lever in verdict.levers:
         if lever not in files:
             yield fail("G-9/missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
             continue
         try:
-            patch = _patch_again(lever, files[lever], verdict, bundle, sources)
+            patch = _patch_again(lever, files[lever], of)
         except HarnessError as error:
             yield fail("G-9/missing_patch_verdict", error.message, files[lever], lever=lever)
             continue
@@ -211,7 +197,7 @@ def decomposition(verdict: SignOff, claim: Claim, bundle: list[Evidence], source
         yield note("G-9/explained", text, explained_pct=explained_pct)
 
 
-def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence], sources: ScoreSources) -> SignOff:
+def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
     """Sign off a lever again from the legs that its verdict's file names; the rest of the file is ignored.
 
     Raises:
@@ -230,10 +216,48 @@ def _patch_again(lever: str, path: Path, verdict: SignOff, bundle: list[Evidence
     legs = [leg for result in find_results([*ref, *cand][: MOST_PATCH_LEGS + 1]) for leg in result.legs]
     if (count := max(len(legs), len(ref) + len(cand))) > MOST_PATCH_LEGS:
         raise InputError(f"{path} names {count} legs, at most {MOST_PATCH_LEGS} are judged again")
-    if different := foreign_legs(legs, bundle):
+    if different := foreign_legs(legs, of.ref):
         raise InputError(f"the legs of {path} are not of this bundle's system: {different}")
-    band_pct = verdict.noise_band_pct
-    again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
+    band_pct = of.verdict.noise_band_pct
+    again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=of.sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
         raise InputError(f"{path}, judged again: {again.headline}")
     return again
+
+
+# In the order of the findings, after those on every run by itself.
+CLAIMED = (check(claimed_numbers), check(not_looked_at))
+_TOGETHER = (
+    check(lambda of: [one for leg in of.legs for one in anchored(leg.run, leg.manifest, of.trust)], anchored),
+    check(lambda of: between_legs(of.legs), contention),
+    check(lambda of: chained(leg.run for leg in of.legs), chained),
+    check(lambda of: one_model([leg for leg in of.legs if leg.part is not None]), one_model),
+    *CLAIMED,
+)
+_ALONE = (
+    check(lambda of: one_harness(of.legs), one_harness),
+    check(lambda of: far_apart(of.legs, warn), far_apart),
+    *_TOGETHER,
+)
+_WHOLE = partial(check, needs=("files",))  # else the missing files have been reported
+SCOPES: dict[Scope, tuple[Check, ...]] = {
+    "baseline": (*_ALONE, _WHOLE(baseline, same_conditions, judge_spread)),
+    "profile": (*_ALONE, _WHOLE(attribution)),
+    "harness": (*_ALONE, _WHOLE(lambda of: harness(of.ref), harness_checks)),
+    "patch": (*_ALONE, _WHOLE(_both_modes, harness_checks)),
+    "bundle": (
+        *_TOGETHER,
+        _WHOLE(lambda of: one_bundle(of.cand or of.ref), one_bundle),
+        _WHOLE(_each_result, harness_checks),
+    ),
+}
+_PAIRS = partial(check, needs=("files", "both"))
+_PATCH = (
+    _WHOLE(_both_sides),
+    _PAIRS(_same_conditions, same_conditions, judge_spread),
+    _PAIRS(lambda of: judge_levers(of.verdict, of.before[0], of.after[0], of.claim), levers),
+    _PAIRS(correctness, coherent),
+    _PAIRS(gain, gain_checks),
+)
+# Where there is a candidate.
+COMPARISONS: dict[Scope, tuple[Check, ...]] = {"patch": _PATCH, "bundle": (*_PATCH, _PAIRS(decomposition))}

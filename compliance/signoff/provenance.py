@@ -19,11 +19,12 @@ from compliance.evidence.same_system import (
     one_system,
     too_far_apart,
 )
+from compliance.judge.check import Judgement, check, decides, judge
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import find_rule
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.requests import late_issues, replay, request_checks
+from compliance.signoff import requests
+from compliance.signoff.evidence import Evidence, checks, damaged
 from runs.loadgen.detail_log import unchanged_sources
 from runs.record.fingerprint import LEVER, MEASURED, differences, leg_fingerprint
 from runs.record.leg import FinishedLeg
@@ -43,23 +44,19 @@ _OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names without a meaning
 
 
-def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
-    """All checks of one leg: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
-    part, manifest = evidence.part, evidence.manifest
-    yield from evidence.reasons
-    if part is None:
-        return
-    yield from _present(evidence)
-    yield from _one_log(evidence)
-    yield from _rederived(evidence)
-    if manifest is not None:
-        yield from _engine(evidence, manifest)
-    if manifest is not None or evidence.trace is not None:
-        yield from replay(evidence)
-    yield from request_checks(evidence)
-    yield from late_issues(evidence)
+def leg_proofs(evidence: Evidence) -> Judgement:
+    """What is found in one leg: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
+    return judge(evidence, LEG_CHECKS, damaged)
 
 
+@decides("signoff", also=("P-1/missing_raw", "P-1/damaged_raw"))
+def _readable(evidence: Evidence) -> list[Finding]:
+    """P-1."""
+    _ = evidence.part
+    return evidence.reasons
+
+
+@decides("signoff", needs=("files",), also=("P-1/missing_raw",))
 def _present(evidence: Evidence) -> Iterator[Finding]:
     """P-1. Results of another harness lack our record, and cannot be verified."""
     run = evidence.run
@@ -76,6 +73,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
     ("patched_loadgen", "error", "LoadGen was built from unchanged sources"),
     ("forged_log", "error", "a log names LoadGen's version and the hashes of its sources"),
     ("foreign_sut", "error", "the system is behind LoadGen's Python interface"),
+    needs=("files",),
 )
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
     """P-2: the log is of one run of an unchanged LoadGen."""
@@ -102,11 +100,11 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-2/joined_logs", "the summary file has several summaries", run.summary)
 
 
+@decides("signoff", needs=("files",))
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
     """What `verify` finds: contradictions, and broken rules on any result, or on official ones."""
     part, reported = evidence.part, Counter[str]()
-    if part is None:
-        return
+    assert part is not None
     official = part.claims_official and evidence.manifest is not None
     to_ask = [check for check in part.checks if check.severity == "warning"]
     for finding in (*part.contradictions, *part.broken, *to_ask):
@@ -121,11 +119,11 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
             yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this leg", evidence.run.root)
 
 
-@checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"))
+@checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"), needs=("files", "manifest"))
 @checks("H-6", ("prefix_caching", "error", "no prompt token comes from a cache"))
-def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+def _engine(evidence: Evidence) -> Iterator[Finding]:
     """The engine started, did not crash, cached no prompt, and is of the declared technique."""
-    run, log = evidence.run, evidence.engine_log
+    run, log, manifest = evidence.run, evidence.engine_log, evidence.record
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
         if not run.engine_log.stat().st_size:
@@ -138,6 +136,9 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     if reuse.is_on or reuse.tokens:
         text = f"prefix caching was on, {reuse.tokens} prompt tokens came from a cache"
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
+
+
+LEG_CHECKS = (*map(check, (_readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
 
 
 def between_legs(legs: list[Evidence]) -> Iterator[Finding]:

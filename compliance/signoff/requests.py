@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.judge.check import Need, check
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import FASTER_FAIL, FEW_SAMPLES, STAMP_MEDIAN_NS, Evidence, checks
 from runs.errors import InputError
@@ -38,12 +39,14 @@ CLOCK_SET_NS = 5_000_000  # a step of the clock by an NTP daemon
 REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
 LENGTH = "length"  # the finish reason of an answer at the token limit
 ENDS = {LENGTH, "stop"}  # other finish reasons are of failed answers
+_REQUESTS: tuple[Need, ...] = ("files", "manifest", "requests")
 
 
 @checks(
     "P-6",
     ("not_loadgens_queries", "error", "the queries are those that the seeds give"),
     ("replayed", "note", "the queries were replayed from the seeds"),
+    needs=("files",),
 )
 def replay(evidence: Evidence) -> Iterator[Finding]:
     """P-6, without the order of issue, which `verify` replays.
@@ -51,6 +54,8 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
     A LoadGen built with another C++ library draws other numbers, and is not the one that this product runs.
     """
     table, detail = evidence.requests, evidence.detail
+    if evidence.manifest is None and evidence.trace is None:
+        return
     count = len(table) if table is not None else expected_samples(detail) or 0
     expected = expected_order(detail, count) if count else None
     if expected is None:
@@ -100,15 +105,15 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
-@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
+@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"), needs=("files", "requests"))
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
     """B-4: how late LoadGen issued the queries of a performance leg: after the scheduled time, relative to the most
     punctual query (Server), or after the completion before (SingleStream).
 
     A busy machine makes LoadGen late and the result worse, so it is a warning.
     """
-    table, detail = evidence.requests, evidence.detail
-    if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
+    table, detail = evidence.table, evidence.detail
+    if len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
         return
     late_ns = table.issue_ns[1:] - table.complete_ns[:-1]
     if detail.scenario == "Server":
@@ -123,23 +128,10 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
         yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)
 
 
-def request_checks(evidence: Evidence) -> Iterator[Finding]:
-    """All checks of one leg that has a manifest and requests.jsonl."""
-    table, manifest = evidence.requests, evidence.manifest
-    if table is None or manifest is None or not len(table):
-        return
-    yield from _times(evidence, table)
-    yield from _ends(evidence, manifest, table)
-    yield from _prompts(evidence, manifest, table)
-    yield from _batch(evidence, manifest, table)
-    yield from _user_conf(evidence, manifest)
-    yield from replicas(evidence, manifest, table, contended=manifest.observed.foreign_share > FOREIGN_SHARE)
-
-
-@checks("P-4", ("record_incomplete", "error", "the record has every request"))
-def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
+@checks("P-4", ("record_incomplete", "error", "the record has every request"), needs=_REQUESTS)
+def _times(evidence: Evidence) -> Iterator[Finding]:
     """P-4: the times of each request are in order; in SingleStream no query starts before the previous one ended."""
-    where = evidence.run.requests
+    where, table = evidence.run.requests, evidence.table
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
     if lacking and evidence.detail.scenario != "Offline":  # most statistics need them all
         text = f"{lacking} requests have no time of their first token"
@@ -166,13 +158,13 @@ def _in_order(
         yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
 
 
-@checks("P-4", ("other_limit", "error", "an answer that was cut at the token limit has as many tokens"))
-def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+@checks("P-4", ("other_limit", "error", "an answer that was cut at the limit has as many tokens"), needs=_REQUESTS)
+def _ends(evidence: Evidence) -> Iterator[Finding]:
     """P-4: an answer ended by itself, or has as many tokens as the limit; none has more."""
+    table, plan = evidence.table, evidence.record.plan
     if other := set(table.finish_reason) - ENDS:
         text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
         yield fail("P-4/other_limit", text, evidence.run.requests)
-    plan = manifest.plan
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
         return
@@ -191,16 +183,15 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     "H-2",
     ("other_prompts", "error", "prompts are as long as in the data set"),
     ("prompts_not_compared", "note", "the data set is available"),
+    needs=_REQUESTS,
 )
-def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+def _prompts(evidence: Evidence) -> Iterator[Finding]:
     """H-2: each prompt is as long as in the data set, if that is available."""
-    references = evidence.references
+    references, table, plan = evidence.references, evidence.table, evidence.record.plan
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
         yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
         return
-    recorded, longest = (
-        manifest.plan.longest_prompt_tokens, references.prompt_tokens[: manifest.plan.sample_count].max()
-    )  # fmt: skip
+    recorded, longest = plan.longest_prompt_tokens, references.prompt_tokens[: plan.sample_count].max()
     if recorded != longest:
         text = f"the longest prompt has {recorded} tokens by the record, {longest} in the data set"
         yield fail("H-2/other_prompts", text, evidence.run.manifest, recorded=recorded)
@@ -230,13 +221,18 @@ def batch_limit(manifest: Manifest) -> int | None:
     return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
 
 
-@checks("P-7", ("more_than_the_batch", "error", "no more requests are in flight than the engine computes at a time"))
-def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+@checks(
+    "P-7",
+    ("more_than_the_batch", "error", "no more requests are in flight than the engine computes at a time"),
+    needs=_REQUESTS,
+)
+def at_once(evidence: Evidence) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
     Preempted requests and answers that a busy machine recorded late are also between the two; where these cannot be
     ruled out it is a warning.
     """
+    manifest, table = evidence.record, evidence.table
     limit = batch_limit(manifest)
     known = table.first_token_ns != NO_TIME
     if limit is None or not known.any():
@@ -256,10 +252,12 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 
 
-@checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
-def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+@checks(
+    "P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"), needs=_REQUESTS
+)
+def _user_conf(evidence: Evidence) -> Iterator[Finding]:
     """P-7: LoadGen ran with the settings of user.conf, except those of audit.config."""
-    run, plan = evidence.run, manifest.plan
+    run, plan = evidence.run, evidence.record.plan
     try:
         settings = read_stored(run.user_conf)
         audited = {line.key for line in read_stored(run.audit_config)} if plan.audit else set()
@@ -273,14 +271,11 @@ def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)
 
 
-@checks("P-4", ("silent_replica", "error", "every replica answered queries"))
+@checks("P-4", ("silent_replica", "error", "every replica answered queries"), needs=_REQUESTS)
 @checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
-def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, contended: bool) -> Iterator[Finding]:
-    """P-4, P-7 and H-5 on the replicas of a leg.
-
-    Args:
-        contended: whether others used the cores of the leg's machine.
-    """
+def replicas(evidence: Evidence) -> Iterator[Finding]:
+    """P-4, P-7 and H-5 on the replicas of a leg."""
+    manifest, table = evidence.record, evidence.table
     records = manifest.replicas
     if table.replica is None or not records:
         return
@@ -304,7 +299,7 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
         spans_ns = table.complete_ns - table.first_token_ns
         times_ns = [float(np.median(spans_ns[one] / (table.output_tokens[one] - 1))) for one in chosen]
         speeds = [1 / max(time_ns, 1.0) for time_ns in times_ns]
-        certain = _same_devices(manifest, contended)
+        certain = _same_devices(manifest)
         yield from _fastest(evidence, "by its median time per token", speeds, sizes, certain=certain)
     tokens = [max(1.0, float(table.output_tokens[table.replica == record.replica].sum())) for record in records]
     yield from _fastest(evidence, "by the tokens it answered with", tokens, sizes, certain=False)
@@ -323,12 +318,17 @@ def _fastest(
         yield make("H-5/replica_too_fast", text, evidence.run.requests, replica=fastest, times=round(times, 3))
 
 
-def _same_devices(manifest: Manifest, contended: bool) -> bool:
+def _same_devices(manifest: Manifest) -> bool:
     """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
     kind, plan = manifest.plan.engine_record, manifest.plan
     if kind.is_server:
         return False  # the devices of servers are not known
     if not any(record.devices for record in manifest.replicas):
-        return not plan.nodes and not contended  # contention of other machines is not known
+        contended = manifest.observed.foreign_share > FOREIGN_SHARE  # of other machines it is not known
+        return not plan.nodes and not contended
     names = {row.get("name") for row in manifest.observed.accelerators}
     return len(names) == 1 and None not in names
+
+
+# In the order of the findings.
+CHECKS = tuple(map(check, (replay, _times, _ends, _prompts, at_once, _user_conf, replicas, late_issues)))

@@ -14,7 +14,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.levers import asked_options
 from compliance.signoff.provenance import FOREIGN_DIFFERENCE, leg_proofs, one_machine
-from compliance.signoff.requests import batch_limit, late_issues, replicas, request_checks
+from compliance.signoff.requests import at_once, batch_limit, late_issues, replicas
 from runs.files import write_json
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -32,7 +32,7 @@ With = Callable[[str, float], Path]
 
 
 def findings(path: Path) -> list[Finding]:
-    return [finding for finding in leg_proofs(evidence(path)) if finding.severity != "note"]
+    return [finding for finding in leg_proofs(evidence(path)).findings if finding.severity != "note"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_prompts_are_compared_with_the_data_set_of_the_record(
     legs: FrozenLegs, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
 ) -> None:
     leg = legs.copy(tmp_path / "leg", "ss-1", *faults)
-    found = [one for one in leg_proofs(evidence(leg)) if one.rule.startswith("H-2/")]
+    found = [one for one in leg_proofs(evidence(leg)).findings if one.rule.startswith("H-2/")]
     assert [(as_word(one), one.slug) for one in found] == expected
 
 
@@ -155,7 +155,7 @@ def test_a_busy_machine_is_no_larger_batch(
         ["set_manifest", "observed.loop_lag", {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}],
         ["set_manifest", "observed.contention", contention(foreign)],
     )  # fmt: skip
-    found = [one.severity for one in request_checks(evidence(leg)) if one.rule == "P-7/more_than_the_batch"]
+    found = [one.severity for one in at_once(evidence(leg))]
     assert found == severities
 
 
@@ -272,9 +272,10 @@ def renumber(run: RunDir, number: Callable[[Json], int], faster: float = 1.0) ->
 
 def of_replicas(run: RunDir, *, contended: bool = False) -> list[tuple[str, str]]:
     leg = evidence(run.root)
-    assert leg.manifest is not None
-    assert leg.requests is not None
-    return [(one.rule, one.severity) for one in replicas(leg, leg.manifest, leg.requests, contended=contended)]
+    if contended:
+        assert leg.manifest is not None
+        leg.manifest.observed.contention = Contention.model_validate(contention(0.9))
+    return [(one.rule, one.severity) for one in replicas(leg)]
 
 
 def other_weights(run: RunDir) -> None:
