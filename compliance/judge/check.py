@@ -38,13 +38,6 @@ class Subject(Protocol):
         """Why a part is missing; empty if it is there."""
 
 
-class Complete:
-    """A subject that lacks nothing."""
-
-    def absent(self, _: Need) -> str:
-        return ""
-
-
 class Absent(Exception):  # no error: the reason why something is not judged
     """Raised by a check that finds its input missing."""
 

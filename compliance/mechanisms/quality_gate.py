@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from compliance.judge.check import WITHOUT_INPUT, Complete, Need, check, decides, judge
+from compliance.judge.check import WITHOUT_INPUT, Need, check, decides, judge
 from compliance.judge.finding import Finding, Severity, fail, note, warn
 from compliance.judge.rule import OURS
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
@@ -27,6 +27,7 @@ from runs.wording import counted, printable, shortened_list
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
+_MISDECLARED = "gate/mechanism_misdeclared"
 _ELIGIBLE = {True: "eligible", False: "no", None: "not known"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
@@ -186,8 +187,8 @@ class RowEvidence:
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
-        lacks_files = need == "files" and self.judged.quality is None
-        return "the row's run directory is not available" if lacks_files else ""
+        lacking = need == "files" and self.judged.quality is None
+        return "the row's run directory is not available" if lacking else ""
 
     @cached_property
     def declared(self) -> Declaration:
@@ -212,12 +213,15 @@ class RowEvidence:
 
 
 @dataclass(frozen=True)
-class RowsEvidence(Complete):
+class RowsEvidence:
     """All rows of a gate."""
 
     declared: list[dict[str, Any]]
     undeclared: int
     expected: frozenset[str]  # "mechanism/variant"
+
+    def absent(self, _: Need) -> str:
+        return ""
 
 
 def judge_rows(
@@ -254,14 +258,6 @@ def _judge_row(of: RowEvidence) -> RowOutcome:
     return RowOutcome(of.judged.source, of.row, of.divisions, findings=list(said.values()), not_judged=lacking)
 
 
-def _declared(of: RowEvidence) -> Iterable[Finding]:
-    return check_declaration(of.row, of.registries)
-
-
-def _in_force(of: RowEvidence) -> Iterable[Finding]:
-    return (fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(of.row, of.engine))
-
-
 def _no_evaluation(of: RowEvidence) -> str:
     completed = of.row["quality_eval_status"] == "completed" and of.row["mechanism"] != BASELINE
     return "" if completed else "no evaluation is declared as completed"
@@ -276,9 +272,8 @@ def _no_evaluation(of: RowEvidence) -> str:
 def _completed(of: RowEvidence) -> Iterator[Finding]:
     """The files of a completed evaluation must be there and pass when scored again."""
     rule, quality, named = "gate/completed_evaluation_passes", of.judged.quality, of.row["quality_eval_id"]
-    known = (
-        {quality.evaluation} if quality and quality.evaluation else {one.quality_eval for one in BENCHMARKS.values()}
-    )
+    own = quality.evaluation if quality else None
+    known = {own} if own else {one.quality_eval for one in BENCHMARKS.values()}
     if named not in known:
         only = " or ".join(sorted(known))
         yield warn(rule, f"only {only} can be derived again here, not {named or 'an unnamed one'}")
@@ -372,8 +367,8 @@ def _coverage(of: RowsEvidence) -> Iterator[Finding]:
 
 # In the order of the findings.
 ROW_CHECKS = (
-    check(_declared, check_declaration),
-    check(_in_force, misdeclared),
+    check(lambda of: check_declaration(of.row, of.registries), check_declaration),
+    check(lambda of: [fail(_MISDECLARED, text) for text in misdeclared(of.row, of.engine)], misdeclared),
     *map(check, (_completed, _eligible, _verified, _recorded, _review)),
 )
 ROWS_CHECKS = tuple(map(check, (_rows_declared, _coverage)))

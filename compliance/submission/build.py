@@ -29,7 +29,7 @@ from compliance.signoff.harness import audit_problems
 from compliance.signoff.judge import sign_off as judge_legs
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
-from compliance.submission.gates import SET_CHECKS, Judged, SetEvidence, judge_candidate, refusal
+from compliance.submission.gates import CANDIDATE_CHECKS, SET_CHECKS, CandidateEvidence, SetEvidence, refusal
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
@@ -58,7 +58,7 @@ class SubmitOutcome(Verdict):
     """The outcome of a request; findings say why nothing was built."""
 
     request: SubmitRequest
-    judged: list[Judged]
+    judged: list[CandidateEvidence]
     description: SystemDescription | None = None
     signed: SignOff | None = None  # None where no sign-off is required
     built: dict[str, int] | None = None  # size in bytes of every file, by its path in the tree
@@ -93,7 +93,7 @@ class SubmitOutcome(Verdict):
                     "place": one.candidate.name,
                     "directories": [str(path) for path in one.candidate.result.directories],
                     "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
-                    "verdict": one.verdict.outcome if one.verdict else None,
+                    "verdict": one.verdict.outcome if one.whole else None,
                     "not_official": one.unofficial,
                 }
                 for one in self.judged
@@ -159,7 +159,7 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
     outcome.description, outcome.built = description, sizes
 
 
-def _scenario(outcome: SubmitOutcome, tree: Tree, judged: Judged) -> None:
+def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> None:
     request, candidate, rehearsal = outcome.request, judged.candidate, outcome.rehearsal
     home = request.division, request.organisation, request.system_name
     place = Place(*home, candidate.benchmark, candidate.scenario)
@@ -188,7 +188,7 @@ def _scenario(outcome: SubmitOutcome, tree: Tree, judged: Judged) -> None:
     _write(tree.readme(place), _readme(judged, place, tree, rehearsal))
 
 
-def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> str:
+def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list[str]) -> str:
     """README.md of one scenario."""
     manifests = judged.candidate.manifests()
     manifest = manifests["performance"]
@@ -197,7 +197,7 @@ def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> s
         round=tree.round,
         mark=REHEARSAL_MARK,
         rehearsal=rehearsal,
-        parts=judged.verdict.parts if judged.verdict is not None else [],
+        parts=judged.verdict.parts,
         code=f"{tree.source(place.division, place.organisation).name}/{CODE_FOLDER}",
         code_folder=CODE_FOLDER,
         commands=[_command(name, one) for name, one in manifests.items()],
@@ -339,11 +339,10 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
 
 def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
     """Apply the rules to each result, then to all of them together."""
-    judged, found = [], Judgement()
-    for candidate in candidates:
-        say(f"verifying {candidate.name}")
-        judged.append(judge_candidate(candidate, request))
-        found.take(judged[-1].found)
+    judged, found = [CandidateEvidence(candidate, request) for candidate in candidates], Judgement()
+    for one in judged:
+        say(f"verifying {one.candidate.name}")
+        found.take(judge_evidence(one, CANDIDATE_CHECKS))
     found.take(judge_evidence(SetEvidence(candidates, request), SET_CHECKS))
     if found.error is not None:
         raise found.error

@@ -5,7 +5,7 @@ of samples in Offline's query. All other rules apply in every division.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -16,7 +16,7 @@ from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
-from compliance.judge.check import Complete, Judgement, Need, check, decides, judge
+from compliance.judge.check import Need, check, decides
 from compliance.judge.finding import Finding
 from compliance.judge.rule import OURS, find_rule
 from compliance.signoff.harness import output_caching_passed
@@ -52,6 +52,11 @@ class CandidateEvidence:
         ours = all(leg is None or leg.manifest is not None for leg in legs)
         return "" if need != "manifest" or ours else "manifest.json of a run is missing"
 
+    @property
+    def whole(self) -> bool:
+        """Whether there is a verdict of `verify`."""
+        return not any(map(self.absent, _WHOLE))
+
     def refuse(self, rule: str, reason: str, fix: str) -> Finding:
         """Why the result does not enter the tree."""
         return refusal(rule, self.candidate.name, reason, fix)
@@ -81,6 +86,8 @@ class CandidateEvidence:
     @cached_property
     def unofficial(self) -> list[str]:
         """Why the result is not official: with the runs' own reasons, and official rules that do not refuse it."""
+        if not self.whole:
+            return []
         reasons, refused = list(self.inputs), [found for _, found in self.broken]
         for part in (part for part in self.verdict.parts if not part.claims_official):
             official = [found for found in part.broken if found.kind == "official" and found not in refused]
@@ -91,34 +98,19 @@ class CandidateEvidence:
 
 
 @dataclass(frozen=True)
-class SetEvidence(Complete):
+class SetEvidence:
     """All results that may enter the tree."""
 
     candidates: list[Candidate]
     request: SubmitRequest
 
-
-@dataclass(frozen=True)
-class Judged:
-    """What came of judging a candidate; without a verdict if a run, or its manifest, is missing."""
-
-    candidate: Candidate
-    found: Judgement
-    verdict: ResultVerdict | None = None
-    unofficial: Sequence[str] = ()
+    def absent(self, _: Need) -> str:
+        return ""
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
     """Why something does not enter the tree; `where`: benchmark/scenario, or what the reason is about."""
     return Finding(rule, "error", where, found=reason, fix=fix)
-
-
-def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
-    """Apply the rules to one result and its audits."""
-    of = CandidateEvidence(candidate, request)
-    found = judge(of, CANDIDATE_CHECKS)
-    whole = not any(map(of.absent, _WHOLE))
-    return Judged(candidate, found, of.verdict, of.unofficial) if whole else Judged(candidate, found)
 
 
 @decides(

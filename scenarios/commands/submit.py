@@ -168,8 +168,7 @@ def _built(outcome: "SubmitOutcome") -> list[str]:
     ]
     for judged in outcome.judged:
         audits = ", ".join(judged.candidate.audits) or "none"
-        verdict = judged.verdict.outcome if judged.verdict else ""
-        lines.append(f"  {judged.candidate.name}: {verdict}, audits: {audits}")
+        lines.append(f"  {judged.candidate.name}: {judged.verdict.outcome}, audits: {audits}")
     if outcome.signed is not None:
         lines.append(f"sign-off: {outcome.signed.headline}")
     lines.append("system description:")
