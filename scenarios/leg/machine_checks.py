@@ -209,6 +209,8 @@ def _computes_on(machine: Machine) -> tuple[Severity, str]:
         return "pass", " computes on the CPU"
     if not machine.devices:
         return "error", f" is a build for accelerators and finds none (its platform: {machine.platform})"
+    if machine.fault:
+        return "error", f": {machine.fault}"
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
     devices = f"{machine.devices} × {machine.device_name or 'device'}{memory}"
     return "pass", f" computes on {machine.platform}: {devices}; {machine.visible_variable} chooses among them"

@@ -105,7 +105,7 @@ class VllmKind(EngineKind[VllmOptions]):
     def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
         _refuse_contradictions(asked, leg)
         machine = self._machine()
-        _refuse_idle_accelerators(asked, machine)
+        _refuse_machine(asked, machine)
         dtype = asked.dtype or _dtype(leg, machine)
         layout = self.layout(asked, leg)
         options: dict[str, Any] = {
@@ -266,8 +266,8 @@ def _dtype(leg: LegFacts, machine: Machine) -> str:
     return "float32" if plain or method in IN_FLOAT32 else "bfloat16"
 
 
-def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:
-    """The CPU's way is taken where there is nothing else, or where it is asked for."""
+def _refuse_machine(asked: VllmOptions, machine: Machine) -> None:
+    """Refuse a machine on which vLLM would fail, and a CPU that was not requested beside accelerators."""
     if machine.on_cpu and machine.unused and asked.device != "cpu":
         raise SetupError(
             f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
@@ -282,6 +282,9 @@ def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:
             "vLLM's build is for accelerators and finds none that it can use",
             "see `main.py doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
+    if machine.fault:
+        problem, _, fix = machine.fault.partition(": ")
+        raise SetupError(problem, fix, cause="machine/vLLM")
 
 
 def _parallel_options(asked: VllmOptions, machine: Machine, layout: Layout) -> dict[str, Any]:
@@ -306,7 +309,7 @@ def _value_bytes(dtype: str) -> int:
 
 
 def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> dict[str, str]:
-    """The variables vLLM, OpenMP and the C library read when they are loaded."""
+    """Return the variables that vLLM, OpenMP and the C library read when they are loaded."""
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
@@ -315,6 +318,9 @@ def _environment(options: dict[str, Any], machine: Machine, *, light: bool) -> d
     }
     if machine.on_cpu:
         environment |= cpu_environment(options, machine.cores, machine.engines, light=light)
+    else:
+        # On CUDA vLLM forks its engine core by default. A fork of the run's process keeps the locks of its threads.
+        environment["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
     return environment
 
 

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S = 300
 CPU = "cpu"
+FLASHINFER_SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
+NO_FLASHINFER = (
+    f"flashinfer is not installed, which vLLM imports for its sampler: run `make setup`, or set {FLASHINFER_SAMPLER}=0"
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Machine:
     bfloat16: bool = True  # whether they compute in it
     engines: int = 1  # that share its memory
     unused: tuple[str, ...] = ()  # accelerators, in words, that this build of vLLM leaves unused
+    fault: str = ""  # why vLLM cannot compute here, with the fix
 
     @property
     def on_cpu(self) -> bool:
@@ -97,6 +103,7 @@ def ask_vllm() -> Machine:
         visible_variable=answer["visible_variable"],
         bfloat16=answer["bfloat16"],
         unused=tuple(map(described, accelerators())) if answer["platform"] == CPU else (),
+        fault=NO_FLASHINFER if answer["lacks_flashinfer"] else "",
     )
 
 
@@ -195,7 +202,15 @@ def _platform_facts() -> dict[str, Any]:
         "memory_bytes": [ask("get_device_total_memory", device) for device in devices],
         "visible_variable": getattr(platform, "device_control_env_var", ""),
         "bfloat16": "torch.bfloat16" in map(str, getattr(platform, "supported_dtypes", ["torch.bfloat16"])),
+        "lacks_flashinfer": name == "cuda" and _samples_with_flashinfer() and find_spec("flashinfer") is None,
     }
+
+
+def _samples_with_flashinfer() -> bool:
+    """Return whether vLLM imports FlashInfer's sampler on CUDA [vllm/v1/sample/ops/topk_topp_sampler.py]."""
+    from vllm import envs
+
+    return bool(getattr(envs, FLASHINFER_SAMPLER, False))
 
 
 def _torch_count() -> int:

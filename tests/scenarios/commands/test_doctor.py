@@ -13,7 +13,7 @@ from runs.errors import ExitCode, InputError
 from scenarios.commands.doctor import print_report
 from scenarios.leg import machine_checks
 from scenarios.leg.machine_checks import ToExamine, examine
-from sut.vllm.machine import Machine
+from sut.vllm.machine import NO_FLASHINFER, Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
 H100 = Machine("cuda", 2, [0, 1], "H100", 80 << 30, "CUDA_VISIBLE_DEVICES")
@@ -94,6 +94,7 @@ def report(code: ExitCode) -> str:
         ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
         ({"specs": {}}, "vLLM", "make setup"),
         ({"this_machine": Machine("unspecified", 0, [0])}, "vLLM", "its platform: unspecified"),
+        ({"this_machine": Machine("cuda", 1, [0], fault=NO_FLASHINFER)}, "vLLM", "VLLM_USE_FLASHINFER_SAMPLER=0"),
         ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "package", "torchaudio breaks"),
     ],
 )

@@ -9,7 +9,7 @@ from runs.benchmark import Scenario
 from runs.errors import SetupError
 from sut.vllm.cpu import FEWEST_TOKENS, cpu_batch_limits
 from sut.vllm.kind import VllmKind, VllmOptions
-from sut.vllm.machine import Machine, ask_vllm
+from sut.vllm.machine import NO_FLASHINFER, Machine, ask_vllm
 from tests.support.records import leg_facts
 
 FACTS = leg_facts(parameters=0)
@@ -38,10 +38,13 @@ AddPlatform = Callable[..., Machine]
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
     """Asks a vLLM whose platform is the one described."""
 
-    def ask(name: str, devices: int = 0, variable: str = "", dtypes: str = "[]", more: str = "") -> Machine:
+    def ask(
+        name: str, devices: int = 0, variable: str = "", dtypes: str = "[]", more: str = "", sampler: bool = False
+    ) -> Machine:
         package = tmp_path / "vllm" / "platforms"
         package.mkdir(parents=True)
         (package.parent / "__init__.py").write_text("print('vllm says something')\n")
+        (package.parent / "envs.py").write_text(f"VLLM_USE_FLASHINFER_SAMPLER = {sampler}\n")
         text = PLATFORM.format(name=name, devices=devices, variable=variable, dtypes=dtypes)
         (package / "__init__.py").write_text(text + more)
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -71,6 +74,31 @@ def test_what_a_platform_does_not_tell_is_not_known(asked: AddPlatform) -> None:
     silent = "del current_platform.get_device_name, current_platform.get_device_total_memory\n"
     machine = asked("TPU", 4, "TPU_VISIBLE_CHIPS", "['torch.float16']", silent)
     assert (machine.devices, machine.device_name, machine.device_bytes, machine.bfloat16) == (4, "", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "installed", "fault"),
+    [
+        ("CUDA", True, False, NO_FLASHINFER),
+        ("CUDA", True, True, ""),
+        ("CUDA", False, False, ""),
+        ("ROCM", True, False, ""),
+    ],
+)
+def test_flashinfer_is_missing(
+    name: str, samples: bool, installed: bool, fault: str, asked: AddPlatform, tmp_path: Path
+) -> None:
+    if installed:
+        (tmp_path / "flashinfer.py").write_text("")
+    machine = asked(name, 1, sampler=samples)
+    assert machine.fault == fault
+
+
+def test_a_machine_with_a_fault_is_refused_before_the_start() -> None:
+    machine = Machine("cuda", 1, [0], fault=NO_FLASHINFER)
+    with pytest.raises(SetupError, match="flashinfer is not installed") as refused:
+        VllmKind(lambda: machine).plan(VllmOptions(), FACTS)
+    assert refused.value.fix.endswith("VLLM_USE_FLASHINFER_SAMPLER=0")
 
 
 @pytest.mark.parametrize("name", ["UNSPECIFIED", "CPU"])
@@ -111,6 +139,7 @@ def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> 
     assert plan.options["dtype"] == ("bfloat16" if bfloat16 else "float16")
     assert "enforce_eager" not in plan.options
     assert not any("CPU" in name or name.startswith(("OMP", "MALLOC")) for name in plan.environment)
+    assert plan.environment["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
     assert plan.compiles
 
 

@@ -46,12 +46,11 @@ def repeat(stage: Stage) -> None:
 
 def pair(stage: Stage, name: str, load: Load, compared: bool) -> float | None:
     """A run, and `LLM.generate` with its prompts; the run's rate."""
-    estimate_s = 20 if stage.options.dummy else 150
-    finished = stage.step(f"run {name}", estimate_s, lambda: run(stage, f"run-{name}", load))
+    finished = stage.step(f"run {name}", 20 if stage.options.dummy else 150, lambda: run(stage, f"run-{name}", load))
     if finished is None:
         return None
     if compared:
-        stage.step(f"generate {name}", estimate_s, lambda: _compare(stage, name, finished, load.options))
+        stage.step(f"generate {name}", 110, lambda: _compare(stage, name, finished, load.options))
     return finished.rate
 
 
