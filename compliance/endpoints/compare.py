@@ -16,6 +16,7 @@ from compliance.endpoints.derive import (
     COUNTERS,
     EMPTY,
     FIELDS,
+    REASON,
     ROUNDING,
     SERIES,
     WINDOW,
@@ -64,20 +65,23 @@ def reported_metrics(snapshot: Snapshot) -> Metrics:
 
 def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> Iterator[Difference]:
     """result_summary.json against the events; what does not follow from these, against final_snapshot.json."""
-    metrics, others = derived, {}
+    metrics, others, counts_reasons = derived, {}, False
     if (snapshot := run.snapshot) is not None:
-        empty = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(FIELDS.values(), EMPTY)
-        metrics = empty | reported_metrics(snapshot) | derived
+        empty, reported = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(FIELDS.values(), EMPTY), reported_metrics(snapshot)
+        metrics, counts_reasons = empty | reported | derived, f"{REASON}stop" in reported
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
         others = {"state": snapshot.state, "complete": complete}
     expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": _run_config(run, summary)}
-    if not summary.finish_reason_counts:  # an earlier client's
+    if not (summary.finish_reason_counts or counts_reasons):  # an earlier client's
         del expected["finish_reason_counts"]
     yield from differences(summary.model_dump(), expected)
 
 
+_CONFIGURED = ("load_pattern", "warmup", "scheduler_random_seed", "dataloader_random_seed")  # of its run_config
+
+
 def _run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
-    """What result_summary.json has of the configuration, as config.yaml has it, which leaves out what is null."""
+    """The configuration in result_summary.json, as config.yaml has it, which leaves out what is null."""
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     runtime = settings.get("runtime")
@@ -86,7 +90,9 @@ def _run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
         section: {key: given[section].get(key) for key in reported}
         if isinstance(reported, dict) and isinstance(given[section], dict)
         else given[section]
-        for section, reported in (summary.run_config or {}).items()
+        for section, reported in (
+            dict.fromkeys(_CONFIGURED) | summary.run_config if summary.run_config is not None else {}
+        ).items()
         if section in given
     }
 

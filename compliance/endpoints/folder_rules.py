@@ -13,7 +13,7 @@ from compliance.endpoints.load import SECOND
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, fail, note, warn
 from compliance.judge.rule import OURS, RERUN
-from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Events
+from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import PERFORMANCE
 from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
@@ -26,6 +26,7 @@ FEW_LATE = 0.05
 # The client's process for metrics counts its snapshots: one in this time from the session's start on, and the last once
 # all answers are tokenised. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
 SNAPSHOT_S, TIMER_S = 0.25, 0.1  # and what its timers may err by
+MOST_APART = 8  # intervals between two snapshots on average: at most 2.6 in runs of a busy machine
 # Tokenising ends with the session or some seconds later; what is more than this may be a session made shorter.
 LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
 UNCHANGED = "take the client's own files, unchanged"
@@ -128,6 +129,8 @@ def clock(case: EndpointsEvidence) -> Iterator[Finding]:
     yield compared("endpoints-clock", text, taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
     problems = {
         f"and {snapshot.counter} take {counted_s:.3f} s": taken_s < counted_s,
+        f"with {snapshot.counter} in all, one every {SNAPSHOT_S} s": taken_s
+        > MOST_APART * SNAPSHOT_S * (snapshot.counter or 0),
         f"and the session has {session_s:.3f} s: tokenising took long, or the session was longer": taken_s
         > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s),
     }
@@ -184,10 +187,16 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
     """What is known of token counts without their tokenizer: how many there are, and that they fit themselves."""
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
-    for name, title, texts in (
-        (OUTPUT, "output lengths", done),
-        (INPUT, "input lengths", events.tracked & (events.prompt_kind != NOTHING)),
-        (TPOT, "TPOT", streamed),
+    for name, title, texts, sizes, kinds in (
+        (OUTPUT, "output lengths", done, events.answer_bytes, events.answer_kind),
+        (
+            INPUT,
+            "input lengths",
+            events.tracked & (events.prompt_kind != NOTHING),
+            events.prompt_size,
+            events.prompt_kind,
+        ),
+        (TPOT, "TPOT", streamed, events.rest_bytes, events.answer_kind),
     ):
         if name not in reported or name in case.metrics:
             continue
@@ -197,14 +206,22 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             continue
         other = "the tokenizer of --model-path counts others"
         case.leave(title, other if case.model_path else "give --model-path to count tokens again")
-        of_bytes = int(events.answer_bytes[done].sum())
-        of_text = name == OUTPUT and total is not None and not (events.answer_kind[done] > TEXT).any()
+        of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
             f"{name}.count: {count} reported, {most} texts": count > most or (name != TPOT and count != most),
-            f"{name}.total: {total} tokens in {of_bytes} bytes": of_text and total > of_bytes,
+            f"{name}.total: {total} tokens in {of_bytes.sum()} bytes": of_text and (total or 0) > of_bytes.sum(),
+            f"{name}.percentiles: more tokens than bytes": of_text
+            and _exceeds(reported[name]["percentiles"], of_bytes),
             **{f"{name}: {text}": holds for text, holds in _unfit(reported[name]).items()},
         }
         yield from (fail("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
+
+
+def _exceeds(percentiles: dict[str, Any], sizes: Column) -> bool:
+    """Whether a percentile of tokens lies above that of bytes; a tokenizer may put one token before a text."""
+    shares = list(map(float, percentiles))
+    most = np.percentile(sizes, shares, method="higher") + 1 if len(sizes) else np.zeros(len(shares))
+    return any(value > limit for value, limit in zip(percentiles.values(), most.tolist(), strict=True))
 
 
 def _unfit(stat: dict[str, Any]) -> dict[str, bool]:

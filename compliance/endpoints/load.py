@@ -266,7 +266,7 @@ def _concurrency(load: Load, target: int) -> Iterator[Finding]:
     last = int(load.issued_ns[-1])  # from then on none is left to take the place of one that ends
     first = int(times[np.argmax(count >= min(target, most))])
     if most < target or last <= first:
-        make = note if len(load.rows) <= target else warn
+        make = note if most >= FULL_SHARE * len(load.rows) else warn
         yield make("endpoints-concurrency-kept", f"{most} of {target} samples were open at most", load.events.path)
         return
     inside = (times >= first) & (times < last)

@@ -15,17 +15,19 @@ from compliance.accuracy.scores import score_texts
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, note
-from compliance.judge.rule import RERUN
+from compliance.judge.rule import OURS, RERUN
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
-from runs.endpoints.layout import CONFIG
+from runs.endpoints.layout import CONFIG, REPORT, SAMPLES
 from runs.errors import InputError
 from runs.reading import read_object
 from runs.rounds import TABLES
+from runs.wording import printable, shortened_list
 
 NEWEST = "v1.0"
 ACCURACY = "accuracy/accuracy_results.json"
 ROUGE_DECIMALS = 4  # of the client, whose procedure is that of the reference
+_IN_REPORT = {"unit": "unit_samples", "repeats": "num_repeats", "total": "total_samples"}
 _ENDPOINTS = "[endpoints]"
 _FIX = "take the unchanged file of the client's run folder"
 
@@ -211,3 +213,45 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
                 text, path = f"{name}: {score} of {len(pairs)} answers", run.path(ACCURACY)
                 yield compared("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)
+
+
+@decides(
+    "contradiction",
+    (
+        "endpoints-accuracy-files",
+        "warning",
+        OURS,
+        "datasets of config.yaml and accuracy_results.json that differ",
+        _FIX,
+    ),
+    ("endpoints-accuracy-counts", "warning", OURS, "samples in accuracy_results.json", _FIX),
+    ("endpoints-accuracy-report", "warning", OURS, "lines of report.txt on accuracy", _FIX),
+    needs=("events", "complete"),
+)
+def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Compare accuracy_results.json with the phases of the run and with report.txt."""
+    run, entries, path = case.run, accuracy_entries(case.run), case.run.path(ACCURACY)
+    configured = {str(one.get("name")) for one in run.datasets() if one.get("type") == "accuracy"}
+    phases = {name: len(samples) for name, samples in (run.indices or {}).items()}
+    differ = ((phases.keys() & configured) - entries.keys()) | (entries.keys() - configured)
+    found = shortened_list(sorted(differ), 3) or "none"
+    yield compared("endpoints-accuracy-files", "", not differ, found, "none", path, run.path(CONFIG))
+    for name, entry in entries.items():
+        counts = entry.get("response_counts")
+        reported = {
+            "total": entry.get("total_samples"),
+            "issued": counts.get("issued") if isinstance(counts, dict) else None,
+        }
+        for what, value in reported.items():
+            if name in phases and value is not None:
+                text = f"{printable(name, 40)}: samples, {what}"
+                right, files = value == phases[name], (path, run.path(SAMPLES))
+                yield compared("endpoints-accuracy-counts", text, right, f"{value}", f"{phases[name]}", *files)
+        score = entry.get("score")
+        shown = "N/A" if score is None else f"{score:.4g}" if isinstance(score, int | float) else f"{score}"
+        numbers = ", ".join(f"{key}={entry.get(of)}" for key, of in _IN_REPORT.items())
+        if run.report is not None and "\nAccuracy:\n" in run.report:
+            line = f"  {name}: {shown} ({numbers}"
+            found = "reported" if line in run.report else "not reported"
+            text, files = printable(line.strip(), 100), (run.path(REPORT), path)
+            yield compared("endpoints-accuracy-report", text, found == "reported", found, "reported", *files)

@@ -25,7 +25,9 @@ from compliance.endpoints.folder_rules import (
     whole,
 )
 from compliance.endpoints.load import judge_load
-from compliance.endpoints.rules import accuracy, point, rescored
+from compliance.endpoints.rules import accuracy, accuracy_files, point, rescored
+from compliance.endpoints.settings import settings_in_force
+from compliance.endpoints.texts import prompts, responses, times, token_counts
 from compliance.judge.check import check, decides, judge
 from compliance.judge.finding import Finding
 from compliance.judge.text import by_severity, finding_lines, not_judged_lines
@@ -136,8 +138,9 @@ CHECKS = (
     *ON_EACH_RUN,
     *map(check, (failures, honest_tokens)),
     check(_load, load),
+    *map(check, (settings_in_force, prompts, responses, token_counts, times)),
     *AUDIT_ALONE,
-    *map(check, (rescored, point, accuracy)),
+    *map(check, (rescored, accuracy_files, point, accuracy)),
 )
 
 

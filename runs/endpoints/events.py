@@ -32,6 +32,7 @@ MOST_REASONS = 100  # of how answers ended
 NOTHING, TEXT, IDS, MESSAGES = range(4)
 _FIX = "take the unchanged events.jsonl of the run; a cut last line means that the run was stopped"
 _KNOWN = re.compile(r"(session|sample|error)\.[a-z_]{1,40}")
+_NO_DIGITS = dict.fromkeys(b"0123456789")
 
 Column = NDArray[np.int64]
 
@@ -42,6 +43,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
     sample_uuid: Annotated[str, msgspec.Meta(max_length=100)] = ""
     data: Any = None
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    worker_id: Annotated[int, msgspec.Meta(ge=0, le=2**31)] | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -107,7 +109,7 @@ def _bytes(text: str) -> int:
 _ROW = {
     "tracked": False, "failed": False, "issued_ns": NO_TIME, "first_ns": NO_TIME, "complete_ns": NO_TIME, "reason": -1,
     "prompt_kind": NOTHING, "prompt_size": 0, "prompt_hash": 0, "answer_kind": NOTHING, "answer_bytes": 0,
-    "rest_bytes": 0,
+    "answer_hash": 0, "rest_bytes": 0,
 }  # fmt: skip
 
 
@@ -130,6 +132,7 @@ class Events:
     prompt_hash: Column  # Python's hash, which is another in each process
     answer_kind: Column
     answer_bytes: Column
+    answer_hash: Column  # of the text without its digits
     rest_bytes: Column  # after the first piece
 
     def __init__(self, path: Path) -> None:
@@ -139,6 +142,7 @@ class Events:
         self.phases: list[list[int]] = []  # start and end of each time of measuring; NO_TIME: no end
         self.counts = Counter[str]()  # of events, by type
         self.odd: dict[str, Odd] = {}
+        self.workers: set[int] = set()  # by the worker_id of completions, which earlier clients do not write
         self.started_ns = self.ended_ns = NO_TIME
         self.last_ns = NO_TIME  # the latest stamp of all
         self._published_ns = self._received_ns = 0
@@ -276,6 +280,9 @@ class Events:
         columns["complete_ns"][row] = event.timestamp_ns
         columns["answer_kind"][row] = answer.kind
         columns["answer_bytes"][row] = _bytes(answer.text)
+        columns["answer_hash"][row] = hash(answer.text.translate(_NO_DIGITS))
+        if event.worker_id is not None and len(self.workers) < MOST_REASONS:
+            self.workers.add(event.worker_id)
         columns["rest_bytes"][row] = _bytes(answer.rest)
         if event.finish_reason is not None:
             columns["reason"][row] = self.reasons.setdefault(event.finish_reason, len(self.reasons))

@@ -145,10 +145,21 @@ class _Drain(_Read):
     performance_timeout_s: Measure | None = None
 
 
+class _Client(_Read):
+    num_workers: int = -1  # -1: the client's choice
+    stream_all_chunks: bool | None = None
+
+
+class _Endpoints(_Read):
+    endpoints: list[str] = []
+    api_type: str | None = None
+
+
 class _Settings(_Read):
     load_pattern: LoadPattern = LoadPattern()
     runtime: _Runtime = _Runtime()
     early_stopping: _EarlyStopping = _EarlyStopping()
+    client: _Client = _Client()
     warmup: _WarmUp = _WarmUp()
     drain: _Drain = _Drain()
 
@@ -166,6 +177,7 @@ class _ModelParams(_Read):
     name: str = ""
     tokenizer_name: str | None = None
     max_new_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    min_new_tokens: int = 1
     streaming: str | bool | None = None  # a YAML reader makes a truth value of a bare `on`
 
 
@@ -174,14 +186,24 @@ class Config(_Read):
 
     whole: dict[str, Any]
     version: str | Number | None = None
+    type: str = ""
+    benchmark_mode: str | None = None  # the type of a submission's run
+    endpoint_config: _Endpoints = _Endpoints()
     model_params: _ModelParams = _ModelParams()
     settings: _Settings = _Settings()
     audit: Audit | None = None
 
     @property
+    def mode(self) -> str:
+        """Usually offline or online."""
+        return self.benchmark_mode or self.type
+
+    @property
     def streaming(self) -> bool | None:
-        """None where the folder leaves it to the client."""
-        return {"on": True, "off": False, True: True, False: False}.get(self.model_params.streaming or "auto")
+        """None where it is unknown. The client streams by itself unless the run is offline."""
+        asked = self.model_params.streaming
+        auto = None if asked is None else self.mode != "offline"
+        return {"on": True, "off": False, True: True, False: False}.get(asked or "", auto)
 
 
 def _config(path: Path) -> Config:

@@ -31,12 +31,15 @@ from tests.support.endpoints_changes import (
     times,
     update,
 )
+from tests.support.endpoints_client import write_data
 
 ISSUED, FIRST, COMPLETE = "sample.issued", "sample.recv_first", "sample.complete"
 MS = 1_000_000
 ORDER_SEED, SCHEDULE_SEED = (f"settings/runtime/{name}_random_seed" for name in ("dataloader", "scheduler"))
 COUNT, RATE = "settings/runtime/n_samples_to_issue", "settings/load_pattern/target_qps"
 CONCURRENCY, WARM_UP = "settings/load_pattern/target_concurrency", "settings/warmup"
+RUNTIME, SCORES = "settings/runtime", "accuracy/accuracy_results.json"
+STOP, LENGTH, CALLS = "stop", "length", "tool_calls"
 VERDICT, TEXT = "audit/audit_output_caching_test.json", "audit/verify_OUTPUT_CACHING_TEST.txt"
 
 
@@ -114,6 +117,75 @@ def longer_answers(lines: Lines) -> None:
         lines[place]["data"][1] += " and some words more"
 
 
+def each(kind: str, **fields: Callable[[Any], Any]) -> Change:
+    """Fields of all events of a kind."""
+
+    def change(lines: Lines) -> None:
+        for place in places(lines, kind):
+            lines[place] |= {name: value(lines[place][name]) for name, value in fields.items()}
+
+    return in_events(change)
+
+
+def one_response(data: list[Any]) -> list[Any]:
+    return [data[0], ["The ", "article " + " ".join(f"tells-{letter}" for letter in "abcdefghijklmnop")], *data[2:]]
+
+
+def counted_responses(lines: Lines) -> None:
+    for number, place in enumerate(places(lines, COMPLETE)):
+        lines[place]["data"][1] = ["The ", f"article tells of a town, as number {number} does."]
+
+
+def prompt_of_another(folder: Path) -> None:
+    """One index of the dataset gets the prompt of another, each time that it is issued."""
+    index = json.loads((folder / SAMPLES).read_text())["performance"]
+
+    def change(lines: Lines) -> None:
+        issued = {index[lines[place]["sample_uuid"]]: lines[place] for place in places(lines, ISSUED)}
+        for place in places(lines, ISSUED):
+            if index[lines[place]["sample_uuid"]] == 3:
+                lines[place]["data"] = issued[5]["data"]
+
+    in_events(change)(folder)
+
+
+def first_tokens(time_ns: Callable[[int, int, bool], int]) -> Change:
+    """The times of first tokens: a function of those of issue and completion, and of whether the prompt came before."""
+
+    def change(lines: Lines) -> None:
+        issued, done = (
+            {line["sample_uuid"]: line for line in lines if line["event_type"] == kind} for kind in (ISSUED, COMPLETE)
+        )
+        known: set[str] = set()
+        for line in (lines[place] for place in places(lines, FIRST)):
+            prompt = issued[uuid := line["sample_uuid"]]["data"][1]
+            times = (one[uuid]["timestamp_ns"] for one in (issued, done))
+            line["timestamp_ns"] = time_ns(*times, prompt in known)
+            known.add(prompt)
+        lines.sort(key=lambda line: line["timestamp_ns"])
+
+    return in_events(change)
+
+
+def in_scores(**fields: Any) -> Change:
+    return in_json(SCORES, lambda content: content["accuracy_scores"][-1].update(fields))
+
+
+def in_reports(before: str, after: str) -> Change:
+    """Move the counts of a finish reason to another, in both reports."""
+
+    def in_snapshot(content: Any) -> None:
+        values = {one["name"]: one for one in content["metrics"]}
+        old, new = (values[f"tracked_finish_reason_{name}"] for name in (before, after))
+        old["value"], new["value"] = new["value"], old["value"]
+
+    def in_summary(content: Any) -> None:
+        counts = content["finish_reason_counts"]
+        counts[before], counts[after] = counts[after], counts[before]
+
+    return both(in_json(SNAPSHOT, in_snapshot), in_json(SUMMARY, in_summary))
+
+
 def in_summary(path: str, value: Any) -> Change:
     return in_json(SUMMARY, at(path, value))
 
@@ -136,9 +208,20 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         ),
         "a completion lost, by concurrency": (lose(COMPLETE, 0), "concurrency"),
         "less concurrency": (in_config(CONCURRENCY, 7), "concurrency"),
+        "much more concurrency": (in_config(CONCURRENCY, 1_000), "concurrency-kept"),
+        "one response with a counter": (in_events(counted_responses), "shared-responses"),
         "more concurrency": (in_config(CONCURRENCY, 9), "concurrency-kept"),
         "a later completion": (in_events(in_time_with_the_9th), "concurrency"),
         "a query before its place": (later(ISSUED, 20, -30 * MS), "concurrency"),
+        "first tokens at one time": (first_tokens(lambda issued, _, __: issued + 5 * MS), "uniform-ttft"),
+        "repeated prompts at once": (
+            first_tokens(lambda issued, done, again: done - 1_000 if again else issued + 5 * MS),
+            "repeats",
+        ),
+        "a third of the TPOT": (
+            both(in_summary("tpot/median", times(0.3)), in_snapshot("metrics/tpot_ns/percentiles/50.0", times(0.3))),
+            "tpot",
+        ),
         "warm-up of all": (in_config(f"{WARM_UP}/enabled", True), "warm-up"),
     },
     "poisson": {
@@ -186,8 +269,6 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
             "samples",
         ),
         "the snapshot is too early": (in_snapshot("timestamp_ns", lambda old: old - 1_000 * MS), "clock"),
-        "the snapshot is much later": (in_snapshot("timestamp_ns", lambda old: old + 60_000 * MS), "clock"),
-        "more snapshots than the session has time for": (in_snapshot("counter", 11), "clock"),
         "more completed": (in_summary("n_samples_completed", 120), "summary"),
         "a shorter duration": (in_summary("duration_ns", times(0.99)), "summary"),
         "a shorter window": (in_summary("legacy_loadgen_window_duration_ns", times(0.99)), "summary"),
@@ -213,6 +294,14 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "another seed in the summary": (in_summary("run_config/dataloader_random_seed", 7), "summary"),
         "other finish reasons": (in_summary("finish_reason_counts/stop", 1), "summary"),
         "the run did not end": (in_summary("state", "interrupted"), "finished"),
+        "no finish reasons in the summary": (in_json(SUMMARY, lambda one: one.pop("finish_reason_counts")), "summary"),
+        "no configuration in the summary": (in_summary("run_config", {}), "summary"),
+        "more input tokens than bytes": (
+            both(
+                in_snapshot("metrics/isl/percentiles/50.0", times(1.5)), in_summary("input_sequence_lengths/median", 1)
+            ),
+            "snapshot",
+        ),
         "a counter of the snapshot": (in_snapshot("metrics/3/value", 7), "snapshot"),
         "a series of the snapshot": (in_snapshot("metrics/sample_latency_ns/percentiles/90.0", times(0.9)), "snapshot"),
         "squares of the snapshot": (in_snapshot("metrics/ttft_ns/sum_sq", times(1.001)), "snapshot"),
@@ -268,25 +357,91 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "another sample asked for": (in_config("audit/sample_index", 3), "order"),
         "more samples asked for": (in_config("audit/samples", 30), "count"),
         "another sampling": (in_config("model_params/temperature", 1.0, "audit/reference"), "audit-same"),
-        "longer answers before the audit": (in_events(longer_answers), "audit-lengths"),
         "no verdict": (removed(VERDICT), "audit"),
         "no reference": (removed("audit/reference"), "audit"),
         "no audit": (removed("audit"), "audit"),
     },
 }
-NOT_REFUSED = (
-    "the snapshot is much later", "more snapshots than the session has time for", "longer answers before the audit",
-)  # fmt: skip
+# The same of changes that are warnings.
+WARNED: dict[str, dict[str, tuple[Change, str]]] = {
+    "concurrency": {
+        "an offline run": (in_config("type", "offline"), "settings"),
+        "a limit below the minimum": (
+            both(in_config(f"{RUNTIME}/min_duration_ms", 9_000), in_config(f"{RUNTIME}/max_duration_ms", 8_000)),
+            "settings min-duration",
+        ),
+        "more servers than workers": (in_config("endpoint_config/endpoints", ["http://a:1", "http://b:1"]), "settings"),
+        "token ids asked for": (in_config("endpoint_config/api_type", "sglang"), "settings"),
+        "a minimum of tokens": (in_config("model_params/min_new_tokens", 2), "settings"),
+        "no streaming": (in_config("model_params/streaming", "off"), "streaming"),
+        "all pieces": (in_config("settings/client/stream_all_chunks", True), "streaming"),
+        "a minimum duration": (in_config(f"{RUNTIME}/min_duration_ms", 60_000), "min-duration"),
+        "a maximum duration": (in_config(f"{RUNTIME}/max_duration_ms", 100), "max-duration"),
+        "fewer tokens": (in_config("model_params/max_new_tokens", 64), "output-limit"),
+        "a larger dataset": (in_config("datasets/0/samples", 13_368), "dataset-size"),
+        "more workers": (in_config("settings/client/num_workers", 4), "workers"),
+        "another worker": (each(COMPLETE, worker_id=lambda _: 1), "workers"),
+        "one response": (each(COMPLETE, data=one_response), "shared-responses"),
+        "two responses swapped": (swap(COMPLETE, 3, 4, "data"), "swapped-responses"),
+        "the prompt of another sample": (prompt_of_another, "shared-prompts"),
+        "all responses end by tool calls": (
+            both(each(COMPLETE, finish_reason=lambda _: "tool_calls"), in_reports(STOP, CALLS)),
+            "tool-calls",
+        ),
+        "all responses end at the limit": (
+            both(each(COMPLETE, finish_reason=lambda _: "length"), in_reports(STOP, LENGTH)),
+            "output-limit",
+        ),
+        "longer responses": (
+            each(COMPLETE, data=lambda old: [old[0], [*old[1], 20 * old[1][1]], *old[2:]]),
+            "token-bytes",
+        ),
+    },
+    "poisson": {
+        "the snapshot is much later": (in_snapshot("timestamp_ns", lambda old: old + 60_000 * MS), "clock"),
+        "more snapshots than the session has time for": (in_snapshot("counter", 11), "clock"),
+        "fewer snapshots": (in_snapshot("counter", 1), "clock"),
+    },
+    "offline": {"an early end of waiting": (in_config("settings/drain/performance_timeout_s", 0.01), "drain")},
+    "accuracy": {
+        "another count": (in_scores(total_samples=23), "accuracy-counts accuracy-report"),
+        "another score": (in_scores(score=0.5), "accuracy-report"),
+        "another dataset": (in_scores(dataset_name="other"), "accuracy-files"),
+        "no scores": (removed(SCORES), "accuracy-files"),
+        "another phase": (in_config("datasets/1/name", "other"), "phases accuracy-files"),
+    },
+    "audit-honest": {"longer answers before the audit": (in_events(longer_answers), "audit-lengths")},
+}
 
 
-@pytest.mark.parametrize(("name", "change"), [(name, change) for name in CHANGES for change in CHANGES[name]])
+@pytest.mark.parametrize(
+    ("name", "change", "refused"),
+    [(name, change, table is CHANGES) for table in (CHANGES, WARNED) for name in table for change in table[name]],
+)
 def test_a_change_is_found(
-    name: str, change: str, recorded: Path, copy_of: Callable[[str], Path], tmp_path: Path
+    name: str, change: str, refused: bool, recorded: Path, copy_of: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    edit, rules = CHANGES[name][change]
+    edit, rules = (CHANGES if refused else WARNED)[name][change]
     shutil.copytree(recorded / "concurrency", tmp_path / "another")
     edit(folder := copy_of(name))
     verdict = judge_folder(folder)
     assert {f"endpoints-{rule}" for rule in rules.split()} <= {one.rule for one in verdict.of("error", "warning")}
-    assert (verdict.exit_code() == ExitCode.OK) == (change in NOT_REFUSED)
+    assert (verdict.exit_code() != ExitCode.OK) == refused
     assert json.loads(json.dumps(verdict.record()))["reasons"] == verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("edit", "rule"),
+    [
+        (lambda rows: rows, ""),
+        (lambda rows: [*rows[1:], rows[0]], "prompt-rows"),
+        (lambda rows: [*rows, rows[0]], "dataset-rows"),
+    ],
+)
+def test_prompts_are_those_of_the_dataset(
+    edit: Callable[[list[str]], list[str]], rule: str, recorded: Path, tmp_path: Path
+) -> None:
+    write_data(data := tmp_path / "prompts.jsonl")
+    data.write_text("\n".join(edit(data.read_text().splitlines())))
+    warned = {one.rule for one in judge_folder(recorded / "poisson", dataset_path=data).of("error", "warning")}
+    assert {f"endpoints-{rule}"} - {"endpoints-"} == {one for one in warned if "rule" not in one}

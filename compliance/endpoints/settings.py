@@ -1,0 +1,130 @@
+"""Settings of config.yaml that the events or another file contradict.
+
+The client resolves its settings before it writes config.yaml, and refuses those that exclude each other.
+[mlcommons/endpoints ea332753: config/schema.py, endpoint_client/config.py, load_generator/session.py]
+"""
+
+from collections.abc import Iterator
+
+from compliance.endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.endpoints.load import MS, SECOND, TURN_NS, Load
+from compliance.judge.check import decides
+from compliance.judge.finding import Finding, compared
+from compliance.judge.rule import OURS, RERUN
+from runs.endpoints.events import NO_TIME, TEXT
+from runs.endpoints.layout import CONFIG
+
+# The client tokenizes the text again. 128 random tokens become 1.13 times as many at most (1.21 on average, measured
+# with a model of random weights); a response of a trained model that ended at the limit has nearly that many.
+MAX_OVER_LIMIT, MIN_OF_LIMIT = 1.5, 0.5
+AT_LIMIT = 0.9  # share of those responses that count as ended there: text of repeated signs has fewer tokens again
+# The client hands samples to its workers in turn.
+SAMPLES_PER_WORKER = 10
+PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
+NO_REASON = -2  # a place that no response has
+
+Row = tuple[str, str, bool, object, object]  # rule, what is compared, whether it is met, found, required
+
+
+@decides(
+    "contradiction",
+    ("endpoints-settings", "warning", OURS, "settings that the client refuses", RERUN),
+    ("endpoints-streaming", "warning", OURS, "events of first tokens and later pieces", RERUN),
+    ("endpoints-min-duration", "warning", OURS, "duration of the measured phase", "issue more samples and run again"),
+    ("endpoints-max-duration", "warning", OURS, "duration of the measured phase", RERUN),
+    ("endpoints-drain", "warning", OURS, "wait for responses after the last sample was issued", RERUN),
+    ("endpoints-output-limit", "warning", OURS, "tokens of the longest response", RERUN),
+    ("endpoints-dataset-size", "warning", OURS, "size of the dataset", RERUN),
+    ("endpoints-phases", "warning", OURS, "phases without a dataset in config.yaml", RERUN),
+    ("endpoints-workers", "warning", OURS, "workers by the worker_id of responses", RERUN),
+    needs=("load",),
+)
+def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
+    """Compare what config.yaml asks for with what was recorded."""
+    load = case.load
+    assert load is not None  # see `needs`
+    files = case.run.path(CONFIG), load.events.path
+    for rules in (_refused, _streaming, _durations, _lengths, _dataset):
+        for rule, text, right, found, required in rules(case, load):
+            yield compared(f"endpoints-{rule}", text, right, str(found), str(required), *files)
+
+
+def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    config, runtime, model = load.config, load.config.settings.runtime, load.config.model_params
+    pattern, workers = config.settings.load_pattern.type, config.settings.client.num_workers
+    urls = len(config.endpoint_config.endpoints)
+    allowed = PATTERNS.get(config.mode, (pattern,))
+    api, texts = config.endpoint_config.api_type, load.events.prompt_kind[load.rows] == TEXT
+    for text, right, found, required in (
+        (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
+        ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
+         f"0 or at least min_duration_ms, {runtime.min_duration_ms}"),
+        (f"min_new_tokens with api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
+         model.min_new_tokens, 1),
+        ("prompts that are texts with api_type sglang", api != "sglang" or not texts.any(), int(texts.sum()), 0),
+        ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} endpoints"),
+    ):  # fmt: skip
+        yield "settings", text, right, found, required
+
+
+def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    events, asked = load.events, load.config.streaming
+    first = events.first_ns[load.rows] != NO_TIME
+    later, all_chunks = events.counts["sample.recv_non_first"], load.config.settings.client.stream_all_chunks
+    if asked:
+        lacking = int((events.answered[load.rows] & ~first).sum())
+        yield "streaming", "responses without a first-token event, with streaming on", not lacking, lacking, 0
+    elif asked is False:
+        yield "streaming", "first-token events, with streaming off", not first.any(), int(first.sum()), 0
+    if all_chunks is False:
+        yield "streaming", "events of later pieces, with stream_all_chunks off", not later, later, 0
+    elif all_chunks and asked and (rest := int((events.rest_bytes[load.rows] > 0).sum())):
+        text = f"events of later pieces, with stream_all_chunks on and {rest} responses of two pieces or more"
+        yield "streaming", text, later > 0, later, "at least 1"
+
+
+def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    runtime, timeout_s = load.config.settings.runtime, load.config.settings.drain.performance_timeout_s
+    took_s = (load.end_ns - load.start_ns) / SECOND
+    least_s, most_s = (float(limit_ms) * MS / SECOND for limit_ms in (runtime.min_duration_ms, runtime.max_duration_ms))
+    # Without n_samples_to_issue the number of samples follows from min_duration_ms: see endpoints-count.
+    if runtime.n_samples_to_issue is not None:
+        yield "min-duration", "", took_s >= least_s, f"{took_s:.2f} s", f"at least min_duration_ms, {least_s:g} s"
+    if most_s:
+        right = took_s <= most_s + TURN_NS / SECOND
+        yield "max-duration", "", right, f"{took_s:.2f} s", f"at most max_duration_ms, {most_s:g} s"
+    if timeout_s is not None and not load.left.all():
+        wait_s = float(load.complete_ns.max() - load.issued_ns[-1]) / SECOND
+        right = wait_s <= timeout_s + TURN_NS / SECOND
+        yield "drain", "", right, f"{wait_s:.2f} s", f"at most performance_timeout_s, {timeout_s:g} s"
+
+
+def _lengths(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    summary, events, limit = case.run.summary, load.events, load.config.model_params.max_new_tokens
+    most = None if summary is None else summary.output_sequence_lengths.max
+    if summary is None or not limit or not most:
+        case.leave("max_new_tokens", "config.yaml has none, or the client counted no tokens")
+        return
+    yield "output-limit", "", most <= MAX_OVER_LIMIT * limit, f"{most:g}", f"at most {MAX_OVER_LIMIT:g} × {limit}"
+    if by_limit := int((events.reason[load.rows] == events.reasons.get("length", NO_REASON)).sum()):
+        grid = {float(share): value for share, value in summary.output_sequence_lengths.percentiles.items()}
+        least_share = 100 * (1 - AT_LIMIT * by_limit / len(load.rows))
+        least = next((grid[share] for share in sorted(grid) if share >= least_share), None) or most
+        text = f"tokens of the longest responses, {by_limit} of which ended at the limit"
+        yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", f"at least {MIN_OF_LIMIT:g} × {limit}"
+
+
+def _dataset(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
+    size, measured = load.size[0], case.run.datasets(measured=True)
+    samples = measured[0].get("samples") if len(measured) == 1 else None
+    # The client takes all rows, whatever `samples` is; it cannot take more than there are.
+    if isinstance(samples, int) and size is not None and load.repeats is None:
+        text = "samples in config.yaml"
+        yield "dataset-size", text, samples <= size, samples, f"at most {size} rows, by the order of samples"
+    names = {str(one.get("name")) for one in case.run.datasets()}
+    extra = sorted(name for name in case.run.indices or () if name != "performance" and name not in names)
+    yield "phases", "", not extra, ", ".join(extra) or "none", "none"
+    answering, workers = load.events.workers, load.config.settings.client.num_workers
+    if answering and workers > 0 and len(load.rows) >= SAMPLES_PER_WORKER * workers:
+        right = answering == set(range(workers))
+        yield "workers", "", right, sorted(answering), f"each of num_workers, {workers}"
