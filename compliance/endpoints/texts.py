@@ -11,6 +11,7 @@ from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT
+from runs.endpoints.folder import NO_INDEX
 from runs.endpoints.layout import SUMMARY
 
 # Responses of fewer different words than DIFFERENT_IDS can be equal by chance ("I cannot help with that."): they count
@@ -47,11 +48,10 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     known, inverse, times = np.unique(texts, return_inverse=True, return_counts=True)
     shared = {text: number for text, number in zip(known.tolist(), times.tolist(), strict=True) if number > 1}
     allowed = max(SHARED_AT_LEAST - 1, int(count * SHARED_SHARE))
-    words = {
-        text: len(set(answer.text.split()))
-        for row, answer in (events.answers() if max(shared.values(), default=0) > allowed else ())
-        if (text := int(events.answer_hash[row])) in shared
-    }
+    words: dict[int, int] = {}
+    for row, (_, answer, _) in events.answers() if max(shared.values(), default=0) > allowed else ():
+        if (text := int(events.answer_hash[row])) in shared:
+            words[text] = len(set(answer.split()))
     few = max(SHORT_SHARE * count, SHORT_PROMPTS)
     limits = {text: allowed if number >= DIFFERENT_IDS else int(few) for text, number in words.items()}
     most = max((shared[text] for text in words if shared[text] > limits[text]), default=0)
@@ -76,8 +76,9 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     load = case.load
     assert load is not None  # see `needs`
     events, place = load.events, load.events.path
-    index, first = np.unique(load.index, return_index=True)
-    kinds, hashes = events.prompt_kind[load.rows][first], events.prompt_hash[load.rows][first]
+    index, first = np.unique(load.index[load.index != NO_INDEX], return_index=True)
+    rows = load.rows[load.index != NO_INDEX][first]
+    kinds, hashes = events.prompt_kind[rows], events.prompt_hash[rows]
     shared, allowed = len(index) - len(np.unique(hashes)), int(SHARED_PROMPTS * len(index))
     if (kinds != NOTHING).all():
         yield compared("endpoints-shared-prompts", "", shared <= allowed, f"{shared}", f"at most {allowed}", place)
@@ -85,21 +86,22 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
         case.leave("prompts", "give --dataset-path to compare prompts that are texts with their rows")
         return
-    rows = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
+    dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
         text, files = f"{size} by the order of samples", (case.dataset_path, place)
-        yield compared("endpoints-dataset-rows", "", len(rows) == size, f"{len(rows)}", text, *files)
+        yield compared("endpoints-dataset-rows", "", len(dataset) == size, f"{len(dataset)}", text, *files)
     parser = measured[0].get("parser")
     named = [*parser.values(), *parser] if isinstance(parser, dict) else []
-    column = next((name for name in (*named, "article", "prompt") if isinstance(rows[0].get(name), str)), None)
+    columns = (*named, "article", "prompt")
+    column = next((name for name in columns if dataset and isinstance(dataset[0].get(str(name)), str)), None)
     if column is None:
         case.leave("prompts", f"{case.dataset_path} has no column that config.yaml names")
         return
     asked = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
     wrong = sum(
-        asked[row] >= len(rows) or str(rows[asked[row]].get(column)).strip() not in prompt
+        asked[row] >= len(dataset) or str(dataset[asked[row]].get(column)).strip() not in prompt
         for row, prompt in events.prompts()
-        if row in asked
+        if asked.get(row, NO_INDEX) != NO_INDEX
     )
     yield compared("endpoints-prompt-rows", "", not wrong, f"{wrong}", "0", place, case.dataset_path)
 

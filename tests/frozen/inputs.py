@@ -22,7 +22,7 @@ from runs.endpoints.layout import SAMPLES as SAMPLES_OF_ENDPOINTS
 from runs.files import sha256_of
 from runs.record.layout import CampaignDir, Folder, ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from tests.compliance.endpoints.test_changes import CHANGES as OF_FOLDERS
+from tests.compliance.endpoints.test_changes import ALL as OF_FOLDERS
 from tests.compliance.submission.test_log_mutations import MUTATIONS as OF_LOGS
 from tests.compliance.submission.test_log_mutations import place_of
 from tests.compliance.submission.test_submission_build_refusals import CHANGES as OF_CAMPAIGNS
