@@ -1,6 +1,7 @@
 """Writing files atomically, temporary folders, and hashing files."""
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ REMOVALS = 5
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content`: temporary file in the same folder, fsync, rename. Pipes and devices are written to.
+    """Replace `path` by `content`: temporary file in the same folder, fsync, rename, fsync of the folder.
+
+    Pipes and devices are written to.
 
     Raises:
         OSError: it is a directory, a pipe without a reader, or cannot be written; it names the file.
@@ -36,11 +39,24 @@ def write_atomic(path: Path, content: bytes | str) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(path)
+            _sync_folder(path.parent)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.filename is None:  # of a full disk
                 error.filename = str(path)
             raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in a folder last through a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot
+            raise
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
