@@ -1,18 +1,13 @@
-"""Writing files atomically, temporary folders, and hashing files."""
+"""Writing files atomically, and hashing files."""
 
-import contextlib
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runs.interrupts import critical, ensured
+from runs.interrupts import critical
 from runs.reading import MAX_LOG_BYTES, open_file
-
-REMOVALS = 5
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -49,36 +44,15 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Make a rename in a folder last through a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of file systems that cannot
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):  # it cannot, or may not be read
             raise
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder, removed at the end of the block, or by a signal that ends the process."""
-    import tempfile
-
-    with contextlib.ExitStack() as at_the_end:
-        with critical():
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-            at_the_end.enter_context(ensured(partial(remove_folder, folder)))
-        yield folder
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder as far as possible. A thread that was abandoned may still write into it."""
-    import shutil
-
-    for _ in range(REMOVALS):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
 
 
 def _is_special(path: Path) -> bool:

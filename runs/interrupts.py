@@ -9,8 +9,8 @@
    nothing is registered), the watcher ends the process: it waits for the end of a `critical` block, does what is
    registered, the latest first, and exits with code 130. The command stops at its next critical block.
 4. What must be undone is registered (`ensured`, `if_abandoned`) in the critical block that makes it. That is done in
-   `runs/child.py` for processes and in `runs/files.py` for temporary folders and for files, none of which is left
-   half-written.
+   `runs/child.py` for processes, in `runs/temporary.py` for folders and in `runs/files.py` for files, none of which is
+   left half-written.
 
 Clean-up code uses no wait that raises. Without `listening`, as in a run's own process, no wait here raises.
 """

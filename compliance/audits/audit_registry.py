@@ -1,4 +1,4 @@
-"""All audits by name; and an audit's directory: its record is written and read, its legs are judged again."""
+"""An audit's directory: its record is written and read, its legs are judged again."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compliance.audits.base import PERFORMANCE, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.output_caching import OutputCaching
-from compliance.audits.test04 import OfficialTest04
-from compliance.audits.test06 import OfficialTest06
-from compliance.audits.two_modes import OutputConsistency, OutputLength
+from compliance.audits.base import AuditResult, AuditTest, LegSpec
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditRequest, Options
 from compliance.evidence.whole_record import attested
 from runs.errors import ExecutionError, InputError
 from runs.files import write_atomic, write_json
@@ -21,28 +19,12 @@ from runs.record.leg import FinishedLeg
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 
-# As in summaries.py.
-AUDITS: dict[str, AuditTest] = {
-    test.name: test
-    for test in (OutputCaching(), OfficialTest04(), OfficialTest06(), OutputConsistency(), OutputLength())
-}
 IDS = ("stop_ids", "bos_ids", "special_ids")  # of tokens, in a request and in a record
 _FIX = "run the audit again"
 
 
-def find_audit(name: str) -> AuditTest:
-    """The audit of that name.
-
-    Raises:
-        InputError: there is none.
-    """
-    if name not in AUDITS:
-        raise InputError(f"--test {name}: there is no such audit", f"choose from {', '.join(AUDITS)}")
-    return AUDITS[name]
-
-
 def legs_in_turn(
-    test: AuditTest, request: AuditRequest, finish: Callable[[LegSpec], LegArtifacts]
+    test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[LegSpec], LegArtifacts]
 ) -> list[LegArtifacts]:
     """The legs that the test plans, each finished by `finish`."""
     finished: list[LegArtifacts] = []
@@ -121,21 +103,24 @@ def logs_in(folder: Path) -> dict[str, DetailLog]:
     return {path.name: read_detail(RunDir(path).detail) for path in there if RunDir(path).detail.is_file()}
 
 
-def request_beside(leg: FinishedLeg) -> AuditRequest:
-    """The request of an audit of a leg's system, from the leg's files."""
+def request_beside(leg: FinishedLeg, test: AuditTest[Options]) -> AuditRequest[Options]:
+    """The request of an audit of a leg's system, from the leg's files; with the default options."""
     official = leg.manifest is not None and leg.manifest.official
     model = leg.benchmark.model if official else None  # no other is official
     return AuditRequest(
         scenario=leg.scenario,
         loadgen_key=leg.benchmark.loadgen_key,
         loaded_count=leg.detail.integer("qsl_reported_total_count"),
+        options=test.default_options,
         stop_ids=tuple(model.stop_ids if model else ()),
         bos_ids=tuple(model.bos_ids if model else ()),
         special_ids=tuple(model.special_ids if model else ()),
     )
 
 
-def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
+def judged_again(
+    folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
+) -> tuple[AuditResult, list[LegArtifacts]]:
     """Judge an audit from the legs in its directory. Its record can make a rule stricter, never milder.
 
     Args:
@@ -144,32 +129,30 @@ def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditR
     Raises:
         HarnessError: the record or a leg is missing, damaged, changed or unplanned, or allows no verdict.
     """
-    test, record = find_audit(name), read_audit(folder, name)
+    record, logs = read_audit(folder, test.name), logs_in(folder)
     details = record.model_extra or {}
-    logs = logs_in(folder)
     try:
         ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
-        request = AuditRequest.model_validate(request.model_dump() | ids)
-        request = request.model_copy(update=test.recover(request.scenario, logs, details))
+        request = test.recover(type(request).model_validate(dict(request) | ids), logs, details)
         named = sorted(str(leg["label"]) for leg in record.legs)
     except (KeyError, TypeError, ValidationError) as error:
-        raise InputError(f"{audit_record(folder, name)} is damaged: {error}", _FIX) from error
+        raise InputError(f"{audit_record(folder, test.name)} is damaged: {error}", _FIX) from error
     if named != sorted(logs):
         raise InputError(f"{folder}: the record names the legs {named}, and {sorted(logs)} are there", _FIX)
     test.validate(request)
     return judged_as_planned(folder, test, request)
 
 
-def judged_as_planned(folder: Path, test: AuditTest, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
+def judged_as_planned(
+    folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
+) -> tuple[AuditResult, list[LegArtifacts]]:
     """Judge the legs in an audit's directory, which must be those that it plans.
 
     Raises:
         HarnessError: a leg is missing, unfinished, changed or unplanned, or allows no verdict.
     """
     logs = logs_in(folder)
-    if PERFORMANCE in logs:  # which was drawn
-        seed = logs[PERFORMANCE].get("effective_accuracy_log_rng_seed")
-        request = request.model_copy(update={"log_seed": seed})
+    request = test.as_drawn(request, logs)
     legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
     if left := sorted(logs.keys() - {leg.spec.label for leg in legs}):
         raise InputError(f"{folder}: the audit plans no legs {left}", _FIX)

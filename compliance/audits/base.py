@@ -1,30 +1,26 @@
-"""What an audit is: legs planned as data, checks before anything starts, and a verdict from files alone.
+"""What an audit is: options, legs planned as data, checks before anything starts, and a verdict from files alone.
 
 An audit changes LoadGen's settings only through an audit.config that is rendered here. The settings in force afterwards
 show that LoadGen read it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict
-
-from compliance.audits.summaries import SUMMARIES
+from compliance.audits.options import AuditOptions, AuditRequest, Options
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
-from runs.errors import ExecutionError, InputError, SetupError
-from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.replay import expected_samples
-from runs.numbers.numbers import Numbers, reported_numbers
-from runs.record.leg import FinishedLeg
-from runs.record.requests_log import RequestTable, read_requests
+from runs.errors import ExecutionError, SetupError
 
+if TYPE_CHECKING:  # what legs leave behind is read when they are judged
+    from compliance.audits.leg_artifacts import LegArtifacts
+    from runs.loadgen.detail_log import DetailLog
+
+Logs = Mapping[str, "DetailLog"]  # of the legs in an audit's directory, by label
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
 PERFORMANCE = "performance"  # label of a leg whose logged answers are judged
 PERFORMANCE_MODE = 2  # LoadGen's number for it
@@ -34,7 +30,6 @@ _AS_LOGGED = {
 }  # fmt: skip
 _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
 NAMED_IN_MESSAGES = 3  # faulty samples or answers
-SHOWN = ("mean", "p50", "p90", "p99")
 
 
 class NoVerdictError(SetupError):
@@ -59,153 +54,6 @@ class LegSpec:
     def render(self) -> str | None:
         """The audit.config as text; None where the leg has none."""
         return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items()) or None
-
-
-@dataclass(eq=False)
-class LegArtifacts(FinishedLeg):
-    """A finished leg of an audit."""
-
-    spec: LegSpec = field(kw_only=True)
-
-    @classmethod
-    def of(cls, leg: FinishedLeg, spec: LegSpec) -> "LegArtifacts":
-        """The same leg, with what it has read so far."""
-        found = cls(leg.run, spec=spec)
-        vars(found).update(vars(leg))
-        return found
-
-    @property
-    def request_table(self) -> RequestTable:
-        """The record of every request, which a leg of an audit must have."""
-        return read_requests(self.run.requests) if self.requests is None else self.requests
-
-    @cached_property
-    def numbers(self) -> Numbers:
-        return reported_numbers(self.detail)
-
-    @property
-    def completed(self) -> int:
-        """Samples answered, as LoadGen counts them."""
-        return expected_samples(self.detail) or 0
-
-    @property
-    def requested(self) -> int:
-        return self.completed if self.spec.requested is None else self.spec.requested
-
-    def check_engaged(self) -> None:
-        """Check that the audit.config took effect, by the settings in force.
-
-        LoadGen logs that it found the file before it reads it, and ignores all of it for one bad line.
-
-        Raises:
-            ExecutionError: LoadGen did not finish, or a value differs.
-        """
-        detail = self.detail
-        if not detail.finished or (self.spec.mode == "performance" and not detail.has_results):
-            raise ExecutionError(
-                f"audit leg {self.spec.label}: LoadGen did not finish",
-                f"see {self.run.engine_log}; no verdict",
-            )
-        for key, wanted in self.spec.in_force.items():
-            found = detail.get(f"effective_{key}")
-            if found != wanted or type(found) is not type(wanted):
-                raise ExecutionError(
-                    f"audit leg {self.spec.label}: audit.config not engaged: effective_{key} is {found}, not {wanted}",
-                    f"see {self.run.detail}; no verdict",
-                )
-
-    def record(self) -> dict[str, Any]:
-        """The leg in numbers, for the record."""
-        detail, table, manifest = self.detail, self.requests, self.manifest
-        facts: dict[str, Any] = {
-            "label": self.spec.label,
-            "directory": str(self.run.root),
-            "scenario": detail.scenario,
-            "mode": detail.mode,
-            "loadgen_version": detail.get("loadgen_version"),
-            "loadgen_verdict": detail.validity,
-            "min_duration_ms": detail.effective("min_duration_ms"),
-            "requested": self.requested,
-            "completed": self.completed,
-            "in_force": {f"effective_{key}": detail.get(f"effective_{key}") for key in self.spec.in_force},
-        }
-        if self.spec.mode == "performance":
-            facts["numbers"] = self.numbers.model_dump(exclude_none=True)
-        if table is not None and len(table):
-            facts |= {
-                "distinct_samples": len(np.unique(table.sample_index)),
-                "mean_prompt_tokens": float(np.mean(table.prompt_tokens)),
-                "mean_output_tokens": float(np.mean(table.output_tokens)),
-            }
-        if manifest is not None:
-            facts |= {
-                "pid": manifest.pid,
-                "start_time_ns": manifest.start_time_ns,
-                "prefix_caching": manifest.engine.prefix_caching,
-                "cached_prompt_tokens": manifest.observed.cached_prompt_tokens,
-            }
-        return facts
-
-    def lines(self) -> Iterator[str]:
-        """The leg for people: scenario, rates and validity in one line, then a line for each kind of latency."""
-        numbers = self.numbers
-        rates = ((numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s"))
-        shown = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
-        yield (
-            f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "
-            f"LoadGen says {self.detail.validity}"
-        )
-        for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
-            if values is not None:
-                shown = ", ".join(f"{one} {getattr(values, one) / 1e6:.3f} ms" for one in SHOWN)
-                yield f"{self.spec.label}: {name} {shown}"
-
-
-class AuditRequest(BaseModel):
-    """What is audited. Counts are samples; `sample_index` are places in LoadGen's set of loaded samples."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
-
-    scenario: Scenario
-    loadgen_key: str
-    loaded_count: int  # samples LoadGen can load: rows of the data set, at most the benchmark's own number
-    samples: int | None = None
-    audit_samples: int | None = None
-    sample_index: tuple[int, ...] = ()  # empty = chosen from the reference leg
-    threshold: float | None = None
-    stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
-    bos_ids: tuple[int, ...] = ()
-    special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
-    log_seed: int | None = None  # chooses the answers that a leg logs; None = drawn
-    earlier_runs: tuple[str, ...] = ()  # labels of the runs of an audit of an earlier version, to be judged again
-
-    def threshold_or(self, default: float) -> float:
-        """The threshold, in the open interval (0, 1).
-
-        Raises:
-            InputError: outside.
-        """
-        value = default if self.threshold is None else self.threshold
-        if not 0 < value < 1:
-            raise InputError(f"--threshold {value:g} is not between 0 and 1", "give a share such as 0.1")
-        return value
-
-    def samples_or(self, default: int) -> int:
-        """The number of samples, at most as many as are loaded.
-
-        Raises:
-            InputError: below 1, or more than are loaded.
-        """
-        count = min(default, self.loaded_count) if self.samples is None else self.samples
-        if count < 1:
-            raise InputError(f"--samples {count} is below 1", "give a count of at least 1")
-        if count > self.loaded_count:
-            raise InputError(
-                f"--samples {count} is more than the {self.loaded_count} samples that LoadGen can load; "
-                "it would repeat them",
-                f"give at most {self.loaded_count}",
-            )
-        return count
 
 
 @dataclass
@@ -242,47 +90,44 @@ class AuditResult(Verdict):
         return {**self.details, **super().record(strict=strict), **fixed}
 
 
-class AuditTest(ABC):
-    """An audit. A new one is a module with such an object and a line in the registry."""
+class AuditTest(ABC, Generic[Options]):
+    """An audit. A new one is a class with a name in a module of `compliance/audits/catalog/`."""
 
-    name: str  # registry id and directory name
+    name: str  # value of --test, and directory name
+    summary: str  # one line for --help
     official = False  # whether MLCommons has this test
     text_name = "verify_performance.txt"  # the file that official tools look for
-    knobs: frozenset[str] = frozenset()  # fields of AuditRequest that a user may set for it
+    options: ClassVar[type[Any]] = AuditOptions  # what --test NAME takes: type[Options]
     existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
 
     @property
-    def summary(self) -> str:
-        """One line for --help."""
-        return SUMMARIES[self.name]
+    def default_options(self) -> Options:
+        found: Options = self.options(test=self.name)
+        return found
 
-    def validate(self, request: AuditRequest) -> None:
-        """Refuse what cannot be audited, before any leg starts, and options that the test does not use.
+    def validate(self, request: AuditRequest[Options]) -> None:
+        """Refuse what cannot be audited, before any leg starts.
 
         Raises:
             InputError, SetupError: naming what it is.
         """
-        for name in ("samples", "audit_samples", "sample_index", "threshold"):
-            value = getattr(request, name)
-            if value not in (None, ()) and name not in self.knobs:
-                flag = "--" + name.replace("_", "-")
-                raise InputError(f"--test {self.name} takes no {flag} (given: {value})", f"leave out {flag}")
+        return
 
     @abstractmethod
-    def legs(self, request: AuditRequest) -> list[LegSpec]:
+    def legs(self, request: AuditRequest[Options]) -> list[LegSpec]:
         """The legs that run first."""
 
-    def more_legs(self, request: AuditRequest, finished: Sequence[LegArtifacts]) -> list[LegSpec]:
+    def more_legs(self, request: AuditRequest[Options], finished: Sequence["LegArtifacts"]) -> list[LegSpec]:
         """Further legs, by those that are finished; none when the audit is complete."""
         return []
 
-    def run_counts(self, request: AuditRequest) -> tuple[int, int]:
+    def run_counts(self, request: AuditRequest[Options]) -> tuple[int, int]:
         """The fewest and the most runs of the audit."""
         count = len(self.legs(request))
         return count, count
 
     @abstractmethod
-    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+    def verify(self, request: AuditRequest[Options], legs: list["LegArtifacts"]) -> AuditResult:
         """Judge the finished legs from their files.
 
         Raises:
@@ -290,16 +135,20 @@ class AuditTest(ABC):
             NoVerdictError: the files are whole and allow no verdict.
         """
 
-    def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of `AuditRequest` that follow from legs that are there.
+    def recover(self, request: AuditRequest[Options], logs: Logs, details: Mapping[str, Any]) -> AuditRequest[Options]:
+        """The request of an audit that was made, where its legs show that its options were not the default.
 
         Args:
-            logs: theirs, by label.
+            request: with the default options.
             details: of the audit's record, which may make a rule stricter, never milder.
         """
-        return {}
+        return request
 
-    def need(self, legs: list[LegArtifacts], at_least: int) -> None:
+    def as_drawn(self, request: AuditRequest[Options], logs: Logs) -> AuditRequest[Options]:
+        """The request with what was drawn by chance, as the logs of its legs show it."""
+        return request
+
+    def need(self, legs: list["LegArtifacts"], at_least: int) -> None:
         """Refuse to judge an incomplete set of legs."""
         if len(legs) < at_least:
             raise ExecutionError(
@@ -307,7 +156,7 @@ class AuditTest(ABC):
             )
 
     def result(
-        self, checks: Sequence[Finding], legs: Sequence[LegArtifacts], *, kept: str = "", **others: Any
+        self, checks: Sequence[Finding], legs: Sequence["LegArtifacts"], *, kept: str = "", **others: Any
     ) -> AuditResult:
         """The outcome by the checks.
 
@@ -334,12 +183,14 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
     return found
 
 
-def requested_count(log: DetailLog) -> int:
+def requested_count(log: "DetailLog") -> int:
     """The number of samples that a leg of an audit had to answer."""
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 
 
-def text_of(test: AuditTest, head: str, rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Finding]) -> str:
+def text_of(
+    test: AuditTest[Any], head: str, rule: str, legs: Sequence["LegArtifacts"], checks: Sequence[Finding]
+) -> str:
     """An audit's text: the official wording, then the name and origin of the audit, the rule, the legs, every check."""
     whose = "MLCommons" if test.official else "this harness; MLCommons has no such test"
     lines = [f"audit: {test.name}, from {whose}", f"rule: {rule}", *(line for leg in legs for line in leg.lines())]

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Times to first token are few, short and scattered; a cached prompt saves most of such a time.
 TTFT_THRESHOLD = 0.5
@@ -63,7 +63,7 @@ class Pace:
         return _mean(self.lengths, self.counts)
 
 
-def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: NDArray[Any]) -> float:
+def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: "NDArray[Any]") -> float:
     """The mean latency without what a disturbed machine may have added.
 
     Args:
@@ -72,7 +72,8 @@ def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: NDArray[Any]) -> 
     """
     if scenario == "Offline":
         return mean_ns / _without(mean_ns, OFFLINE_MEAN_NS)
-    sorted_ns = np.sort(taken_ns)
+    sorted_ns = taken_ns.copy()
+    sorted_ns.sort()
     kept = sorted_ns[: len(sorted_ns) - int(len(sorted_ns) * SLOWEST_SHARE)]
     return mean_ns * float(kept.mean() / sorted_ns.mean()) if sorted_ns.mean() > 0 else mean_ns
 

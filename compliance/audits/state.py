@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from compliance.audits.audit_registry import AuditRecord, judged_again, read_audit, request_beside
-from compliance.audits.base import EXISTING, AuditResult, LegArtifacts, NoVerdictError
+from compliance.audits.base import EXISTING, AuditResult, NoVerdictError
+from compliance.audits.catalog import find_audit
+from compliance.audits.leg_artifacts import LegArtifacts
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint
 from runs.record.layout import ResultDir, RunDir, audit_record
@@ -60,7 +62,8 @@ def audit_state(folder: Path, test: str, run: FinishedLeg) -> AuditState:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
         if {leg.get("label") for leg in recorded.legs} == set(EXISTING):
             return AuditState(folder, test, "recorded", "has its runs elsewhere", recorded)
-        result, runs = judged_again(folder, test, request_beside(run))
+        audit = find_audit(test)
+        result, runs = judged_again(folder, audit, request_beside(run, audit))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         outcome: AuditOutcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"

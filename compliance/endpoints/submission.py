@@ -27,8 +27,8 @@ from runs.child import run_program
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import CONFIG, SUMMARY
 from runs.errors import ExecutionError, InputError
-from runs.files import temporary_folder
 from runs.record.fingerprint import differences
+from runs.temporary import temporary_folder
 from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.audits.audit_registry import request_beside
-from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
-from compliance.audits.output_caching import OutputCaching
+from compliance.audits.base import AuditTest, LegSpec
+from compliance.audits.catalog.output_caching import OutputCaching
+from compliance.audits.catalog.output_consistency import OutputConsistency
+from compliance.audits.catalog.output_length import OutputLength
+from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.state import AuditState, audit_beside
-from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, one_system
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
@@ -86,7 +88,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     yield from [*one_system(pair, DATA_OF_MODES)] or one_system(pair, MODES)
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
-    audits: tuple[tuple[str, str, AuditTest], ...] = (
+    audits: tuple[tuple[str, str, AuditTest[Any]], ...] = (
         ("H-1/other_answers", "H-1/output_consistency", OutputConsistency()),
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
@@ -96,7 +98,7 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     ]
     for broken, kept, audit in audits:
         try:
-            result = audit.verify(request_beside(performance), legs)
+            result = audit.verify(request_beside(performance, audit), legs)
         except HarnessError as error:
             yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
         else:

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from jinja2 import Environment, FileSystemLoader
 
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.catalog import AUDITS
 from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import Judgement, decides
 from compliance.judge.check import judge as judge_evidence
@@ -37,12 +37,13 @@ from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, T
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import remove_folder, sha256_of
+from runs.files import sha256_of
 from runs.interrupts import critical, ensured
 from runs.reading import read_record
 from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
+from runs.temporary import remove_folder
 
 _RERUN = "run the leg again"
 _ENVIRONMENT = Environment(

@@ -11,7 +11,8 @@ from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
-from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ
+from compliance.audits.audit_registry import IDS, files_that_differ
+from compliance.audits.catalog import AUDITS
 from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run

@@ -1,83 +1,67 @@
-"""What a user may ask of an audit: which test, how many samples, or which existing runs."""
+"""What a user may ask of an audit: which test, its own options, or existing runs."""
 
-from functools import partial
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import create_model
+from pydantic.fields import FieldInfo
 
-from compliance.audits.summaries import SUMMARIES
+from compliance.audits.catalog import AUDITS, find_audit
+from compliance.audits.options import AuditOptions
 from runs.errors import InputError
-from runs.fields import option_field
 from runs.what_is import what_is
-from runs.yaml_file import place_of
-from scenarios.leg.config import RunConfig, merged, split_config
+from runs.yaml_file import place_of, with_underscores
+from scenarios.leg.config import RunConfig, checked, merged, split_config
 
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
 
-_field = partial(option_field, group="audit")
 
-
-class AuditOptions(BaseModel):
-    """One audit as asked for. Unknown keys are refused; a test refuses the options that it does not look at."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-    test: str = _field(..., f"Which audit: {', '.join(SUMMARIES)}.", metavar="NAME")
-    samples: int | None = _field(
-        None,
-        "Unique samples of the first reference run, which output_caching raises until a run takes long enough; or "
-        "responses of the performance run. Default: depends on the test.",
-        metavar="N",
+@cache
+def all_options() -> type[AuditOptions]:
+    """The options of all audits, for the command line. The help of each names the audits that take it."""
+    audits: dict[str, dict[str, list[str]]] = {}  # by option and help
+    fields: dict[str, FieldInfo] = {}
+    for test in AUDITS.values():
+        for name, field in test.options.own().items():
+            fields.setdefault(name, field)
+            audits.setdefault(name, {}).setdefault(field.description or "", []).append(test.name)
+    for name, field in fields.items():
+        texts = [f"{', '.join(tests)}: {text}" for text, tests in audits[name].items()]
+        fields[name] = FieldInfo.merge_field_infos(field, description=" ".join(texts))
+    every: dict[str, Any] = {name: (field.annotation, field) for name, field in fields.items()}
+    names = FieldInfo.merge_field_infos(
+        AuditOptions.model_fields["test"], description=f"Which audit: {', '.join(AUDITS)}."
     )
-    audit_samples: int | None = _field(
-        None, "Queries of the repeating runs. Default: as many as the reference run has.", metavar="N"
-    )
-    sample_index: str | None = _field(
-        None,
-        "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
-        "auto: the sample nearest to the reference leg's mean lengths (default).",
-        metavar="I[,J...]|auto",
-    )
-    threshold: float | None = _field(
-        None, "The test's tolerance, between 0 and 1. Default: depends on the test.", metavar="X"
-    )
-    ref: Path | None = _field(
-        None,
-        "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
-        metavar="DIR",
-    )
-    run: Path | None = _field(None, "The run to compare with --ref.", metavar="DIR")
+    return create_model("AllOptions", __base__=AuditOptions, __module__=__name__, test=(str, names), **every)
 
-    @field_validator("sample_index", mode="before")
-    @classmethod
-    def _as_text(cls, value: object) -> object:
-        """A YAML file may have a number or a list here."""
-        if isinstance(value, list):
-            return ",".join(map(str, value))
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    def knobs(self) -> dict[str, Any]:
-        """The fields of an `AuditRequest` that were asked for; no places = auto.
+def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> AuditOptions:
+    """The options of the audit that `test` names, checked by its own model.
 
-        Raises:
-            InputError: the places are not whole numbers.
-        """
-        words = [] if self.sample_index in (None, "auto") else str(self.sample_index).split(",")
-        try:
-            places = tuple(int(word) for word in words)
-        except ValueError as error:
-            raise InputError(
-                f"--sample-index {self.sample_index}: not whole numbers",
-                "write --sample-index 3, --sample-index 3,17 or --sample-index auto",
-            ) from error
-        return {
-            "samples": self.samples,
-            "audit_samples": self.audit_samples,
-            "sample_index": places,
-            "threshold": self.threshold,
-        }
+    Args:
+        values: keys of a file know their place.
+        campaign: the file whose `audits` they are from; None = of the `audit` command.
+
+    Raises:
+        InputError: there is no such audit, it has no such option, or the value is not allowed.
+    """
+    asked, at = with_underscores(dict(values)), f"{campaign}: audits: " if campaign else ""
+    name = asked.get("test")
+    if name is None:
+        raise InputError(f"{at}test is missing" if at else "--test is missing", f"choose from {', '.join(AUDITS)}")
+    if campaign and name not in AUDITS:
+        raise InputError(f"{at}there is no {name}", f"choose from {', '.join(AUDITS)}")
+    options: type[AuditOptions] = find_audit(str(name)).options
+    for key in sorted(all_options().model_fields.keys() & asked.keys() - options.model_fields.keys()):
+        place = place_of(asked, key)
+        spelled = [one if place else "--" + one.replace("_", "-") for one in (key, *options.own())]
+        named = f"{place}: {key}: {asked[key]}" if place else f"{spelled[0]} {asked[key]}"
+        own = f"{name} has {', '.join(spelled[1:])}" if spelled[1:] else f"{name} has no options of its own"
+        raise InputError(f"{named}: {name} has no such option", f"leave out {spelled[0]}; {own}")
+    return checked(options, asked, "see `python main.py audit --help`", campaign)
 
 
 def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
@@ -91,7 +75,8 @@ def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> 
     Raises:
         InputError: a key that there is not, a value that is not allowed, or both legs and existing runs asked for.
     """
-    options, from_file = split_config(file, "audit", own, AuditOptions, "{test: NAME}")
+    asked, from_file = split_config(file, "audit", own, "{test: NAME}")
+    options = audit_options(asked)
     legs = merged(from_file, legs)
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
@@ -108,8 +93,6 @@ def _check_existing(options: AuditOptions, legs: dict[str, Any]) -> None:
     given = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
     if not given:
         return
-    from compliance.audits.audit_registry import AUDITS, find_audit
-
     if find_audit(options.test).existing is None:
         place, named = what_is(next(iter(given.values()))), " and ".join(f"--{name}" for name in given)
         others = ", ".join(name for name, test in AUDITS.items() if test.existing is not None)

@@ -11,8 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
-from compliance.audits.audit_registry import find_audit, legs_in_turn, write_audit
-from compliance.audits.base import EXISTING, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.audit_registry import legs_in_turn, write_audit
+from compliance.audits.base import EXISTING, AuditResult, AuditTest, LegSpec
+from compliance.audits.catalog import find_audit
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditOptions, AuditRequest
 from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -22,7 +25,6 @@ from runs.record.liveness import unfinished
 from runs.record.new_run import never_began
 from runs.what_is import what_is
 from runs.wording import counted, duration
-from scenarios.audit.config import AuditOptions
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config, without_trial
 from scenarios.leg.forecast import expected_count
@@ -91,8 +93,8 @@ def run_audit(
 
 
 def _planned(
-    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, tell: Callable[[str], None]
-) -> tuple[AuditRequest, PreparedLeg]:
+    test: AuditTest[Any], options: AuditOptions, config: RunConfig, folder: Path, tell: Callable[[str], None]
+) -> tuple[AuditRequest[Any], PreparedLeg]:
     """Check what every leg needs, once: what cannot run is refused before anything starts."""
     first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
     request = audit_request(options, config.scenario, first)
@@ -102,7 +104,7 @@ def _planned(
 
 
 def _show_plan(
-    test: AuditTest, request: AuditRequest, leg: PreparedLeg, folder: Path, tell: Callable[[str], None]
+    test: AuditTest[Any], request: AuditRequest[Any], leg: PreparedLeg, folder: Path, tell: Callable[[str], None]
 ) -> None:
     first = test.legs(request)[0]
     count = expected_count(leg, first.mode, dict(first.settings))
@@ -149,20 +151,20 @@ def refuse_missing_rates(leg: PreparedLeg, specs: Sequence[LegSpec]) -> None:
         refuse_missing_rate(leg.user_conf, leg.conf_path, leg.benchmark, leg.plan.scenario, spec.mode, above)
 
 
-def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest:
+def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest[Any]:
     ids = special_ids(leg.model)
     return AuditRequest(
         scenario=scenario,
         loadgen_key=leg.plan.loadgen_key,
         loaded_count=min(leg.plan.sample_count, leg.benchmark.performance_samples),
-        **options.knobs(),
+        options=options,
         stop_ids=ids.stop,
         bos_ids=ids.begin,
         special_ids=ids.other,
     )
 
 
-def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, list[LegArtifacts]]:
+def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest[Any], list[LegArtifacts]]:
     """Two runs that are there already: of ours, or bare LoadGen logs."""
     assert test.existing is not None  # else `load_audit` refused
     finished = []
@@ -178,7 +180,7 @@ def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, lis
     # For the record only, since logs know no Interactive.
     found = finished[1].detail.scenario if finished[1].run.detail.exists() else ""
     scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
-    request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, **options.knobs())
+    request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, options=options)
     test.validate(request)
     return request, finished
 

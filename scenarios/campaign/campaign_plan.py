@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from compliance.audits.audit_registry import find_audit
-from compliance.audits.base import AuditRequest, AuditTest, LegSpec
+from compliance.audits.base import AuditTest, LegSpec
+from compliance.audits.catalog import find_audit
+from compliance.audits.options import AuditRequest
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import LegCount
 from runs.record.fingerprint import Facts
@@ -27,7 +29,7 @@ class PlannedLeg(CampaignLeg):
     count: LegCount | None  # what LoadGen will issue; None for an audit whose legs depend on one another
     log_bytes: int  # what its files may take
     unofficial_reasons: tuple[str, ...]  # why it could not be submitted
-    request: tuple[AuditTest, AuditRequest] | None = None  # of an audit
+    request: tuple[AuditTest[Any], AuditRequest[Any]] | None = None  # of an audit
 
 
 def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
@@ -59,7 +61,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
 
 
 def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> PlannedLeg:
-    checked: tuple[AuditTest, AuditRequest] | None = None
+    checked: tuple[AuditTest[Any], AuditRequest[Any]] | None = None
     specs = [LegSpec(leg.kind, "accuracy" if leg.kind == ACCURACY else "performance")]
     countable = leg.audit is None
     try:
@@ -69,8 +71,7 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
             test.validate(request)
             checked = (test, request)
             specs = test.legs(request)
-            # a test without knobs has but this one leg
-            countable = specs[0].requested is not None and not test.knobs
+            countable = specs[0].requested is not None and test.run_counts(request) == (1, 1)
         refuse_missing_rates(prepared, specs)
     except (InputError, SetupError) as error:
         raise error_of(error_record(error), leg.name) from error

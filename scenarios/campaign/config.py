@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.options import AuditOptions
 from compliance.submission.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
@@ -20,8 +20,8 @@ from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from runs.yaml_file import place_of, with_underscores
-from scenarios.audit.config import AuditOptions
-from scenarios.leg.config import explained, load_yaml, make_config, merged, without_trial
+from scenarios.audit.config import audit_options
+from scenarios.leg.config import checked, load_yaml, make_config, merged, without_trial
 
 # A campaign sets these itself, leg by leg.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
@@ -51,7 +51,7 @@ class CampaignOptions(BaseModel):
     division: Division = "closed"
     round: str = CURRENT_ROUND.name
     scenarios: dict[Scenario, Any]  # its keys as they were read, which know their line
-    audits: list[AuditOptions] | None = None  # of every scenario; None = what the division requires
+    audits: list[str | dict[Any, Any]] | None = None  # of every scenario; None = what the division requires
 
     @field_validator("benchmark")
     @classmethod
@@ -74,12 +74,6 @@ class CampaignOptions(BaseModel):
         if twice := [str(key) for key, count in Counter(str(key).lower() for key in value).items() if count > 1]:
             raise ValueError(f"{names.get(twice[0], twice[0])} is given twice")
         return {names.get(str(key).lower(), key): {} if block is None else block for key, block in value.items()}
-
-    @field_validator("audits", mode="before")
-    @classmethod
-    def _audits(cls, value: object) -> object:
-        """`TEST06` and `{test: TEST06}` mean the same."""
-        return [{"test": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
     @field_validator("round")
     @classmethod
@@ -199,10 +193,7 @@ def missing_scenarios(options: CampaignOptions) -> str:
 
 
 def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
-    try:
-        return CampaignOptions.model_validate(own)
-    except ValidationError as error:
-        raise explained(error, own, CampaignOptions, "see configs/campaign-datacenter.yaml", path) from error
+    return checked(CampaignOptions, own, "see configs/campaign-datacenter.yaml", path)
 
 
 def _audits_of(
@@ -214,10 +205,9 @@ def _audits_of(
         asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
     else:
         asked = options.audits
-    audits = tuple(AuditOptions(test=name) for name in required) if asked is None else tuple(asked)
+    asked = list(required) if asked is None else asked
+    audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in asked)
     for audit in audits:
-        if audit.test not in AUDITS:
-            raise InputError(f"{path}: audits: there is no {audit.test}", f"choose from {', '.join(AUDITS)}")
         if audit.ref is not None or audit.run is not None:
             raise InputError(f"{path}: audits: {audit.test}: a campaign runs the legs itself", "leave out ref and run")
     names = [audit.test for audit in audits]

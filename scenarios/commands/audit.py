@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from compliance.audits.summaries import SUMMARIES
-from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
+from compliance.audits.catalog import AUDITS
+from scenarios.audit.config import NOT_FOR_AUDITS, all_options, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
@@ -14,7 +14,7 @@ from scenarios.leg.config import RunConfig
 
 HELP = (
     "Run an audit's legs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
-    + "\n".join(f"{name:<20}{summary}" for name, summary in SUMMARIES.items())
+    + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
     + "\n\nThe legs and the outcome go to DIR/audit/NAME/. Every leg has its own process and engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 failed while running, "
@@ -39,7 +39,7 @@ _CHANGED = {
     help=HELP,
     examples=EXAMPLES,
     params=[
-        *options_of(AuditOptions),
+        *options_of(all_options()),
         click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with the same keys."),
         dry_run_option(),
         *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
@@ -47,7 +47,7 @@ _CHANGED = {
 )
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
-    own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})
+    own = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
     options, legs = load_audit(config, own, given_values(RunConfig, parsed))
     from scenarios.audit.run import run_audit
     from scenarios.terminal import Terminal

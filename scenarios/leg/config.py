@@ -254,28 +254,23 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def split_config(
-    file: Path | None, block: str, given: dict[str, Any], schema: type[Options], example: str
-) -> tuple[Options, dict[str, Any]]:
+    file: Path | None, block: str, given: dict[str, Any], example: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The own options of a command that runs legs, and the keys of its file that are meant for the legs.
 
     Args:
         file: YAML with the keys of a leg, and the command's own under `block`.
         given: the command's own options on the command line, above those of the file.
-        schema: of the command's own options.
         example: of the block, for a message.
 
     Raises:
-        InputError: an unknown key, or a value that is not allowed.
+        InputError: the block has no keys.
     """
     content = load_yaml(file) if file else {}
     own = content.pop(block, None) or {}
     if not isinstance(own, dict):
         raise InputError(f"--config {file}: {block}: expected keys and values", f"write `{block}: {example}`")
-    asked = merged(with_underscores(own), given)
-    try:
-        return schema.model_validate(asked), content
-    except ValidationError as error:
-        raise explained(error, asked, schema, f"see `python main.py {block} --help-all`") from error
+    return merged(with_underscores(own), given), content
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:
@@ -286,10 +281,7 @@ def make_config(values: dict[str, Any]) -> RunConfig:
     """
     if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
         values = {**values, "engine": ENDPOINT}
-    try:
-        return RunConfig.model_validate(values)
-    except ValidationError as error:
-        raise explained(error, values, RunConfig, "see `python main.py run --help-all`") from error
+    return checked(RunConfig, values, "see `python main.py run --help-all`")
 
 
 def without_trial(values: dict[str, Any]) -> dict[str, Any]:
@@ -299,17 +291,20 @@ def without_trial(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def explained(
-    error: ValidationError, values: dict[str, Any], schema: type[BaseModel], fix: str, file: Path | None = None
-) -> InputError:
-    """The problems of values that come from the command line, from a YAML file or from both.
+def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path | None = None) -> Options:
+    """Values that come from the command line, from a YAML file or from both, as their schema.
 
     Args:
-        values: what was validated; keys from a file know their place.
-        schema: what they were validated against.
+        values: keys from a file know their place.
         file: where they all come from; None = maybe from the command line.
+
+    Raises:
+        InputError: naming every key that is wrong, its value and what is allowed.
     """
-    return InputError("; ".join(_problem(problem, values, schema, file) for problem in error.errors()), fix)
+    try:
+        return schema.model_validate(values)
+    except ValidationError as error:
+        raise InputError("; ".join(_problem(one, values, schema, file) for one in error.errors()), fix) from error
 
 
 def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file: Path | None) -> str:

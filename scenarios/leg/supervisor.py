@@ -17,11 +17,11 @@ from typing import IO
 
 from runs.child import owned
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
-from runs.files import temporary_folder
 from runs.harness import HARNESS_ROOT, module_path
 from runs.interrupts import ENDING, critical, ended, ended_within, if_abandoned
 from runs.record.layout import RunDir
 from runs.record.progress import SILENCE_RUNNING_S, SILENCE_STARTING_S, Progress, read_progress
+from runs.temporary import temporary_folder
 from sut.watchdog import Watchdog
 
 COMMAND = (sys.executable, "-m", "scenarios.leg.start")

@@ -23,8 +23,9 @@ from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.child import run_program
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.files import temporary_folder, write_atomic
+from runs.files import write_atomic
 from runs.record.observed import Weights
+from runs.temporary import temporary_folder
 from scenarios.leg.machine_checks import ALL_PARTS, check_model
 from scenarios.quantize.scheme import Scheme
 

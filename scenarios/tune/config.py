@@ -13,7 +13,7 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.fields import option_field
 from runs.loadgen.conf_lines import HIGHEST_QPS
-from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config, without_trial
+from scenarios.leg.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
 from scenarios.tune.tune_dir import TuneDir
 
@@ -124,7 +124,8 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
     Raises:
         InputError: an unknown key, a value that is not allowed, or a scenario without a rate.
     """
-    options, content = split_config(file, "tune", own, TuneOptions, "{max_probes: 6}")
+    asked, content = split_config(file, "tune", own, "{max_probes: 6}")
+    options = checked(TuneOptions, asked, "see `python main.py tune --help-all`")
     values = merged(content, legs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
         raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.audits.test06 import judge_entries
+from compliance.audits.logged_tokens import judge_entries
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import as_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log

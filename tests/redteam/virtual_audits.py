@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from compliance.audits.audit_registry import find_audit, legs_in_turn
-from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec, NoVerdictError
+from compliance.audits.audit_registry import legs_in_turn
+from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
+from compliance.audits.catalog import find_audit
+from compliance.audits.leg_artifacts import LegArtifacts
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
@@ -18,7 +20,7 @@ from runs.errors import SetupError
 from runs.record.requests_log import RequestRecord, encode
 from sut.dummy.engine import DummyEngine
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
-from tests.support.audit_legs import entry, write_leg
+from tests.support.audit_legs import entry, request_of, write_leg
 from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
 from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
 
@@ -55,7 +57,8 @@ def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
 def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditResult | str:
     """The result of one audit, or REFUSED or NO_VERDICT where it has none."""
     test = find_audit(audit)
-    request = AuditRequest(
+    request = request_of(
+        audit,
         scenario=scenario,
         loadgen_key=default_benchmark(scenario).loadgen_key,
         loaded_count=SAMPLES,

@@ -25,7 +25,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from runs import child, interrupts
 from runs.errors import Interrupted
-from runs.files import temporary_folder, write_atomic
+from runs.files import write_atomic
+from runs.temporary import temporary_folder
 from runs.interrupts import check, critical, ended, ensured, if_abandoned, listening, pause, result_of, within
 interrupts.NOTICE_S = 0.2
 def send(*numbers):

@@ -7,11 +7,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from compliance.audits.base import LegArtifacts, LegSpec
+from compliance.audits.base import LegSpec
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditRequest
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestRecord, encode
+from scenarios.audit.config import audit_options
 
 
 def detail_lines(values: Mapping[str, Any]) -> str:
@@ -105,3 +108,14 @@ def logged(entry: AccuracyEntry) -> dict[str, Any]:
     if entry.token_data is not None:
         record["token_data"] = entry.token_data.hex().upper()
     return record
+
+
+def request_of(test: str, **more: Any) -> AuditRequest[Any]:
+    """The request of an audit, by facts of the system and options of the audit.
+
+    Raises:
+        InputError: the audit has no such option, or its value is not allowed.
+    """
+    facts = {name: more.pop(name) for name in list(more) if name in AuditRequest.model_fields}
+    known = {"scenario": "Offline", "loadgen_key": "llama3_1-8b", "loaded_count": 64, **facts}
+    return AuditRequest(options=audit_options({"test": test, **more}), **known)

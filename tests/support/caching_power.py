@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.audits.caching_steps import FEW, FEW_SAMPLES, REFERENCE, Measurement, Outcome, Plan, Run, next_step
-from compliance.audits.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD
+from compliance.audits.catalog.output_caching import DEFAULT_SAMPLES, DEFAULT_THRESHOLD
 from compliance.audits.pace import TTFT_THRESHOLD, Pace, steady_latency_ns
 from qsl.tokenizers import BOS_ID, EOS_ID
 from sut.engine import Request

@@ -10,7 +10,7 @@ import click
 from pydantic import BaseModel
 
 from runs.errors import InputError
-from scenarios.audit.config import AuditOptions
+from scenarios.audit.config import all_options, audit_options
 from scenarios.command_line import answer
 from scenarios.command_line.dispatch import cli
 from scenarios.command_line.schema_options import given_values
@@ -101,7 +101,7 @@ def _split(line: str, variables: dict[str, str]) -> Iterator[list[str]]:
 
 SCHEMAS: dict[str, tuple[type[BaseModel], ...]] = {
     "run": (RunConfig,),
-    "audit": (RunConfig, AuditOptions),
+    "audit": (RunConfig, all_options()),
     "tune": (RunConfig, TuneOptions),
 }
 
@@ -131,8 +131,8 @@ def parse(words: list[str]) -> str:
     for schema in SCHEMAS.get(name, ()):
         parsed = {key: value for key, value in context.params.items() if key in schema.model_fields}
         given = {key: value for key, value in given_values(schema, parsed).items() if value is not False}
-        needed = (
-            {"scenario": "Offline"} if schema is RunConfig else {"test": "TEST06"} if schema is AuditOptions else {}
-        )
-        schema.model_validate({**needed, **given})
+        if schema is all_options():
+            audit_options(given)
+        else:
+            schema.model_validate(given if schema is not RunConfig else {"scenario": "Offline", **given})
     return name

@@ -8,13 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.audits.test06 import (
-    LOGGED_SAMPLES,
-    OfficialTest06,
-    faults_in_text,
-    judge_entries,
-    text_not_of,
-)
+from compliance.audits.catalog.test06 import LOGGED_SAMPLES, OfficialTest06
+from compliance.audits.logged_tokens import faults_in_text, judge_entries, text_not_of
 from compliance.evidence.official_rules import seeds
 from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated

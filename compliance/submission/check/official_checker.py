@@ -11,8 +11,8 @@ from typing import Literal
 
 from runs.child import run_program
 from runs.errors import ExecutionError
-from runs.files import temporary_folder
 from runs.rounds import Round
+from runs.temporary import temporary_folder
 
 PACKAGE = Path("tools") / "submission" / "submission_checker"
 TIMEOUT_S = 600

@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 
-from compliance.audits.audit_registry import AUDITS, find_audit, judged_again, legs_in_turn, write_audit
-from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec, NoVerdictError
+from compliance.audits.audit_registry import judged_again, legs_in_turn, write_audit
+from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
 from compliance.audits.caching_steps import MAX_RUNS
+from compliance.audits.catalog import AUDITS, find_audit
+from compliance.audits.catalog.output_caching import CachingOptions, EarlierRequest
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditRequest
 from runs.errors import ExecutionError, ExitCode, InputError, SetupError
-from tests.support.audit_legs import write_leg
+from tests.support.audit_legs import request_of, write_leg
 from tests.support.recorded import recorded
 
 TEST = find_audit("output_caching")
 UNIQUE = [(index, 100, 50) for index in range(10)]
 
 
-def request(scenario: str = "Offline", **more: object) -> AuditRequest:
-    values = {"scenario": scenario, "loadgen_key": "llama3_1-8b", "loaded_count": 64, "samples": 10, **more}
-    return AuditRequest.model_validate(values)
+def request(scenario: str = "Offline", **more: object) -> AuditRequest[CachingOptions]:
+    return request_of(TEST.name, scenario=scenario, **{"samples": 10, **more})
 
 
 Run = Callable[..., tuple[AuditResult, list[str]]]
@@ -33,7 +36,7 @@ Run = Callable[..., tuple[AuditResult, list[str]]]
 def run(tmp_path: Path) -> Run:
     """Plays the runner: each planned leg is written with the pace given for its label, then all are judged."""
 
-    def play(asked: AuditRequest, **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
+    def play(asked: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
         finished = legs_in_turn(TEST, asked, lambda spec: leg_for(tmp_path, spec, asked.scenario, paces))
         return TEST.verify(asked, finished), [leg.spec.label for leg in finished]
 
@@ -200,8 +203,7 @@ def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
 def test_an_audit_of_an_earlier_version_is_judged_again(tmp_path: Path) -> None:
     """Its runs have other names, and N was not raised; what it would need further is not there."""
     folder = Path(shutil.copytree(recorded() / "caching" / "audit" / "output_caching", tmp_path / "audit"))
-    asked = AuditRequest(scenario="Offline", loadgen_key="llama3_1-8b", loaded_count=64)
-    result, legs = judged_again(folder, TEST.name, asked)
+    result, legs = judged_again(folder, TEST, request(samples=None))
     assert result.passed
     assert {leg.spec.label for leg in legs} == {"reference", "repeat-3", "few"}
     slow = write_leg(tmp_path / "slow" / "reference", legs[0].spec, rate=1.0, samples=[(n, 100, 50) for n in range(20)])
@@ -209,9 +211,7 @@ def test_an_audit_of_an_earlier_version_is_judged_again(tmp_path: Path) -> None:
         write_leg(tmp_path / "slow" / leg.spec.label, leg.spec, rate=9.0, samples=[(3, 100, 50)] * 20, loaded=range(20))
         for leg in legs[1:]
     ]
-    asked = asked.model_copy(
-        update={"samples": 20, "sample_index": (3,), "earlier_runs": ("reference", "repeat-3", "few")}
-    )
+    asked = EarlierRequest(**dict(request(samples=20, sample_index=(3,))), runs=("reference", "repeat-3", "few"))
     with pytest.raises(NoVerdictError, match="an earlier version ran this audit"):
         TEST.verify(asked, [slow, *fast])
 
@@ -263,15 +263,15 @@ def test_server_is_refused_with_the_reason(scenario: str) -> None:
     ("more", "error", "says"),
     [
         ({"samples": 65}, InputError, "more than the 64 samples"),
-        ({"samples": 0}, InputError, "below 1"),
-        ({"audit_samples": 0}, InputError, "below 1"),
+        ({"samples": 0}, InputError, "greater than or equal to 1"),
+        ({"audit_samples": 0}, InputError, "greater than or equal to 1"),
         ({"sample_index": (10,)}, InputError, "outside the 10 samples"),
         ({"sample_index": (-1,)}, InputError, "outside the 10 samples"),
         ({"sample_index": (3, 3)}, InputError, "twice"),
-        ({"threshold": 0.0}, InputError, "not between 0 and 1"),
-        ({"threshold": 1.0}, InputError, "not between 0 and 1"),
-        ({"threshold": -0.1}, InputError, "not between 0 and 1"),
-        ({"threshold": float("nan")}, InputError, "not between 0 and 1"),
+        ({"threshold": 0.0}, InputError, "must be between 0 and 1"),
+        ({"threshold": 1.0}, InputError, "must be between 0 and 1"),
+        ({"threshold": -0.1}, InputError, "must be between 0 and 1"),
+        ({"threshold": float("nan")}, InputError, "must be between 0 and 1"),
     ],
 )
 def test_refusals(more: dict[str, object], error: type[Exception], says: str) -> None:
@@ -323,5 +323,5 @@ def test_the_record_comes_before_the_text(run: Run, tmp_path: Path) -> None:
 def test_names_are_plain_words() -> None:
     assert {"output_caching", "TEST04", "TEST06", "output_consistency", "output_length"} <= AUDITS.keys()
     assert all(re.fullmatch("[A-Za-z0-9_]+", name) and test.name == name for name, test in AUDITS.items())
-    with pytest.raises(InputError, match="output_caching, TEST04"):
+    with pytest.raises(InputError, match="output_caching, output_consistency"):
         find_audit("TEST01")

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from compliance.audits.audit_registry import find_audit
-from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
+from compliance.audits.base import AuditResult, LegSpec
+from compliance.audits.catalog import find_audit
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditRequest
 from runs.errors import ExecutionError, InputError
-from tests.support.audit_legs import entry, write_leg
+from tests.support.audit_legs import entry, request_of, write_leg
 
 ANSWERS = [[sample + 1, *range(100, 119)] for sample in range(20)]  # 20 samples of 20 tokens
 
 
-def request(**more: object) -> AuditRequest:
-    return AuditRequest.model_validate({"scenario": "Offline", "loadgen_key": "", "loaded_count": 20, **more})
+def request(name: str, **more: object) -> AuditRequest[Any]:
+    return request_of(name, loadgen_key="", loaded_count=20, **more)
 
 
 def legs(
@@ -43,7 +46,7 @@ def legs(
 
 
 def judge(name: str, finished: list[LegArtifacts], **more: object) -> AuditResult:
-    return find_audit(name).verify(request(**more), finished)
+    return find_audit(name).verify(request(name, **more), finished)
 
 
 SAME = list(enumerate(ANSWERS))
@@ -144,11 +147,11 @@ def test_an_accuracy_leg_without_answers_is_no_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
 def test_plan(name: str) -> None:
-    first, second = find_audit(name).legs(request(samples=7))
+    first, second = find_audit(name).legs(request(name, samples=7))
     assert (first.mode, first.render()) == ("accuracy", None)
     assert second.settings["min_query_count"] == second.settings["accuracy_log_sampling_target"] == 7
     assert second.in_force["accuracy_log_rng_seed"] == second.settings["accuracy_log_rng_seed"]
-    other = find_audit(name).legs(request(samples=7))[1]
+    other = find_audit(name).legs(request(name, samples=7))[1]
     assert other.settings["accuracy_log_rng_seed"] != second.settings["accuracy_log_rng_seed"]
 
 
@@ -156,8 +159,8 @@ def test_plan(name: str) -> None:
 def test_refusals(name: str) -> None:
     test = find_audit(name)
     with pytest.raises(InputError, match="more than the 20"):
-        test.validate(request(samples=21))
+        test.validate(request(name, samples=21))
     with pytest.raises(InputError, match="--sample-index"):
-        test.validate(request(sample_index=(3,)))
-    with pytest.raises(InputError, match="not between"):
-        test.validate(request(threshold=1.5))
+        test.validate(request(name, sample_index=(3,)))
+    with pytest.raises(InputError, match="must be between"):
+        test.validate(request(name, threshold=1.5))

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from compliance.audits.audit_registry import find_audit
-from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
-from compliance.audits.test04 import official_outcome
-from compliance.audits.test06 import dtype_of, judge_entries, official_text
+from compliance.audits.base import LegSpec
+from compliance.audits.catalog import find_audit
+from compliance.audits.catalog.test04 import official_outcome
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.logged_tokens import dtype_of, judge_entries, official_text
+from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
-from tests.support.audit_legs import entry, logged, write_leg
+from tests.support.audit_legs import entry, logged, request_of, write_leg
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
 STOPS = (128001, 128008, 128009)
@@ -166,9 +168,8 @@ def run_official_test06(folder: Path, scenario: str, entries: Sequence[AccuracyE
     return (folder / "out" / "TEST06" / "verify_accuracy.txt").read_text()
 
 
-def request(**more: object) -> AuditRequest:
-    values = {"scenario": "Offline", "loadgen_key": "llama3_1-8b", "loaded_count": 64, "stop_ids": STOPS, **more}
-    return AuditRequest.model_validate(values)
+def request(**more: object) -> AuditRequest[AuditOptions]:
+    return request_of("TEST06", **{"stop_ids": STOPS, **more})
 
 
 def test_plan_is_the_official_configuration() -> None:
@@ -320,7 +321,7 @@ def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
 def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, *PAIRS["offline pass"][:2])
     legs = [LegArtifacts(RunDir(path.parent), spec=LegSpec(label)) for label, path in zip("ab", paths, strict=True)]
-    request = AuditRequest(scenario="Offline", loadgen_key="", loaded_count=64)
+    request = request_of("TEST04", loadgen_key="")
     result = find_audit("TEST04").verify(request, legs)
     assert result.passed
     assert not result.required
@@ -330,7 +331,7 @@ def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
 
 def test_too_few_samples_are_refused() -> None:
     with pytest.raises(SetupError, match="place 3"):
-        find_audit("TEST04").validate(AuditRequest(scenario="Offline", loadgen_key="", loaded_count=3))
+        find_audit("TEST04").validate(request_of("TEST04", loaded_count=3))
 
 
 # Against the official scripts -----------------------------------------------------------------------------------------

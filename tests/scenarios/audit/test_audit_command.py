@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from compliance.audits.audit_registry import AUDITS, judged_again, request_beside
+from compliance.audits.audit_registry import judged_again, request_beside
+from compliance.audits.catalog import AUDITS, find_audit
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from scenarios.audit.config import AuditOptions
+from scenarios.audit.config import audit_options
 from scenarios.audit.run import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.cheats import CHEAT
@@ -117,7 +118,8 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "output_consistency"
-    result, _ = judged_again(folder, "output_consistency", request_beside(FinishedLeg(RunDir(folder / "performance"))))
+    test, performance = find_audit("output_consistency"), FinishedLeg(RunDir(folder / "performance"))
+    result, _ = judged_again(folder, test, request_beside(performance, test))
     assert result.passed
     existing = ["--ref", folder / "accuracy", "--run", folder / "performance", "--output-log-dir", tmp_path / "again"]
     for test in ("output_consistency", "output_length"):
@@ -142,8 +144,14 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     [
         ("output_caching", "Server", (), ExitCode.REFUSED, "arrival rate fixes"),
         ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate fixes"),
-        ("output_cashing", "Offline", (), ExitCode.BAD_INPUT, "output_caching, TEST04, TEST06"),
-        ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "takes no --sample-index"),
+        (
+            "output_cashing",
+            "Offline",
+            (),
+            ExitCode.BAD_INPUT,
+            "output_caching, output_consistency, output_length, TEST04, TEST06",
+        ),
+        ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "--sample-index 3: TEST06 has no such option"),
         ("TEST06", "Offline", ("--run", "a"), ExitCode.BAD_INPUT, "TEST06 judges its own runs only; a does not exist"),
         ("output_length", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "compares two existing runs"),
         ("TEST04", "Offline", ("--ref", "a", "--run", "b"), ExitCode.BAD_INPUT, "have no effect then: --engine"),
@@ -205,7 +213,7 @@ def test_yaml_has_the_audit_beside_the_legs(tmp_path: Path) -> None:
 
 def test_legs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
     legs, shown = DummyLegs(), io.StringIO()
-    options = AuditOptions(test="output_length", ref=legs("Offline", "accuracy"), run=legs("Offline"))
+    options = audit_options({"test": "output_length", "ref": legs("Offline", "accuracy"), "run": legs("Offline")})
     console = Console(file=shown, width=300)
     assert run_audit(options, {"output_log_dir": tmp_path}, console) == ExitCode.OK
     assert "audit output_length (our own, not required for this benchmark): PASS" in shown.getvalue()
@@ -229,7 +237,7 @@ def test_legs_that_allow_no_verdict_leave_none(
 
     monkeypatch.setattr(type(AUDITS["output_length"]), "verify", fails)
     legs = DummyLegs()
-    options = AuditOptions(test="output_length", ref=legs("Offline", "accuracy"), run=legs("Offline"))
+    options = audit_options({"test": "output_length", "ref": legs("Offline", "accuracy"), "run": legs("Offline")})
     with pytest.raises(raised, match=said):
         run_audit(options, {"output_log_dir": tmp_path / "out"}, Console(quiet=True))
     assert not (tmp_path / "out").exists()

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from compliance.audits.audit_registry import AUDITS
-from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
+from compliance.audits.base import LegSpec
+from compliance.audits.catalog import AUDITS
+from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.two_modes import DrawnRequest
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.user_conf import judge_conf, read_conf_text
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, RunMain
+from tests.support.audit_legs import request_of
 from tests.support.legs import arguments
 from tests.support.published import CHECKOUT, needs_checkout
 
@@ -22,11 +25,11 @@ DRAWN = 720381539243781796  # the seed of official audits; those of this harness
 
 def spec_of(name: str, scenario: Scenario = "Offline") -> LegSpec:
     """The run of an audit that a template is for."""
-    samples = 64 if "caching" in name else None
-    request = AuditRequest(
-        scenario=scenario, loadgen_key="llama3_1-8b", loaded_count=13_368, samples=samples, log_seed=DRAWN
-    )
-    spec = AUDITS[name.removesuffix("-reference")].legs(request)[-1]
+    test = AUDITS[name.removesuffix("-reference")]
+    request = request_of(test.name, scenario=scenario, loaded_count=13_368)
+    if test.existing == ("accuracy", "performance"):
+        request = DrawnRequest(**dict(request), log_seed=DRAWN)
+    spec = test.legs(request)[-1]
     if name == "output_caching":  # its repeating runs follow from the reference
         repeat = {"performance_issue_unique": 0, "performance_issue_same": 1, "performance_issue_same_index": 3}
         return LegSpec("repeat", settings=dict(spec.settings) | repeat, scenario=scenario)
@@ -34,7 +37,7 @@ def spec_of(name: str, scenario: Scenario = "Offline") -> LegSpec:
 
 
 def test_there_is_one_for_each_audit() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == {*AUDITS, REFERENCE}
+    assert {path.stem for path in FOLDER.glob("*.config")} == {*AUDITS, REFERENCE}
     assert (ROOT / "audit.config").samefile(FOLDER / "TEST04.config")
 
 

@@ -7,18 +7,15 @@ fixes the score, and compares times per output token in SingleStream; output_cac
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from compliance.audits.base import (
-    PERFORMANCE_MODE,
-    AuditRequest,
-    AuditResult,
-    AuditTest,
-    LegArtifacts,
-    LegSpec,
-    text_of,
-)
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec, text_of
+from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
+
+if TYPE_CHECKING:
+    from compliance.audits.leg_artifacts import LegArtifacts
 
 # [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
 SAME_INDEX = 3
@@ -55,13 +52,13 @@ class OfficialOutcome:
     passed: bool  # whether it prints TEST PASS
 
 
-class OfficialTest04(AuditTest):
+class OfficialTest04(AuditTest[AuditOptions]):
     name = "TEST04"
+    summary = "Official comparison of any two runs. Not required for this benchmark."
     official = True
     existing = ("performance", "performance")
 
-    def validate(self, request: AuditRequest) -> None:
-        super().validate(request)
+    def validate(self, request: AuditRequest[AuditOptions]) -> None:
         if request.loaded_count <= SAME_INDEX:
             raise SetupError(
                 f"TEST04 repeats the sample at place {SAME_INDEX}, and only {request.loaded_count} samples are loaded; "
@@ -69,10 +66,10 @@ class OfficialTest04(AuditTest):
                 f"use at least {SAME_INDEX + 1} samples",
             )
 
-    def legs(self, request: AuditRequest) -> list[LegSpec]:
+    def legs(self, request: AuditRequest[AuditOptions]) -> list[LegSpec]:
         return [LegSpec("reference"), LegSpec("repeat", settings=SETTINGS, scenario=request.scenario)]
 
-    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+    def verify(self, request: AuditRequest[AuditOptions], legs: list["LegArtifacts"]) -> AuditResult:
         self.need(legs, 2)
         outcome = official_outcome(legs[0].run.summary, legs[1].run.summary)
         found = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")

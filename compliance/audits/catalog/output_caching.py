@@ -7,18 +7,16 @@ needed next, and what the runs show, is decided in caching_steps.py.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from compliance.audits.base import (
     PERFORMANCE_MODE,
-    AuditRequest,
     AuditResult,
     AuditTest,
-    LegArtifacts,
     LegSpec,
+    Logs,
     NoVerdictError,
     requested_count,
     text_of,
@@ -35,15 +33,18 @@ from compliance.audits.caching_steps import (
     Run,
     next_step,
 )
+from compliance.audits.options import AuditOptions, AuditRequest, Positions, Share, audit_field
 from compliance.audits.pace import Pace, steady_latency_ns
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.loadgen.detail_log import DetailLog
 from runs.record.server_facts import prompt_reuse
 from runs.wording import counted
+
+if TYPE_CHECKING:
+    from compliance.audits.leg_artifacts import LegArtifacts
 
 DEFAULT_SAMPLES = 64
 # Of a small dataset half, so that a later reference run can have new samples; but enough for all kinds of runs.
@@ -54,39 +55,58 @@ _LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))-n(\d{1,9})-round(\d{1,3})
 _EARLIER_LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))(|-again|-third)")
 _EARLIER_ROUNDS = {"": 1, "-again": 2, "-third": 3}
 EARLIER_MIN_REFERENCE_S = 0.05
-_MEASURED: WeakKeyDictionary[LegArtifacts, Measurement] = WeakKeyDictionary()
+_MEASURED: WeakKeyDictionary["LegArtifacts", Measurement] = WeakKeyDictionary()
 
 
-class OutputCaching(AuditTest):
+class CachingOptions(AuditOptions):
+    samples: int | None = audit_field(
+        None,
+        "Unique samples of the first reference run, raised until a run takes long enough. Default: 64, of a small "
+        "dataset half.",
+        "N",
+        ge=1,
+    )
+    audit_samples: int | None = audit_field(
+        None, "Queries of the repeating runs. Default: as many as the reference run has.", "N", ge=1
+    )
+    sample_index: Positions = audit_field(
+        (),
+        "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
+        "auto: the sample nearest to the reference leg's mean lengths (default).",
+        "I[,J...]|auto",
+    )
+    threshold: Share | None = audit_field(
+        None, "How much faster a repeating run may be. Default: 0.1 in Offline, 0.2 in SingleStream.", "X"
+    )
+
+
+Request = AuditRequest[CachingOptions]
+
+
+class EarlierRequest(Request):
+    """The request of an audit that an earlier version made."""
+
+    runs: tuple[str, ...]  # their labels
+
+
+class OutputCaching(AuditTest[CachingOptions]):
     name = "output_caching"
-    knobs = frozenset({"samples", "audit_samples", "sample_index", "threshold"})
+    summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
+    options = CachingOptions
 
-    def validate(self, request: AuditRequest) -> None:
-        super().validate(request)
+    def validate(self, request: Request) -> None:
         if request.scenario not in DEFAULT_THRESHOLD:
             raise SetupError(
                 f"--test {self.name} --scenario {request.scenario}: in LoadGen's Server scenario the arrival rate "
                 "fixes the samples/s, so a system that caches everything looks like one that does not",
                 "audit the same system with --scenario Offline or SingleStream",
             )
-        plan = _plan(request)
-        if request.audit_samples is not None and request.audit_samples < 1:
-            raise InputError(f"--audit-samples {request.audit_samples} is below 1", "give a count of at least 1")
-        if len(set(request.sample_index)) != len(request.sample_index):
-            given = ",".join(map(str, request.sample_index))
-            raise InputError(f"--sample-index {given} names a sample twice", "name each once")
-        for index in request.sample_index:
-            if not 0 <= index < plan.samples:
-                raise InputError(
-                    f"--sample-index {index} is outside the {plan.samples} samples that the runs load; LoadGen would "
-                    "crash",
-                    f"give 0 to {plan.samples - 1}, or auto",
-                )
+        request.check_positions(request.options.sample_index, _plan(request).samples)
 
-    def run_counts(self, request: AuditRequest) -> tuple[int, int]:
+    def run_counts(self, request: Request) -> tuple[int, int]:
         return _plan(request).min_runs, MAX_RUNS
 
-    def recover(self, scenario: Scenario, logs: Mapping[str, DetailLog], details: Mapping[str, Any]) -> dict[str, Any]:
+    def recover(self, request: Request, logs: Logs, details: Mapping[str, Any]) -> Request:
         earlier = REFERENCE in logs
         found = {label: (_EARLIER_LABEL if earlier else _LABEL).fullmatch(label) for label in logs}
         runs = {label: match for label, match in found.items() if match}
@@ -95,38 +115,40 @@ class OutputCaching(AuditTest):
             raise InputError(f"{', '.join(logs) or 'no run'}: none is the reference", "run the audit again")
         counts = {label: requested_count(logs[label]) for label, match in runs.items() if match[1] != REFERENCE}
         other = {count for label, count in counts.items() if earlier or count != int(runs[label][3])}
-        default, threshold = DEFAULT_THRESHOLD.get(scenario), details.get("threshold")
-        recovered = {
-            "samples": min(log.integer("effective_performance_sample_count") for log in references),
-            "audit_samples": min(other, default=None),
-            "sample_index": () if details.get("sample_index_chosen") is True else _indices(runs.values()),
-            "threshold": threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
-            "earlier_runs": tuple(runs) if earlier else (),
-        }
+        default, threshold = DEFAULT_THRESHOLD.get(request.scenario), details.get("threshold")
+        options = CachingOptions(
+            test=self.name,
+            samples=min(log.integer("effective_performance_sample_count") for log in references),
+            audit_samples=min(other, default=None),
+            sample_index=() if details.get("sample_index_chosen") is True else _indices(runs.values()),
+            threshold=threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
+        )
         loadable = details.get("loadable_samples")
-        return recovered | ({"loaded_count": loadable} if type(loadable) is int else {})
+        loaded = loadable if type(loadable) is int else request.loaded_count
+        request = request.model_copy(update={"options": options, "loaded_count": loaded})
+        return EarlierRequest(**dict(request), runs=tuple(runs)) if earlier else request
 
-    def legs(self, request: AuditRequest) -> list[LegSpec]:
-        if request.earlier_runs:
-            labels = sorted(request.earlier_runs, key=lambda label: label != REFERENCE)
+    def legs(self, request: Request) -> list[LegSpec]:
+        if isinstance(request, EarlierRequest):
+            labels = sorted(request.runs, key=lambda label: label != REFERENCE)
             return [_spec(request, _run(label, request), label) for label in labels]
         return self.more_legs(request, [])
 
-    def more_legs(self, request: AuditRequest, finished: Sequence[LegArtifacts]) -> list[LegSpec]:
-        if request.earlier_runs or (len(finished) > 1 and _broken_evidence(finished)):
+    def more_legs(self, request: Request, finished: Sequence["LegArtifacts"]) -> list[LegSpec]:
+        if isinstance(request, EarlierRequest) or (len(finished) > 1 and _broken_evidence(finished)):
             return []
         step = next_step(_plan(request), [_measured(leg, request) for leg in finished])
         return [_spec(request, step, _label(step))] if isinstance(step, Run) else []
 
-    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+    def verify(self, request: Request, legs: list["LegArtifacts"]) -> AuditResult:
         self.need(legs, 2)
-        plan, threshold = _plan(request), request.threshold_or(DEFAULT_THRESHOLD[request.scenario])
+        plan = _plan(request)
         measured = [_measured(leg, request) for leg in legs]
         if measured[0].run.kind != REFERENCE or len({leg.spec.label for leg in legs}) != len(legs):
             labels = [leg.spec.label for leg in legs]
             raise ExecutionError(f"{self.name}: the runs {labels} do not start with one reference", AUDIT_AGAIN)
         outcome = next_step(plan, measured)
-        checks = [_completeness(leg, threshold) for leg in legs]
+        checks = [_completeness(leg, plan.threshold) for leg in legs]
         checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(legs)]
         failed = [check for check in checks if not check.passed]
         if not failed:
@@ -148,7 +170,7 @@ class OutputCaching(AuditTest):
         else:
             text, reason = "TEST PASS", f"{scores}; {used}"
         head = f"Verifying performance.\nreference score = {before}\ntest score = {after}\n{text}\n"
-        rule = _rule(request.scenario, threshold)
+        rule = _rule(request.scenario, plan.threshold)
         return self.result(
             checks,
             legs,
@@ -156,7 +178,7 @@ class OutputCaching(AuditTest):
             rule=rule,
             text=text_of(self, head, rule, legs, checks),
             details={
-                "threshold": threshold,
+                "threshold": plan.threshold,
                 "ref_qps": before,
                 "audit_qps": after,
                 "unit": "samples/s",
@@ -174,19 +196,20 @@ class OutputCaching(AuditTest):
         )
 
 
-def _plan(request: AuditRequest) -> Plan:
+def _plan(request: Request) -> Plan:
+    options = request.options
     default = min(DEFAULT_SAMPLES, max(MIN_DEFAULT_SAMPLES, request.loaded_count // 2))
     return Plan(
-        samples=request.samples_or(default),
+        samples=request.sample_count(options.samples, default),
         max_samples=request.loaded_count,
-        threshold=request.threshold_or(DEFAULT_THRESHOLD[request.scenario]),
-        queries=request.audit_samples,
-        indices=request.sample_index,
-        min_reference_s=EARLIER_MIN_REFERENCE_S if request.earlier_runs else MIN_REFERENCE_S,
+        threshold=DEFAULT_THRESHOLD[request.scenario] if options.threshold is None else options.threshold,
+        queries=options.audit_samples,
+        indices=options.sample_index,
+        min_reference_s=EARLIER_MIN_REFERENCE_S if isinstance(request, EarlierRequest) else MIN_REFERENCE_S,
     )
 
 
-def _check_decided(request: AuditRequest, measured: Sequence[Measurement], outcome: Run | Outcome) -> None:
+def _check_decided(request: Request, measured: Sequence[Measurement], outcome: Run | Outcome) -> None:
     """Refuse runs that are not enough for a verdict.
 
     Raises:
@@ -199,7 +222,7 @@ def _check_decided(request: AuditRequest, measured: Sequence[Measurement], outco
             at_limit = max(one.run.samples for one in measured) >= request.loaded_count
             fix = "audit with a larger dataset or a slower model" if at_limit else f"{again} on an idle machine"
             raise NoVerdictError(f"{name}: no verdict: {outcome.reason}", fix)
-    elif request.earlier_runs and outcome.number > 1:
+    elif isinstance(request, EarlierRequest) and outcome.number > 1:
         text = f"{name}: no verdict: an earlier version ran this audit, and {_label(outcome)} would be needed"
         raise NoVerdictError(text, again)
     else:
@@ -210,19 +233,21 @@ def _label(run: Run) -> str:
     return f"{run.kind}-n{run.samples}-round{run.number}"
 
 
-def _run(label: str, request: AuditRequest) -> Run:
+def _run(label: str, request: Request) -> Run:
     """The run of a label.
 
     Raises:
         ExecutionError: the audit has no such run.
     """
-    if request.earlier_runs and (match := _EARLIER_LABEL.fullmatch(label)):
+    if isinstance(request, EarlierRequest) and (match := _EARLIER_LABEL.fullmatch(label)):
         samples, number = _plan(request).samples, _EARLIER_ROUNDS[match[3]]
     elif match := _LABEL.fullmatch(label):
         samples, number = int(match[3]), int(match[4])
     else:
         raise ExecutionError(f"{OutputCaching.name}: {label} is no run of this audit", "run the audit again")
-    return Run(match[1], samples, samples if match[1] == REFERENCE else request.audit_samples or samples, number)
+    return Run(
+        match[1], samples, samples if match[1] == REFERENCE else request.options.audit_samples or samples, number
+    )
 
 
 def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
@@ -230,7 +255,7 @@ def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(match[2]) for match in runs if match[2]))
 
 
-def _measured(leg: LegArtifacts, request: AuditRequest) -> Measurement:
+def _measured(leg: "LegArtifacts", request: Request) -> Measurement:
     """A finished run, as the decision needs it."""
     if leg not in _MEASURED:
         _check_issued(leg)
@@ -240,7 +265,7 @@ def _measured(leg: LegArtifacts, request: AuditRequest) -> Measurement:
     return _MEASURED[leg]
 
 
-def pace_of(leg: LegArtifacts) -> Pace:
+def pace_of(leg: "LegArtifacts") -> Pace:
     """Read a leg's pace: rates and latencies from LoadGen's log, lengths from the record of every request.
 
     Raises:
@@ -266,12 +291,12 @@ def pace_of(leg: LegArtifacts) -> Pace:
         mean_latency_ns=latency.mean,
         steady_latency_ns=steady_latency_ns(leg.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
         median_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.p50,
-        lengths={index: (prompts[index], float(np.mean(tokens))) for index, tokens in outputs.items()},
+        lengths={index: (prompts[index], fmean(tokens)) for index, tokens in outputs.items()},
         issued=table.sample_index.tolist(),
     )
 
 
-def nearest_mean(reference: LegArtifacts) -> int:
+def nearest_mean(reference: "LegArtifacts") -> int:
     """The place, in LoadGen's loaded set, of the sample whose lengths are nearest the leg's means.
 
     Distance: the larger of the two relative ones, of prompt and of output tokens.
@@ -279,16 +304,16 @@ def nearest_mean(reference: LegArtifacts) -> int:
     table = reference.request_table
     if len(table) == 0:
         raise ExecutionError("the reference leg answered no sample", f"see {reference.run.engine_log}")
-    prompt = np.abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
-    output = np.abs(table.output_tokens / table.output_tokens.mean() - 1)
-    chosen = int(table.sample_index[np.argmin(np.maximum(prompt, output))])
+    prompt = abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
+    output = abs(table.output_tokens / table.output_tokens.mean() - 1)
+    chosen = int(table.sample_index[prompt.clip(min=output).argmin()])
     loaded = reference.detail.loaded_qsl_set
     if chosen not in loaded:
         raise ExecutionError(f"sample {chosen} was answered but never loaded", f"see {reference.run.detail}")
     return loaded.index(chosen)
 
 
-def _spec(request: AuditRequest, run: Run, label: str) -> LegSpec:
+def _spec(request: Request, run: Run, label: str) -> LegSpec:
     """A run that loads the first samples and issues queries of them.
 
     Without a minimum duration the counts are exact: Offline's 1.1 × target_qps × min_duration is 0, and SingleStream
@@ -310,13 +335,13 @@ def _spec(request: AuditRequest, run: Run, label: str) -> LegSpec:
     return LegSpec(label, settings=settings, scenario=request.scenario, requested=run.queries)
 
 
-def _check_issued(leg: LegArtifacts) -> None:
+def _check_issued(leg: "LegArtifacts") -> None:
     """Check by the record of requests that LoadGen issued the samples of this kind of leg."""
     table, effective = leg.request_table, leg.spec.in_force
-    found = len(np.unique(table.sample_index))
+    samples = set(table.sample_index.tolist())
+    found = len(samples)
     if effective["performance_issue_same"]:
-        expected = [leg.detail.loaded_qsl_set[effective["performance_issue_same_index"]]]
-        right = np.unique(table.sample_index).tolist() == expected
+        right = samples == {leg.detail.loaded_qsl_set[effective["performance_issue_same_index"]]}
     elif effective["performance_issue_unique"]:
         right = found == len(table)
     else:
@@ -332,7 +357,7 @@ def _check_issued(leg: LegArtifacts) -> None:
     "audit",
     ("caching-answered", "error", OURS, "the requested samples were answered", AUDIT_AGAIN),
 )  # fmt: skip
-def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
+def _completeness(leg: "LegArtifacts", threshold: float) -> Finding:
     needed = leg.requested * (1 - threshold)
     return compared(
         "caching-answered",
@@ -351,7 +376,7 @@ def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
     ("caching-tokens", "error", "[rules] no caching of queries", "no prompt token came from a cache",
      "run with prefix caching off"),
 )  # fmt: skip
-def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
+def _direct_evidence(leg: "LegArtifacts") -> Iterator[Finding]:
     """What the engine itself reports; a cheating engine would report nothing."""
     if leg.manifest is None:
         return
@@ -362,7 +387,7 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     yield compared("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
 
 
-def _broken_evidence(legs: Sequence[LegArtifacts]) -> list[Finding]:
+def _broken_evidence(legs: Sequence["LegArtifacts"]) -> list[Finding]:
     return [check for leg in legs for check in _direct_evidence(leg) if not check.passed]
 
 

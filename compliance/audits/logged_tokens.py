@@ -1,7 +1,7 @@
-"""TEST06: whether the answers of a performance leg are honest token lists. Official legs and text, own verdict.
+"""Rules of TEST06: the logged answers of a performance leg are honest token lists.
 
 The official script does not find a Llama 3 end-of-sequence id, compares first tokens over the length of the shorter
-list only, and passes an empty log. So the text is what it would write, and the verdict is by stricter rules.
+list only, and passes an empty log. These rules are stricter; `official_text` is what the script would write.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,100 +11,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compliance.audits.base import (
-    NAMED_IN_MESSAGES,
-    PERFORMANCE,
-    PERFORMANCE_MODE,
-    AuditRequest,
-    AuditResult,
-    AuditTest,
-    LegArtifacts,
-    LegSpec,
-)
+from compliance.audits.base import NAMED_IN_MESSAGES
 from compliance.evidence.plausibility import shared_answers
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
-from runs.benchmarks import BENCHMARKS
-from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 
-# [mlcommons/inference compliance/TEST06/audit.config]
-LOGGED_SAMPLES = 100
-SETTINGS = {
-    "mode": PERFORMANCE_MODE,
-    "accuracy_log_rng_seed": 720381539243781796,
-    "accuracy_log_sampling_target": LOGGED_SAMPLES,
-    "min_query_count": LOGGED_SAMPLES,
-    "min_duration": 0,
-    "sample_concatenate_permutation": 0,
-}
 # A model may generate its begin-of-sequence id: so do 1 or 2 of 100 published responses of some systems, never as the
 # first token. Above this share, or as the first token, the system puts it there.
 MOST_WITH_BEGIN = 0.05
 OFFICIAL_STOP_ID = 2  # the default of the official script; Llama 2's
 # What the official script writes to verify_accuracy.txt, and its last line. [compliance/TEST06/run_verification.py]
+TEST06 = "TEST06"
 _FIRST, _END, _LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
 _SKIPPED = f"{_FIRST}: Skipped"
-_COMPLETE, _INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
+COMPLETE, _INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
 # [checker] compliance_check.accuracy_check: one of each
 _KEPT = ((f"{_FIRST}: True", _SKIPPED), (f"{_END}: True",), (f"{_LENGTH}: True",))
 
 Ids = npt.NDArray[np.int64]
-
-
-class OfficialTest06(AuditTest):
-    name = "TEST06"
-    official = True
-    text_name = "verify_accuracy.txt"
-
-    def validate(self, request: AuditRequest) -> None:
-        super().validate(request)
-        if not request.stop_ids:
-            raise InputError(
-                "TEST06 needs the model's end-of-sequence ids, and its generation_config.json has none",
-                "give --model-path a folder with generation_config.json",
-            )
-
-    def legs(self, request: AuditRequest) -> list[LegSpec]:
-        return [LegSpec(PERFORMANCE, settings=SETTINGS, scenario=request.scenario, requested=LOGGED_SAMPLES)]
-
-    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        self.need(legs, 1)
-        leg = legs[0]
-        scenario = leg.detail.scenario
-        max_tokens = BENCHMARKS[request.loadgen_key].sampling["performance"].max_tokens
-        checks = judge_entries(
-            leg.entries,
-            scenario=scenario,
-            stop_ids=request.stop_ids,
-            bos_ids=request.bos_ids,
-            special_ids=request.special_ids,
-            expected_count=LOGGED_SAMPLES,
-            max_tokens=max_tokens,
-        )
-        text = official_text(leg.entries, scenario=scenario)
-        return self.result(
-            checks,
-            [leg],
-            kept=f"{len(leg.entries)} logged answers kept every rule",
-            rule=f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids "
-            "and as many as were counted; outside Offline a first-token record equal to the answer's start; no "
-            f"begin-of-sequence id {_listed(request.bos_ids)} as the first token, and one in at most "
-            f"{MOST_WITH_BEGIN:.0%} of the answers; an end-of-sequence id {_listed(request.stop_ids)} at "
-            "most once and only last; no other special id of the tokenizer",
-            text=text,
-            details={
-                "official_text": text,
-                "official_passed": text.endswith(f"{_COMPLETE}\n"),
-                "dtype": dtype_of(leg.entries).name,
-                "stop_ids": sorted(request.stop_ids),
-                "bos_ids": sorted(request.bos_ids),
-                "special_ids": sorted(request.special_ids),
-            },
-            copies={f"accuracy/{leg.run.accuracy_log.name}": leg.run.accuracy_log},
-        )
 
 
 @decides(
@@ -228,14 +155,14 @@ def _special_id_rules(stops: set[int], begins: set[int], others: set[int]) -> It
         places = _places_of(stop, ids)
         return _first_of(places, ids) if np.any(places < len(ids) - 1) else ""
 
-    required = f"no first token {_listed(begins)}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"
+    required = f"no first token {listed(begins)}, which at most {MOST_WITH_BEGIN:.0%} of the responses contain"
     yield AnswerRule("test06-begin", "begin-of-sequence id", "have one", required, any_of(begin))
     if others:
         required = f"none of the tokenizer's {len(others)} special ids that end no answer"
         yield AnswerRule("test06-special-ids", "other special ids", "have one", required, any_of(other))
-    required, broken = f"at most one of the ids {_listed(stops)}", "have more than one"
+    required, broken = f"at most one of the ids {listed(stops)}", "have more than one"
     yield AnswerRule("test06-end-once", "end-of-sequence id once", broken, required, too_many)
-    required, broken = f"no token after the id {_listed(stops)}", "go on after an end-of-sequence id"
+    required, broken = f"no token after the id {listed(stops)}", "go on after an end-of-sequence id"
     yield AnswerRule("test06-end-last", "end-of-sequence id last", broken, required, too_early)
 
 
@@ -263,7 +190,7 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
     lengths = all_are(lambda entry, ids: len(ids) == entry.token_count)
     first = "Skipped" if scenario == "Offline" else str(all_are(first_token))
     passed = ends and lengths and first != "False"
-    return f"{_FIRST}: {first}\n{_END}: {ends}\n{_LENGTH}: {lengths}\n{_COMPLETE if passed else _INCOMPLETE}\n"
+    return f"{_FIRST}: {first}\n{_END}: {ends}\n{_LENGTH}: {lengths}\n{COMPLETE if passed else _INCOMPLETE}\n"
 
 
 def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str, str]]:
@@ -272,8 +199,8 @@ def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple
         if not set(wanted) & set(lines):
             yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed", ""
     # Lines with the outcome of a check, in any spelling.
-    beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, OfficialTest06.name))
-    for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {_COMPLETE}):
+    beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, TEST06))
+    for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {COMPLETE}):
         if line.casefold().startswith(beginnings):
             yield f"it says {line!r}", "no check failed", line
     if _SKIPPED in lines and scenario != "Offline":
@@ -331,5 +258,5 @@ def _place(entry: AccuracyEntry) -> str:
     return f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
 
 
-def _listed(ids: Collection[int]) -> str:
+def listed(ids: Collection[int]) -> str:
     return ", ".join(map(str, sorted(ids))) or "(none known)"

@@ -1,0 +1,117 @@
+"""A finished leg of an audit: its numbers, whether its audit.config took effect, its lines in the audit's text."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from compliance.audits.base import LegSpec
+from runs.errors import ExecutionError
+from runs.loadgen.replay import expected_samples
+from runs.numbers.numbers import Numbers, reported_numbers
+from runs.record.leg import FinishedLeg
+from runs.record.requests_log import RequestTable, read_requests
+
+SHOWN = ("mean", "p50", "p90", "p99")
+
+
+@dataclass(eq=False)
+class LegArtifacts(FinishedLeg):
+    """A finished leg of an audit."""
+
+    spec: LegSpec = field(kw_only=True)
+
+    @classmethod
+    def of(cls, leg: FinishedLeg, spec: LegSpec) -> "LegArtifacts":
+        """The same leg, with what it has read so far."""
+        found = cls(leg.run, spec=spec)
+        vars(found).update(vars(leg))
+        return found
+
+    @property
+    def request_table(self) -> RequestTable:
+        """The record of every request, which a leg of an audit must have."""
+        return read_requests(self.run.requests) if self.requests is None else self.requests
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return reported_numbers(self.detail)
+
+    @property
+    def completed(self) -> int:
+        """Samples answered, as LoadGen counts them."""
+        return expected_samples(self.detail) or 0
+
+    @property
+    def requested(self) -> int:
+        return self.completed if self.spec.requested is None else self.spec.requested
+
+    def check_engaged(self) -> None:
+        """Check that the audit.config took effect, by the settings in force.
+
+        LoadGen logs that it found the file before it reads it, and ignores all of it for one bad line.
+
+        Raises:
+            ExecutionError: LoadGen did not finish, or a value differs.
+        """
+        detail = self.detail
+        if not detail.finished or (self.spec.mode == "performance" and not detail.has_results):
+            raise ExecutionError(
+                f"audit leg {self.spec.label}: LoadGen did not finish",
+                f"see {self.run.engine_log}; no verdict",
+            )
+        for key, wanted in self.spec.in_force.items():
+            found = detail.get(f"effective_{key}")
+            if found != wanted or type(found) is not type(wanted):
+                raise ExecutionError(
+                    f"audit leg {self.spec.label}: audit.config not engaged: effective_{key} is {found}, not {wanted}",
+                    f"see {self.run.detail}; no verdict",
+                )
+
+    def record(self) -> dict[str, Any]:
+        """The leg in numbers, for the record."""
+        detail, table, manifest = self.detail, self.requests, self.manifest
+        facts: dict[str, Any] = {
+            "label": self.spec.label,
+            "directory": str(self.run.root),
+            "scenario": detail.scenario,
+            "mode": detail.mode,
+            "loadgen_version": detail.get("loadgen_version"),
+            "loadgen_verdict": detail.validity,
+            "min_duration_ms": detail.effective("min_duration_ms"),
+            "requested": self.requested,
+            "completed": self.completed,
+            "in_force": {f"effective_{key}": detail.get(f"effective_{key}") for key in self.spec.in_force},
+        }
+        if self.spec.mode == "performance":
+            facts["numbers"] = self.numbers.model_dump(exclude_none=True)
+        if table is not None and len(table):
+            facts |= {
+                "distinct_samples": len(np.unique(table.sample_index)),
+                "mean_prompt_tokens": float(np.mean(table.prompt_tokens)),
+                "mean_output_tokens": float(np.mean(table.output_tokens)),
+            }
+        if manifest is not None:
+            facts |= {
+                "pid": manifest.pid,
+                "start_time_ns": manifest.start_time_ns,
+                "prefix_caching": manifest.engine.prefix_caching,
+                "cached_prompt_tokens": manifest.observed.cached_prompt_tokens,
+            }
+        return facts
+
+    def lines(self) -> Iterator[str]:
+        """The leg for people: scenario, rates and validity in one line, then a line for each kind of latency."""
+        numbers = self.numbers
+        rates = ((numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s"))
+        shown = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
+        yield (
+            f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "
+            f"LoadGen says {self.detail.validity}"
+        )
+        for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
+            if values is not None:
+                shown = ", ".join(f"{one} {getattr(values, one) / 1e6:.3f} ms" for one in SHOWN)
+                yield f"{self.spec.label}: {name} {shown}"

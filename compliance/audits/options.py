@@ -1,0 +1,106 @@
+"""The options of an audit: a model for each, of which its block in a YAML file and the command line are made."""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic.fields import FieldInfo
+
+from runs.benchmark import Scenario
+from runs.errors import InputError
+from runs.fields import option_field
+
+
+def _share(value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError("must be between 0 and 1, such as 0.1")
+    return value
+
+
+def _positions(value: object) -> object:
+    """`auto`, `3`, `3,17` and YAML's lists."""
+    if isinstance(value, str):
+        value = [] if value == "auto" else value.split(",")
+    found = [value] if isinstance(value, int) else value
+    if isinstance(found, list | tuple):
+        if not all(re.fullmatch(r" *-?\d+ *", str(one)) for one in found):
+            raise ValueError("must be whole numbers, such as 3 or 3,17, or auto")
+        found = tuple(map(int, found))
+        if len(set(found)) < len(found):
+            raise ValueError("names a sample twice")
+    return found
+
+
+# Types of options.
+Share = Annotated[float, AfterValidator(_share)]  # a tolerance
+Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]  # among LoadGen's loaded samples; empty = auto
+
+
+def audit_field(default: Any, help: str, metavar: str | None = None, **limits: Any) -> Any:
+    """A field of an audit's options: its default, its help, and limits as pydantic's Field takes them."""
+    return option_field(default, help, "audit", metavar, **limits)
+
+
+class AuditOptions(BaseModel):
+    """The options of every audit. An audit with options of its own has a subclass, whose fields are these options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    test: str = audit_field(..., "Which audit.", metavar="NAME")
+    ref: Path | None = audit_field(
+        None,
+        "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
+        metavar="DIR",
+    )
+    run: Path | None = audit_field(None, "The run to compare with --ref.", metavar="DIR")
+
+    @classmethod
+    def own(cls) -> dict[str, FieldInfo]:
+        """The fields that not every audit has."""
+        return {name: field for name, field in cls.model_fields.items() if name not in AuditOptions.model_fields}
+
+
+Options = TypeVar("Options", bound=AuditOptions)
+
+
+class AuditRequest(BaseModel, Generic[Options]):
+    """What is audited, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+
+    scenario: Scenario
+    loadgen_key: str
+    loaded_count: int  # samples LoadGen can load: rows of the data set, at most the benchmark's own number
+    options: Options
+    stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
+    bos_ids: tuple[int, ...] = ()
+    special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
+
+    def sample_count(self, given: int | None, default: int) -> int:
+        """The number of samples, by default at most as many as are loaded.
+
+        Raises:
+            InputError: more are given.
+        """
+        if given is not None and given > self.loaded_count:
+            raise InputError(
+                f"--samples {given} is more than the {self.loaded_count} samples that LoadGen can load; "
+                "it would repeat them",
+                f"give at most {self.loaded_count}",
+            )
+        return min(default, self.loaded_count) if given is None else given
+
+    def check_positions(self, positions: Collection[int], count: int) -> None:
+        """Refuse positions outside the samples that a run loads.
+
+        Raises:
+            InputError: LoadGen would crash.
+        """
+        for index in positions:
+            if not 0 <= index < count:
+                raise InputError(
+                    f"--sample-index {index} is outside the {count} samples that the runs load; LoadGen would crash",
+                    f"give 0 to {count - 1}, or auto",
+                )
