@@ -20,22 +20,22 @@ def _share(value: float) -> float:
 
 
 def _positions(value: object) -> object:
-    """`auto`, `3`, `3,17` and YAML's lists."""
-    if isinstance(value, str):
-        value = [] if value == "auto" else value.split(",")
-    found = [value] if isinstance(value, int) else value
-    if isinstance(found, list | tuple):
-        if not all(re.fullmatch(r" *-?\d+ *", str(one)) for one in found):
-            raise ValueError("must be whole numbers, such as 3 or 3,17, or auto")
-        found = tuple(map(int, found))
-        if len(set(found)) < len(found):
-            raise ValueError("names a sample twice")
+    """`3`, `3,17` and YAML's lists."""
+    words = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    if not words or not all(re.fullmatch(r" *-?\d+ *", str(word)) for word in words):
+        raise ValueError("must be whole numbers, such as 3 or 3,17")
+    found = tuple(map(int, words))
+    if len(set(found)) < len(found):
+        raise ValueError("names a sample twice")
     return found
 
 
-# Types of options.
-Share = Annotated[float, AfterValidator(_share)]  # a tolerance
-Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]  # among LoadGen's loaded samples; empty = auto
+# Types of options: a tolerance; positions among LoadGen's loaded samples; these, or none for `auto`.
+Share = Annotated[float, AfterValidator(_share)]
+Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]
+PositionsOrAuto = Annotated[
+    tuple[int, ...], BeforeValidator(lambda value: () if value in ("auto", ()) else _positions(value))
+]
 
 
 def audit_field(default: Any, help: str, metavar: str | None = None, **limits: Any) -> Any:

@@ -33,7 +33,7 @@ from compliance.audits.caching_steps import (
     Run,
     next_step,
 )
-from compliance.audits.options import AuditOptions, AuditRequest, Positions, Share, audit_field
+from compliance.audits.options import AuditOptions, AuditRequest, PositionsOrAuto, Share, audit_field
 from compliance.audits.pace import Pace, steady_latency_ns
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
@@ -69,7 +69,7 @@ class CachingOptions(AuditOptions):
     audit_samples: int | None = audit_field(
         None, "Queries of the repeating runs. Default: as many as the reference run has.", "N", ge=1
     )
-    sample_index: Positions = audit_field(
+    sample_index: PositionsOrAuto = audit_field(
         (),
         "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
         "auto: the sample nearest to the reference leg's mean lengths (default).",

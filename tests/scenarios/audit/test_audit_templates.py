@@ -36,12 +36,12 @@ def spec_of(name: str, scenario: Scenario = "Offline") -> LegSpec:
     return spec
 
 
-def test_there_is_one_for_each_audit() -> None:
-    assert {path.stem for path in FOLDER.glob("*.config")} == {*AUDITS, REFERENCE}
+def test_each_is_for_an_audit() -> None:
+    assert {path.stem for path in FOLDER.glob("*.config")} <= {*AUDITS, REFERENCE}
     assert (ROOT / "audit.config").samefile(FOLDER / "TEST04.config")
 
 
-@pytest.mark.parametrize("name", sorted({*AUDITS, REFERENCE}))
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.config")))
 def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: RunMain, tmp_path: Path) -> None:
     path, spec = FOLDER / f"{name}.config", spec_of(name)
     settings = read_stored(path)

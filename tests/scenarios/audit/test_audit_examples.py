@@ -1,0 +1,50 @@
+"""The example configurations of audits: one set of counts and names, and each runs, here with the dummy engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runs.errors import ExitCode
+from tests.conftest import ROOT, RunMain
+
+FOLDER = ROOT / "configs/audits"
+AUDITS = {"Offline": "offline-output-caching", "SingleStream": "singlestream-output-caching"}
+CAMPAIGN = "campaign-output-caching"
+DUMMY = "engine: dummy\ndummy_ttft_ms: 80\ndummy_slots: 1"
+
+
+def read(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()))
+
+
+def test_there_are_no_others() -> None:
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {*AUDITS.values(), CAMPAIGN}
+
+
+def test_counts_are_equal_and_names_consistent() -> None:
+    for name in (*AUDITS.values(), CAMPAIGN):
+        assert read(name)["output_log_dir"] == f"output/{name}"
+        assert f" --config configs/audits/{name}.yaml" in (FOLDER / f"{name}.yaml").read_text()
+    for scenario, name in AUDITS.items():
+        options = read(name)["audit"]
+        assert read(name)["scenario"] == scenario
+        assert options["samples"] == options["audit_samples"]
+        assert read(CAMPAIGN)["scenarios"][scenario]["audits"] == [options]
+
+
+@pytest.mark.parametrize("name", [*AUDITS.values(), pytest.param(CAMPAIGN, marks=pytest.mark.long)])
+def test_an_example_runs(name: str, run_main: RunMain, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.yaml"
+    file.write_text((FOLDER / file.name).read_text().replace("engine: vllm", DUMMY))
+    command = "campaign" if name == CAMPAIGN else "audit"
+    finished = run_main(command, "--config", file)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    records = [json.loads(path.read_bytes()) for path in tmp_path.rglob("audit_output_caching.json")]
+    assert len(records) == (len(AUDITS) if name == CAMPAIGN else 1)
+    for record in records:
+        assert record["passed"]
+        assert record["ref_requested"] == record["audit_requested"] == 32
+        assert {leg["label"] for leg in record["legs"]} >= {"reference-n32-round1", "repeat-3-n32-round1"}

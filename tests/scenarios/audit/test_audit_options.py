@@ -1,0 +1,92 @@
+"""An audit owns its options: what is declared in its module is what the command line and files take, and no more."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from compliance.audits.catalog import AUDITS
+from compliance.audits.options import AuditOptions
+from runs.errors import InputError
+from scenarios.audit.config import all_options, audit_options, load_audit
+from scenarios.campaign.config import load_campaign
+from scenarios.command_line.schema_options import options_of
+from tests.conftest import run_here
+
+
+def test_options_of_one_name_are_of_one_kind() -> None:
+    """The command line reads an option before it knows which audit it is for."""
+    kinds = defaultdict(set)
+    for test in AUDITS.values():
+        for option in options_of(test.options, AuditOptions.model_fields):
+            assert isinstance(option, click.Option)
+            kinds[option.name].add((option.is_flag, option.multiple))
+    assert all(len(found) == 1 for found in kinds.values()), kinds
+    assert all_options().own().keys() == kinds.keys()
+
+
+def test_help_names_the_audits_that_take_an_option() -> None:
+    shown = " ".join(run_here("audit", "--help").stdout.split())
+    assert "--samples N output_caching: Unique samples" in shown
+    assert "output_consistency, output_length: Responses of the performance run." in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "fix"),
+    [
+        (
+            {"test": "TEST06", "threshold": 0.2},
+            "--threshold 0.2: TEST06 has no such option",
+            "leave out --threshold; TEST06 has no options of its own",
+        ),
+        (
+            {"test": "output_length", "sample_index": "3"},
+            "--sample-index 3: output_length has no such option",
+            "leave out --sample-index; output_length has --samples, --threshold",
+        ),
+        (
+            {"test": "output_caching", "treshold": 0.2},
+            "--treshold: there is no such option; did you mean thr",
+            "--help",
+        ),
+        ({"test": "output_length", "threshold": "1.5"}, "--threshold 1.5: must be between 0 and 1", "--help"),
+        ({"test": "output_caching", "sample_index": "3,x"}, "--sample-index 3,x: must be whole numbers", "--help"),
+        ({"test": "output_caching", "sample_index": [3, 3]}, "names a sample twice", "--help"),
+        ({"samples": 3}, "--test is missing", "TEST04"),
+        ({"test": ["TEST06"]}, "there is no such audit", "TEST04"),
+    ],
+)
+def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], said: str, fix: str) -> None:
+    with pytest.raises(InputError) as error:
+        audit_options(values)
+    assert said in error.value.message
+    assert fix in error.value.fix
+
+
+def test_a_file_is_refused_with_its_line_and_spelling(tmp_path: Path) -> None:
+    file = tmp_path / "audit.yaml"
+    file.write_text("scenario: Offline\naudit:\n  test: TEST04\n  sample-index: [3, 5]\n")
+    with pytest.raises(InputError) as error:
+        load_audit(file, {}, {})
+    assert error.value.message == f"{file}:4: sample_index: [3, 5]: TEST04 has no such option"
+    assert error.value.fix == "leave out sample_index; TEST04 has no options of its own"
+
+
+def test_each_audit_of_a_campaign_has_its_own_options(tmp_path: Path) -> None:
+    file = tmp_path / "campaign.yaml"
+    file.write_text(
+        "benchmark: llama3.1-8b-edge\ndivision: open\nengine: dummy\nscenarios: [Offline]\naudits:\n"
+        "- test: output_caching\n  sample-index: 3,5\n- test: output_length\n  threshold: 0.2\n- TEST06\n"
+    )
+    audits = [leg.audit for leg in load_campaign(file, {}).legs if leg.audit is not None]
+    assert [type(one) for one in audits] == [AUDITS[one.test].options for one in audits]
+    assert [one.model_dump(exclude_unset=True) for one in audits] == [
+        {"test": "output_caching", "sample_index": (3, 5)},
+        {"test": "output_length", "threshold": 0.2},
+        {"test": "TEST06"},
+    ]
+    file.write_text(file.read_text().replace("threshold", "audit_samples"))
+    with pytest.raises(InputError, match=f"{file}:9: audit_samples: 0.2: output_length has no such option"):
+        load_campaign(file, {})
