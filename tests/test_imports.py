@@ -38,7 +38,7 @@ def test_modules_are_imported_by_name_in_few_places() -> None:
     packages = ("compliance", "qsl", "runs", "scenarios", "sut")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {
-        "compliance/audits/catalog/__init__.py",  # the audits, which the import graph knows
+        "compliance/audits/discovery.py",  # audits; those that a command names are counted
         "compliance/endpoints/__init__.py",  # judges of run folders
         "compliance/judge/rule.py",  # the catalogue of all rules
         "runs/accelerators.py",  # vendors' libraries

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
-from compliance.audits.options import AuditOptions, AuditRequest, Options
+from compliance.audits.options import AuditOptions, AuditRequest, Logs, Options
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # what legs leave behind is read when they are judged
     from compliance.audits.leg_artifacts import LegArtifacts
     from runs.loadgen.detail_log import DetailLog
 
-Logs = Mapping[str, "DetailLog"]  # of the legs in an audit's directory, by label
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
 PERFORMANCE = "performance"  # label of a leg whose logged answers are judged
 PERFORMANCE_MODE = 2  # LoadGen's number for it
@@ -171,6 +170,12 @@ class AuditTest(ABC, Generic[Options]):
         required = any(self.name in leg.benchmark.entry.audits for leg in legs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
+    def text_of(self, head: str, rule: str, legs: Sequence["LegArtifacts"], checks: Sequence[Finding]) -> str:
+        """The text: the official wording, then the name and origin of the audit, the rule, the legs, every check."""
+        whose = "MLCommons" if self.official else "this harness; MLCommons has no such test"
+        lines = [f"audit: {self.name}, from {whose}", f"rule: {rule}", *(line for leg in legs for line in leg.lines())]
+        return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"
+
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
     """The `effective_*` values (without that prefix) that the detail log shows of such settings of performance legs."""
@@ -186,12 +191,3 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
 def requested_count(log: "DetailLog") -> int:
     """The number of samples that a leg of an audit had to answer."""
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
-
-
-def text_of(
-    test: AuditTest[Any], head: str, rule: str, legs: Sequence["LegArtifacts"], checks: Sequence[Finding]
-) -> str:
-    """An audit's text: the official wording, then the name and origin of the audit, the rule, the legs, every check."""
-    whose = "MLCommons" if test.official else "this harness; MLCommons has no such test"
-    lines = [f"audit: {test.name}, from {whose}", f"rule: {rule}", *(line for leg in legs for line in leg.lines())]
-    return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"

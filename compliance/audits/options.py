@@ -1,9 +1,9 @@
 """The options of an audit: a model for each, of which its block in a YAML file and the command line are made."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic.fields import FieldInfo
@@ -11,6 +11,11 @@ from pydantic.fields import FieldInfo
 from runs.benchmark import Scenario
 from runs.errors import InputError
 from runs.fields import option_field
+
+if TYPE_CHECKING:
+    from runs.loadgen.detail_log import DetailLog
+
+Logs = Mapping[str, "DetailLog"]  # of the runs in an audit's directory, by label
 
 
 def _share(value: float) -> float:

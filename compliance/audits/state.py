@@ -8,7 +8,7 @@ from typing import Literal
 
 from compliance.audits.audit_registry import AuditRecord, judged_again, read_audit, request_beside
 from compliance.audits.base import EXISTING, AuditResult, NoVerdictError
-from compliance.audits.catalog import find_audit
+from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint

@@ -5,17 +5,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from compliance.audits.base import (
-    PERFORMANCE,
-    PERFORMANCE_MODE,
-    AuditResult,
-    AuditTest,
-    LegSpec,
-    Logs,
-    requested_count,
-    text_of,
-)
-from compliance.audits.options import AuditOptions, AuditRequest, Share, audit_field
+from compliance.audits.base import PERFORMANCE, PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec, requested_count
+from compliance.audits.options import AuditOptions, AuditRequest, Logs, Share, audit_field
 from compliance.judge.finding import Finding
 from runs.benchmark import Mode
 from runs.errors import ExecutionError, InputError
@@ -103,7 +94,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
         rule = self.rule(threshold)
         head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
         details = {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)}
-        text = text_of(self, head, rule, (), checks)
+        text = self.text_of(head, rule, (), checks)
         return self.result(checks, legs[:2], kept=checks[0].sentence, rule=rule, text=text, details=details)
 
     @abstractmethod

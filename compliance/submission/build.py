@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from jinja2 import Environment, FileSystemLoader
 
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import Judgement, decides
 from compliance.judge.check import judge as judge_evidence

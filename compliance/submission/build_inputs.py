@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.base import PERFORMANCE as AUDIT_LEG
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.audits.state import result_homes
 from compliance.evidence.scoring import ScoreSources
 from compliance.submission.system import SystemFile

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from compliance.audits.audit_registry import IDS, files_that_differ
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run

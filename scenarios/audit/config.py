@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
-from compliance.audits.catalog import AUDITS, find_audit
+from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from runs.what_is import what_is

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from compliance.audits.audit_registry import legs_in_turn, write_audit
 from compliance.audits.base import EXISTING, AuditResult, AuditTest, LegSpec
-from compliance.audits.catalog import find_audit
+from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditOptions, AuditRequest
 from qsl.model_files import special_ids

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compliance.audits.base import AuditTest, LegSpec
-from compliance.audits.catalog import find_audit
+from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
 from runs.errors import InputError, SetupError, error_of, error_record
 from runs.loadgen.counts import LegCount

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, all_options, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.command import PATH, Command

@@ -9,7 +9,7 @@ import numpy as np
 
 from compliance.audits.audit_registry import legs_in_turn
 from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
-from compliance.audits.catalog import find_audit
+from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset

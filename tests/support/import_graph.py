@@ -10,7 +10,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = frozenset({"compliance", "qsl", "runs", "scenarios", "scripts", "sut"})
-AUDITS = ROOT / "compliance/audits/catalog/__init__.py"  # it imports the modules beside it by name
 
 Edge = tuple[Path, Path]  # an importing file, and the file that it imports
 
@@ -45,7 +44,7 @@ def imported_by(file: Path) -> frozenset[Path]:
         for length in range(1, len(parts) + 1):
             place = ROOT.joinpath(*parts[:length])
             found |= {path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()}
-    return frozenset(found | set(AUDITS.parent.glob("*.py")) - {file} if file == AUDITS else found - {file})
+    return frozenset(found - {file})
 
 
 def closure(files: Collection[Path], without: Edge | None = None) -> set[Path]:

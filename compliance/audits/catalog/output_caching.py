@@ -11,16 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from compliance.audits.base import (
-    PERFORMANCE_MODE,
-    AuditResult,
-    AuditTest,
-    LegSpec,
-    Logs,
-    NoVerdictError,
-    requested_count,
-    text_of,
-)
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec, NoVerdictError, requested_count
 from compliance.audits.caching_steps import (
     FEW,
     FEW_SAMPLES,
@@ -33,7 +24,7 @@ from compliance.audits.caching_steps import (
     Run,
     next_step,
 )
-from compliance.audits.options import AuditOptions, AuditRequest, PositionsOrAuto, Share, audit_field
+from compliance.audits.options import AuditOptions, AuditRequest, Logs, PositionsOrAuto, Share, audit_field
 from compliance.audits.pace import Pace, steady_latency_ns
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
@@ -176,7 +167,7 @@ class OutputCaching(AuditTest[CachingOptions]):
             legs,
             reason=reason,
             rule=rule,
-            text=text_of(self, head, rule, legs, checks),
+            text=self.text_of(head, rule, legs, checks),
             details={
                 "threshold": plan.threshold,
                 "ref_qps": before,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec, text_of
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec
 from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
@@ -80,7 +80,7 @@ class OfficialTest04(AuditTest[AuditOptions]):
             passed=outcome.passed,
             reason=f"{found} (test score {outcome.test_score}, reference score {outcome.reference_score})",
             rule=RULE,
-            text=text_of(self, outcome.text, RULE, known, ()),
+            text=self.text_of(outcome.text, RULE, known, ()),
             details={
                 "official_text": outcome.text,
                 "reference_score": outcome.reference_score,

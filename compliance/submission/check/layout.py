@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.judge.check import decides
 from compliance.judge.finding import Severity
 from compliance.judge.rule import OURS, Rank

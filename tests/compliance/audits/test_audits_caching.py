@@ -13,8 +13,8 @@ import pytest
 from compliance.audits.audit_registry import judged_again, legs_in_turn, write_audit
 from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
 from compliance.audits.caching_steps import MAX_RUNS
-from compliance.audits.catalog import AUDITS, find_audit
 from compliance.audits.catalog.output_caching import CachingOptions, EarlierRequest
+from compliance.audits.discovery import AUDITS, find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditRequest
 from runs.errors import ExecutionError, ExitCode, InputError, SetupError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compliance.audits.base import AuditResult, LegSpec
-from compliance.audits.catalog import find_audit
+from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditRequest
 from runs.errors import ExecutionError, InputError

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from compliance.audits.base import LegSpec
-from compliance.audits.catalog import find_audit
 from compliance.audits.catalog.test04 import official_outcome
+from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.logged_tokens import dtype_of, judge_entries, official_text
 from compliance.audits.options import AuditOptions, AuditRequest

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from compliance.audits.audit_registry import judged_again, request_beside
-from compliance.audits.catalog import AUDITS, find_audit
+from compliance.audits.discovery import AUDITS, find_audit
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from scenarios.audit.config import all_options, audit_options, load_audit

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from compliance.audits.base import LegSpec
-from compliance.audits.catalog import AUDITS
+from compliance.audits.discovery import AUDITS
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.two_modes import DrawnRequest
 from runs.benchmark import Scenario

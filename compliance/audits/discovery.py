@@ -1,0 +1,38 @@
+"""All audits by name: those of the modules in `compliance/audits/catalog/`.
+
+The command line imports them for its options. So none of them imports numpy, or what reads files, before it judges
+(tests/scenarios/command_line/test_start_up.py).
+"""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from compliance.audits import catalog
+from compliance.audits.base import AuditTest
+from runs.errors import InputError
+
+
+def _declared() -> Iterator[AuditTest[Any]]:
+    for found in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
+        module = import_module(found.name)
+        yield from (
+            value()
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, AuditTest) and value.__module__ == found.name
+        )
+
+
+AUDITS: dict[str, AuditTest[Any]] = {test.name: test for test in _declared()}
+
+
+def find_audit(name: str) -> AuditTest[Any]:
+    """The audit of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in AUDITS:
+        raise InputError(f"--test {name}: there is no such audit", f"choose from {', '.join(AUDITS)}")
+    return AUDITS[name]
