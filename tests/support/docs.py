@@ -10,7 +10,7 @@ import click
 from pydantic import BaseModel
 
 from runs.errors import InputError
-from scenarios.audit.config import all_options, audit_options
+from scenarios.audit.config import all_options, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.dispatch import cli
 from scenarios.command_line.schema_options import given_values
@@ -133,7 +133,8 @@ def parse(words: list[str]) -> str:
         parsed = {key: value for key, value in context.params.items() if key in schema.model_fields}
         given = {key: value for key, value in given_values(schema, parsed).items() if value is not False}
         if schema is all_options():
-            audit_options(given)
+            file = ROOT / (context.params["config"] or "")
+            load_audit(file if file.is_file() else None, given, {})
         else:
             schema.model_validate(given if schema is not RunConfig else {"scenario": "Offline", **given})
     return name
