@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_score
@@ -40,25 +41,31 @@ _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_sa
 _PRINTED = 0.0051
 _STATED = re.compile(r"^[ \t]*([A-Za-z][\w ]*?)[ \t]*[=:][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
+_RATES_TEXT = "verify_performance.txt"
 # TEST01 lets answers differ from run to run where the score of both runs is the same.
-_FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
+FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
 _TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
 _TWO_FILES = "Multiple conf files"  # audit.config and user.conf. [checker] performance_check.loadgen_errors_check
 # LoadGen logs this as an error where max_query_count ends a run, which the settings of TEST07 make it do.
 _QUERY_LIMIT = "Max query count reached"
 _STREAMS = 8  # samples of a query in MultiStream
 # Numbers of a text with which a test cannot pass. [mlperf] compliance/TEST*/
-_NONE_OF = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched")
+_NONE_OF = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched", "num_missing_qsl_idxs")
 _LIMITS = {
     "accuracy threshold": "test07_accuracy_threshold",
     "min threshold": "test09_min_output_tokens",
     "max threshold": "test09_max_output_tokens",
 }
+_LOGGED = {"TEST07": "total samples evaluated", "TEST09": "total samples"}
 _AT_LEAST = (
     ("accuracy score", "accuracy threshold"),
     ("mean output tokens", "min threshold"),
     ("max threshold", "mean output tokens"),
+    ("mean output tokens", "min output tokens"),
+    ("max output tokens", "mean output tokens"),
 )
+# verify_performance.py lets the test score be that much greater, TEST01 also smaller; short latencies vary more.
+_APART, _APART_OF_STREAMS, _SHORT = 0.1, 0.2, 1_600_000
 _EVALUATED = re.compile(r"'exact_match':\s*(\d+(?:\.\d+)?)")  # what TEST07 takes as its score
 _SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
 
@@ -156,8 +163,8 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
         result.met("audit-verdict", "audit-numbers", *(["audit-fallback"] if test == "TEST01" else []))
         shown = [(key.lower(), value) for key, value in _STATED.findall(text)]
         stated = dict(shown)
-        scores = [folder / "accuracy" / one for one in _FALLBACK]
-        fails = next(_refuting(stated), None)
+        scores = [folder / "accuracy" / one for one in FALLBACK]
+        fails = next(chain(_refuting(stated), _refuting_scores(audit, stated) if name == _RATES_TEXT else ()), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
             for apart in _scores_apart(result, *scores):
                 audit.add("audit-verdict", path, f"it says {_FAIL}, and {apart}", _PASS, *scores)
@@ -205,11 +212,25 @@ def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
                 yield key, f"{key} is {stated[key]}, {least} {stated[least]}"
 
 
+def _refuting_scores(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Scores, and runs that LoadGen calls INVALID, with which verify_performance.py prints no PASS."""
+    for leg in filter(None, (audit.leg("performance"), audit.leg(audit.test))):
+        if leg.validity == "INVALID":
+            yield "test score", f"LoadGen calls the result of the {leg.name} run INVALID"
+    with suppress(KeyError, ValueError):
+        reference, tested = float(stated["reference score"]), float(stated["test score"])
+        short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
+        share = _APART_OF_STREAMS if short else _APART
+        if tested > reference * (1 + share) or (audit.test == "TEST01" and tested < reference * (1 - share)):
+            apart = f"more than {share:.0%} off reference score {reference:.10g}"
+            yield "test score", f"test score is {tested:.10g}, {apart}"
+
+
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
     """The numbers that a text must have: key, value, tolerance, and the file or directory that the value is from."""
     result, answers = audit.result, audit.folder / "accuracy"
     settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
-    if name == "verify_performance.txt":
+    if name == _RATES_TEXT:
         for key, leg in (("reference score", audit.leg("performance")), ("test score", audit.leg(audit.test))):
             if leg is not None and (wanted := _score(audit.test, leg)) is not None:
                 slack = _PRINTED if leg.scenario == "Server" else 0.0
@@ -229,6 +250,9 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
         yield "min output tokens", min(lengths), 0.0, answers
         yield "max output tokens", max(lengths), 0.0, answers
         yield "mean output tokens", sum(lengths) / len(lengths), _PRINTED, answers
+    run = audit.leg(audit.test)
+    if run is not None and run.logged:
+        yield _LOGGED.get(audit.test, ""), run.logged, 0.0, run.detail
     for key, setting in _LIMITS.items():
         if setting in settings:
             yield key, settings[setting], 0.0, answers

@@ -19,6 +19,7 @@ from compliance.submission.check.audits import (
     check_audit_texts,
 )
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
+from compliance.submission.check.evaluation_texts import check_places, check_scores
 from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
 from compliance.submission.check.leg_files import OF_ACCURACY, check_accuracy_files, check_power
 from compliance.submission.check.legs import (
@@ -243,6 +244,8 @@ RESULT: tuple[Check, ...] = (
     check(check_power),
     check(_texts, silent=()),
     check(check_one_configuration),
+    check(check_scores),
+    check(check_places),
 )
 ON_RUNS = (
     *(one for checks in CLAIMS.values() for one in checks),

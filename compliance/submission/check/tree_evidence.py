@@ -18,6 +18,7 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
+from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
@@ -142,6 +143,13 @@ def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
     return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
 
 
+def _all_logged(detail: DetailLog) -> int | None:
+    """The samples that a run issued, where its settings log each response. [loadgen] loadgen.cc, IssueQueries"""
+    issued = expected_samples(detail) or 0
+    expected = detail.number("effective_target_qps") * detail.integer("effective_min_duration_ms") / 1000
+    return issued if detail.integer("effective_accuracy_log_sampling_target") >= max(issued, expected) else None
+
+
 @dataclass
 class ComparedLeg:
     """What a leg is compared with others by. `name`: performance, accuracy, or that of an audit."""
@@ -159,12 +167,16 @@ class ComparedLeg:
     cut: bytes = b""  # what the tree has of that log
     long_answers: bool = True  # too long for two systems to give all of them alike
     numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
+    validity: str | None = None  # of its result
+    logged: int | None = None  # samples, where the log of responses has all that were issued
 
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
         """From a leg's logs."""
         known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
-        known.scenario = detail.scenario
+        known.scenario, known.validity = detail.scenario, detail.validity
+        with suppress(HarnessError):  # other checks report it
+            known.logged = _all_logged(detail)
         logs = (
             [run.detail, run.summary] if detail.has_results else [run.detail]
         )  # every accuracy run's summary is alike

@@ -1,0 +1,144 @@
+"""What the text of an evaluation (accuracy.txt, verify_*.txt) says against itself, whatever the benchmark.
+
+The reference evaluations print the parts of a score beside the score: correct samples and all samples, the error rate
+and the accuracy, the points of each dataset and their sum. A text whose parts give another score was edited.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20): the evaluations in vision/, language/, graph/,
+speech2text/, recommendation/ and text_to_video/.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+_N = r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+# Words of a failure. None of them is in an accuracy text of the published rounds v4.1, v5.1 and v6.0.
+_FAILURE = re.compile(
+    r"\b(?:fail(?:ed|ure|s|ing)?|traceback|exception|\w*error(?! rate)|aborted|invalid|nan)\b"
+    r"|\bpass(?:ed)?\s*[:=]\s*(?:no|false)\b|\bnot (?:passed|met|reached)\b|\bbelow (?:the )?(?:target|threshold)\b",
+    re.IGNORECASE,
+)
+# Numbers by name: the first in a text counts.
+_NUMBERS = {
+    name: re.compile(pattern.replace("#", _N), re.MULTILINE)
+    for name, pattern in {
+        "accuracy": r"\baccuracy=#%", "good": r"\bgood=#", "total": r"\btotal=#", "queries": r"\bqueries=#",
+        "word error rate": r"^Word Error Rate: #%",
+        "mean": r"^Accuracy: mean = #", "threshold": r"^Accuracy: mean = [\d.]+, threshold = #",
+        "kidney": r"^ *- Kidney: #", "tumor": r"^ *- Tumor: #",
+        "mAP": r"^mAP=#%", "AP": r"\(AP\) @\[ IoU=0\.50:0\.95 \| area= +all \| maxDets=100 \] = #",
+        "rouge1": r"'rouge1': '?#", "rouge2": r"'rouge2': '?#", "rougeL": r"'rougeL': '?#",
+        "rougeLsum": r"'rougeLsum': '?#", "gen_num": r"'gen_num': #", "gen_tok_len": r"'gen_tok_len': #",
+        "tokens_per_sample": r"'tokens_per_sample': #", "num-samples": r"'num-samples': #",
+        "pass@1": r"^ *#% pass@1", "mbxp": r"'mbxp': #",
+        "exact_match": r"['\"]exact_match['\"]: #", "f1": r"['\"]f1['\"]: #",
+        "samples evaluated": r"^Total samples evaluated: #",
+        "raw accuracy": r"^Overall raw accuracy: #%", "correct": r"^Overall raw accuracy: [\d.]+% \(#/",
+        "evaluated": r"^Overall raw accuracy: [\d.]+% \(\d+/#\)",
+        "final score": r"^FINAL SCORE: #%", "points": r"^FINAL SCORE: [\d.]+% \(#/",
+        "most points": r"^FINAL SCORE: [\d.]+% \([\d.]+/#\)",
+        "vbench_score": r"'vbench_score': #", "overall average": r"^ *Overall Average *: #",
+        "threshold in percent": r"^Threshold: #%",
+        **{name: rf"^{name} = #" for name in (
+            "num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_missing_qsl_idxs", "num_matched",
+            "num_unmatched",
+        )},
+    }.items()
+}  # fmt: skip
+# A row of a table of datasets: name, correct, samples, repetitions, points, accuracy.
+_ROW = re.compile(r"^(\w+) +# +# +# +# +#%$".replace("#", _N), re.MULTILINE)
+_DIMENSION = re.compile(rf"^  [a-z_]+ +: {_N}$", re.MULTILINE)
+
+Numbers = Mapping[str, float]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a text."""
+
+    found: str
+    required: str
+    key: str = ""  # with which its line begins
+
+
+class _Follows(NamedTuple):
+    """A number that follows from others."""
+
+    name: str
+    value: Callable[[Numbers], float]
+    slack: float  # of the printed digits
+
+
+_FOLLOWS = (
+    _Follows("accuracy", lambda n: 100 * n["good"] / n["total"], 0.00051),
+    _Follows("accuracy", lambda n: 100 - n["word error rate"], 1e-6),
+    _Follows("mean", lambda n: (n["kidney"] + n["tumor"]) / 2, 1.1e-5),
+    _Follows("mAP", lambda n: 100 * n["AP"], 0.051),
+    _Follows("tokens_per_sample", lambda n: n["gen_tok_len"] / n["gen_num"], 0.051),
+    _Follows("mbxp", lambda n: n["pass@1"], 0.0051),
+    _Follows("samples evaluated", lambda n: n["evaluated"], 0.0),
+    _Follows("raw accuracy", lambda n: 100 * n["correct"] / n["evaluated"], 0.0051),
+    _Follows("final score", lambda n: 100 * n["points"] / n["most points"], 0.01),
+    _Follows("exact_match", lambda n: n["final score"], 0.0051),
+    _Follows("vbench_score", lambda n: 100 * n["overall average"], 0.0051),
+    _Follows("samples evaluated", lambda n: n["samples of rows"], 0.0),
+    _Follows("correct", lambda n: n["correct of rows"], 0.0),
+    _Follows("points", lambda n: n["points of rows"], 0.0251),
+    _Follows("overall average", lambda n: n["mean of dimensions"], 6e-5),
+    _Follows("num_perf_log_entries", lambda n: n["num_perf_log_qsl_idx_match"] + n["num_missing_qsl_idxs"], 0.0),
+    _Follows("num_perf_log_entries", lambda n: n["num_matched"] + n["num_unmatched"], 0.0),
+)
+# By their definitions: a score on the left is at most the one on the right.
+_AT_MOST = (
+    ("rouge2", "rouge1"), ("rougeL", "rouge1"), ("rougeLsum", "rouge1"), ("threshold", "mean"),
+    ("exact_match", "f1"), ("threshold in percent", "vbench_score"), ("good", "total"), ("correct", "evaluated"),
+)  # fmt: skip
+# The samples that were scored. `total` counts labels where `queries` is there too. [recommendation/dlrm_v2]
+_COUNTS = ("gen_num", "num-samples", "samples evaluated", "queries")
+
+
+def failures(text: str) -> Iterator[Fault]:
+    """The first words of a failure in a text."""
+    if found := _FAILURE.search(text):
+        line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
+        yield Fault(f"it says {found[0]!r}: {line[:120]!r}", "an evaluation that ended without a failure", line)
+
+
+def numbers_in(text: str) -> dict[str, float]:
+    """The numbers of a text by name, with sums over its tables."""
+    found = {name: float(match[1]) for name, pattern in _NUMBERS.items() if (match := pattern.search(text))}
+    rows = [tuple(map(float, row[1:])) for row in _ROW.findall(text)]
+    if rows:
+        correct, samples, _, points, _ = (sum(column) for column in zip(*rows, strict=True))
+        found |= {"correct of rows": correct, "samples of rows": samples, "points of rows": points}
+    dimensions = [float(one) for one in _DIMENSION.findall(text)]
+    if dimensions:
+        found["mean of dimensions"] = sum(dimensions) / len(dimensions)
+    return found
+
+
+def contradictions(text: str) -> Iterator[Fault]:
+    """Numbers of a text that do not follow from its other numbers."""
+    numbers = numbers_in(text)
+    yield from (Fault(f"{name} is {value:.10g}", "at least 0", name) for name, value in numbers.items() if value < 0)
+    for name, value, slack in _FOLLOWS:
+        try:
+            stated, wanted = numbers[name], value(numbers)
+        except (KeyError, ZeroDivisionError):
+            continue
+        if abs(stated - wanted) > slack + 1e-9:
+            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g}, by the other numbers of the text", name)
+    for low, high in _AT_MOST:
+        if low in numbers and high in numbers and numbers[low] > numbers[high]:
+            yield Fault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g}, the text's {high}", low)
+    for name, correct, samples, repeats, points, accuracy in _ROW.findall(text):
+        of_all, share = float(correct) / max(float(repeats), 1.0), 100 * float(correct) / max(float(samples), 1.0)
+        if abs(float(points) - of_all) > 0.0051 or abs(float(accuracy) - share) > 0.0051:
+            found = f"{name}: {points} points, {accuracy}%"
+            yield Fault(found, f"{of_all:.2f} points, {share:.2f}%, by its correct samples", name)
+
+
+def scored_samples(text: str) -> Iterator[tuple[str, int]]:
+    """How many samples a text says were scored, by the name that it has for them."""
+    numbers = numbers_in(text)
+    names = [*_COUNTS, "total"] if "good" in numbers and "queries" not in numbers else _COUNTS
+    yield from ((name, int(numbers[name])) for name in names if name in numbers)
