@@ -11,6 +11,7 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.audits.catalog.test06 import LOGGED_SAMPLES, OfficialTest06
 from compliance.audits.logged_tokens import faults_in_text, judge_entries, text_not_of
+from compliance.evidence.logged_answers import issued_pairs, not_as_issued
 from compliance.evidence.official_rules import seeds
 from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated
@@ -25,7 +26,6 @@ from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
-from runs.loadgen.replay import expected_order, expected_samples
 from runs.record.layout import RunDir
 from runs.record.leg import PERFORMANCE
 
@@ -101,6 +101,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     if not all(any(text in str(record.value) for text in expected) for record in detail.errors):
         found.append(error_records("audit-errors", detail))
     add_violated(result, run, found)
+    _check_order(result, test, detail)
 
 
 @dataclass(frozen=True)
@@ -299,8 +300,6 @@ def check_audit(result: Result) -> ComparedLeg | None:
     if detail is None:
         return None
     check_audit_run(result, TEST, run, detail)
-    if entries is not None:
-        _check_order(result, answers, entries, detail)
     return ComparedLeg.of("audit", run, detail)
 
 
@@ -398,25 +397,19 @@ def _check_entries(
      "submit the audit's own logs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detail: DetailLog) -> None:
-    """Compare the logged answers with the samples that this run issued."""
+def _check_order(result: Result, test: str, detail: DetailLog) -> None:
+    """Compare the logged responses with the samples that an audit's run issued."""
+    path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
+    if not is_regular(path) or not is_safe(path.parent):
+        return
     result.met("audit-order")
     try:
-        count = expected_samples(detail) or 0
-        order = expected_order(detail, count)
+        said = not_as_issued(detail, issued_pairs(path.read_bytes()))
     except Exception as error:  # untrusted numbers must not end the other checks
         result.findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
         return
-    for entry in entries:
-        if entry.seq_id >= count:
-            found, wanted = f"an answer with seq_id {entry.seq_id}", f"below {count}, the samples that the log issued"
-        elif order is not None and int(order[entry.seq_id]) != entry.qsl_idx:
-            found = f"qsl_idx {entry.qsl_idx} for seq_id {entry.seq_id}"
-            wanted = f"{int(order[entry.seq_id])}, by the seeds in force"
-        else:
-            continue
-        result.findings.add("audit-order", path, found, wanted)
-        return  # one is enough
+    if said:
+        result.findings.add("audit-order", path, said, others=[detail.path])
 
 
 OF_TEST06 = (_check_text, _check_text_of_entries, _read_entries, _check_entries, _check_order, judge_entries)

@@ -29,6 +29,7 @@ from compliance.submission.check.legs import (
     free_seeds,
     judge_leg,
 )
+from compliance.submission.check.log_bytes import check_line_ends, check_responses
 from compliance.submission.check.tree_evidence import ANSWERS, DETAIL, ComparedLeg, Result, TreeLeg, read_log
 from compliance.submission.tree import OPEN_IS_FREE, Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
@@ -59,7 +60,7 @@ ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *legs.ACCURACY, check(performan
 UNCHANGED = check(unchanged, needs=("record",))
 OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
 OUR_ACCURACY = (
-    *(UNCHANGED, *logged_answers.ACCURACY, *input_checks.OF_OURS, *official_rules.ACCURACY),
+    *(UNCHANGED, *logged_answers.OF_ANSWERS, *input_checks.OF_OURS, *official_rules.ACCURACY),
     *(replace(one, needs=(*one.needs, "text")) for one in accuracy.OF_OURS),
 )
 
@@ -119,6 +120,8 @@ def _accuracy(result: Result) -> None:
     known.long_answers = result.benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
     result.legs.append(known)
     checks, ours = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
+    if is_regular(run.accuracy_log):
+        checks += (logged_answers.ISSUED,)
     if result.scores_readable and is_regular(run.accuracy_log):
         checks += ours
     else:  # the missing files have findings
@@ -246,9 +249,11 @@ RESULT: tuple[Check, ...] = (
     check(check_one_configuration),
     check(check_scores),
     check(check_places),
+    check(check_responses),
+    check(check_line_ends),
 )
 ON_RUNS = (
     *(one for checks in CLAIMS.values() for one in checks),
-    *(*PERFORMANCE, *ACCURACY, *legs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
+    *(*PERFORMANCE, *ACCURACY, logged_answers.ISSUED, *legs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
 )
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}

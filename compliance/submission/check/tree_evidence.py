@@ -217,7 +217,8 @@ class TreeLeg(LegEvidence):
             case "record" | "manifest":
                 return "requests.jsonl and manifest.json of a leg of ours, which no tree has"
             case "answers":
-                cut = super().absent(need) or not is_regular(self.run.accuracy_log)
+                # A whole log of a benchmark that does not run here is judged like a cut one.
+                cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.run.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
 

@@ -3,6 +3,7 @@
 The logs are short runs of the real LoadGen; nothing is skipped where published ones are not at hand.
 """
 
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -210,7 +211,39 @@ TEXTS: dict[str, tuple[str, Change, str]] = {
     "test01-slower": (SDXL, text("TEST01", RATES, "Test score = ", "Test score = 0\nx = "), "audit-verdict"),
     "test09-order": (GPT, text("TEST09", LENGTHS, "Max output tokens: ", "Max output tokens: 0\nx: "), "audit-verdict"),
 }  # fmt: skip
-MUTATIONS = NUMBERS | TOKENS | COPIES | AUDITED | TEXTS
+
+
+def logged(test: str, old: bytes, new: Callable[[re.Match[bytes]], bytes]) -> Change:
+    """An accuracy log has other entries."""
+
+    def change(tree: Tree, place: Place) -> None:
+        path = (RunDir(tree.audit(place, test) / "accuracy") if test else tree.accuracy(place)).accuracy_log
+        path.write_bytes(re.sub(old, new, path.read_bytes()))
+
+    return change
+
+
+def carriage_returns(tree: Tree, place: Place) -> None:
+    """An editor of another system wrote the summary."""
+    path = tree.performance(place).summary
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+
+_LONG = b"".join(b"%08X" % number for number in range(40))
+RESPONSES: dict[str, tuple[str, Change, str]] = {
+    "one-response": (GPT, logged("", rb'"data" : "\w+"', lambda _: b'"data" : "%s"' % _LONG), "responses-shared"),
+    "audit-one-response": (GPT, logged("TEST09", rb'"data" : "\w+"', lambda _: b'"data" : "%s"' % _LONG),
+                           "responses-shared"),
+    "other-length": (GPT, logged("", rb'"token_count" : (\d+)', lambda one: b'"token_count" : 1%s' % one[1]),
+                     "responses-length"),
+    "other-samples": (SDXL, logged("", rb'"qsl_idx" : (\d+)', lambda one: b'"qsl_idx" : %d' % (63 - int(one[1]))),
+                      "log-order"),
+    "audit-other-samples": (GPT, logged("TEST09", rb'"qsl_idx" : (\d+)',
+                            lambda one: b'"qsl_idx" : %d' % (63 - int(one[1]))), "audit-order"),
+    "samples-beyond": (STREAMS, logged("", rb'"seq_id" : 3,', lambda _: b'"seq_id" : 300,'), "log-order"),
+    "carriage-returns": (RESNET, carriage_returns, "log-line-ends"),
+}  # fmt: skip
+MUTATIONS = NUMBERS | TOKENS | COPIES | AUDITED | TEXTS | RESPONSES
 
 
 def findings_of(tree: Tree) -> set[tuple[str, ...]]:
