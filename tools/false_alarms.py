@@ -34,6 +34,7 @@ class Look:
 
 # Findings of rounds v5.1, v6.0 and v4.1, drawn at random over the submitters.
 LOOKED_AT = {
+    "accuracy-reach": Look(3, 0, "scored on a part of the dataset"),
     "audit-errors": Look(9, 6, "false: TEST07 ends a run by max_query_count; no longer reported"),
     "audit-log": Look(10, 0, "TEST06 logs truncated like accuracy logs"),
     "audit-numbers": Look(187, 162, "false: scores with fewer digits than the log; no longer reported"),
@@ -44,6 +45,7 @@ LOOKED_AT = {
     "perf-network-name": Look(10, 0, "true, and allowed: systems of several nodes"),
     "perf-tokens-accuracy": Look(1, 0, "accuracy.txt counts each token twice"),
     "system-placeholder": Look(10, 0, "TBD, TODO, <fill>"),
+    "text-place": Look(2, 0, "3d-unet results with the audit text of resnet50"),
     "test06-begin": Look(126, 43, "false: 1 to 5 of 100 responses contain the ID; now a note"),
     "test06-end-last": Look(10, 0, "all 100 responses continue after an end-of-sequence ID"),
     "user-conf-absent": Look(10, 0, "the rate of the log is in no line"),
