@@ -10,11 +10,10 @@ import numpy as np
 from compliance.audits.base import LegSpec
 from runs.errors import ExecutionError
 from runs.loadgen.replay import expected_samples
-from runs.numbers.numbers import Numbers, reported_numbers
+from runs.numbers.numbers import Numbers, rates_by_unit, reported_numbers, time_texts
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import RequestTable, read_requests
 
-SHOWN = ("mean", "p50", "p90", "p99")
 
 
 @dataclass(eq=False)
@@ -104,14 +103,10 @@ class LegArtifacts(FinishedLeg):
 
     def lines(self) -> Iterator[str]:
         """The leg for people: scenario, rates and validity in one line, then a line for each kind of latency."""
-        numbers = self.numbers
-        rates = ((numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s"))
-        shown = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
+        row = self.numbers.flat("mean", "p50", "p90", "p99")
+        shown = ", ".join(f"{value:.6g} {unit}" for unit, value in rates_by_unit(row).items())
         yield (
             f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "
             f"LoadGen says {self.detail.validity}"
         )
-        for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
-            if values is not None:
-                shown = ", ".join(f"{one} {getattr(values, one) / 1e6:.3f} ms" for one in SHOWN)
-                yield f"{self.spec.label}: {name} {shown}"
+        yield from (f"{self.spec.label}: {name} {text}" for name, text in time_texts(row).items())

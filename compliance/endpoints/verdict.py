@@ -37,7 +37,8 @@ from runs.endpoints.folder import EndpointsRun, read_folder
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, CACHED, EVENTS, FILES, REFERENCE, SUMMARY
 from runs.errors import HarnessError, SetupError
 from runs.files import sha256_of
-from runs.wording import milliseconds, printable, shortened_list
+from runs.numbers.numbers import measured_row, time_texts
+from runs.wording import printable, shortened_list
 
 
 @dataclass
@@ -87,7 +88,7 @@ def judge_folder(
     with suppress(HarnessError):
         if case.metrics:
             verdict.numbers = case.numbers
-            verdict.measured = dict(_measured(case))
+            verdict.measured = _measured(case)
             verdict.lines = list(_lines(case, verdict.measured))
     if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
         name = sorted(lacking)[0]
@@ -131,6 +132,7 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
             case.leave(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
 
 
+_SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
 # In the order of the findings.
 ON_EACH_RUN = tuple(map(check, (whole, order_of_events, clock, reported_numbers)))
 AUDIT_ALONE = (check(_audit, audit),)
@@ -144,14 +146,11 @@ CHECKS = (
 )
 
 
-def _measured(case: EndpointsEvidence) -> Iterator[tuple[str, float]]:
+def _measured(case: EndpointsEvidence) -> dict[str, float]:
     window = "window_" if windowed(case.run, case.metrics) else ""
-    for name, rate in (("samples_per_second", "qps"), ("tokens_per_second", "tps")):
-        if (value := case.numbers[window + rate]) is not None:
-            yield name, value
-    for name, metric in (("ttft", TTFT), ("tpot", TPOT), ("latency", LATENCY)):
-        if grid := case.metrics.get(metric, {}).get("percentiles"):
-            yield from ((f"{name}_p{share}_ms", grid[f"{share}.0"] / 1e6) for share in (50, 90, 99))
+    grids = {name: case.metrics.get(metric, {}).get("percentiles", {}) for name, metric in _SERIES.items()}
+    times_ns = {name: {f"p{share}": grid.get(f"{share}.0") for share in (50, 90, 99)} for name, grid in grids.items()}
+    return measured_row(case.numbers[f"{window}qps"], case.numbers[f"{window}tps"], times_ns)
 
 
 def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]:
@@ -167,10 +166,7 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
         rate = "none" if qps is None else f"{qps:.6g}/s"
         mark = ", reported" if bool(over) == windowed(case.run, metrics) else ""
         yield f"{name} {span_s:.2f} s{mark}: QPS {rate}" + (f", TPS {tps:.6g}" if tps else "")
-    for name in ("TTFT", "TPOT", "latency"):
-        if (key := f"{name.lower()}_p50_ms") in measured:
-            grid = (f"p{p} {milliseconds(measured[key.replace('50', str(p))])}" for p in (50, 90, 99))
-            yield f"{name}: {', '.join(grid)} ms"
+    yield from (f"{name}: {text}" for name, text in time_texts(measured).items())
 
 
 def as_text(verdict: FolderVerdict) -> str:

@@ -11,7 +11,7 @@ from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
 from compliance.judge.rule import OURS, RERUN
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.numbers import Numbers
+from runs.numbers.numbers import Numbers, rates_by_unit, time_texts
 from runs.record.leg import PERFORMANCE
 
 AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
@@ -167,13 +167,9 @@ def score_of(scenario: str, numbers: Numbers | None) -> float | None:
 
 def number_lines(numbers: Numbers) -> Iterator[str]:
     """The numbers for people."""
-    for name, value in (("samples/s", numbers.samples_per_second), ("tokens/s", numbers.tokens_per_second)):
-        if value is not None:
-            yield f"{name:<10}{value:g}"
-    for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
-        if values is not None:
-            shown = (("mean", "mean"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p99_9"))
-            yield f"{name:<10}" + "  ".join(f"{label} {getattr(values, key) / 1e6:.3f} ms" for label, key in shown)
+    row = numbers.flat("mean", "p50", "p90", "p99", "p99_9")
+    rates = {unit: f"{value:g}" for unit, value in rates_by_unit(row).items()}
+    yield from (f"{name:<10}{text}" for name, text in (rates | time_texts(row)).items())
 
 
 # A new check is added here. CLAIM: where it is violated, nothing else is judged. Of the others, those on a run of any

@@ -1,6 +1,6 @@
 """The numbers of a performance run under the same names in every scenario."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,11 +54,39 @@ class Numbers(_Frozen):
     tpot_ns: LatencyNumbers | None = None
 
     def flat(self, *statistics: str) -> dict[str, float]:
-        """Samples/s, tokens/s, and statistics of the latencies in ms (`ttft_p99_ms`); only those that the run has."""
-        rates = {name: getattr(self, name) for name in ("samples_per_second", "tokens_per_second")}
-        parts = {name.removesuffix("_ns"): part for name in LATENCIES if (part := getattr(self, name)) is not None}
-        times = {f"{name}_{one}_ms": getattr(part, one) / 1e6 for name, part in parts.items() for one in statistics}
-        return {name: value for name, value in (rates | times).items() if value is not None}
+        """The measured row with these statistics of the latencies."""
+        parts = {name.removesuffix("_ns"): getattr(self, name) for name in LATENCIES}
+        times_ns = {name: {one: getattr(part, one) for one in statistics} for name, part in parts.items() if part}
+        return measured_row(self.samples_per_second, self.tokens_per_second, times_ns)
+
+
+_UNITS = {"samples_per_second": "samples/s", "tokens_per_second": "tokens/s"}
+_LABELS = {"latency": "latency", "ttft": "TTFT", "tpot": "TPOT"}
+
+
+def measured_row(
+    samples_per_second: float | None,
+    tokens_per_second: float | None,
+    times_ns: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, float]:
+    """Rates, and statistics of latencies in ms (`ttft_p99_ms`); only those that the run has."""
+    rates = dict(zip(_UNITS, (samples_per_second, tokens_per_second), strict=True))
+    times = {f"{name}_{key}_ms": ns and ns / 1e6 for name, part in times_ns.items() for key, ns in part.items()}
+    return {name: value for name, value in (rates | times).items() if value is not None}
+
+
+def rates_by_unit(row: Mapping[str, float]) -> dict[str, float]:
+    """The rates of a measured row."""
+    return {unit: row[name] for name, unit in _UNITS.items() if name in row}
+
+
+def time_texts(row: Mapping[str, float]) -> dict[str, str]:
+    """The latencies of a measured row by label: `mean 1.234 ms, p99.9 5.678 ms`."""
+    found = {
+        label: [f"{key[len(name) + 1 : -3].replace('_', '.')} {row[key]:.3f} ms" for key in row if key.startswith(name)]
+        for name, label in _LABELS.items()
+    }
+    return {label: ", ".join(texts) for label, texts in found.items() if texts}
 
 
 RATES = tuple(name for name in Numbers.model_fields if not name.endswith("_ns"))

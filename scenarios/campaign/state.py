@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.audit_registry import files_that_differ, judged_as_planned
@@ -13,6 +13,7 @@ from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from runs.errors import ExecutionError, HarnessError
 from runs.harness import harness_facts
+from runs.numbers.numbers import Numbers, rates_by_unit
 from runs.record.fingerprint import changes
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
@@ -135,15 +136,10 @@ def _numbers(part: RunVerdict) -> str:
         metric = METRICS[part.details["metric"]]
         lead, length = metric.means[0], metric.length
         return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{held}"
-    reported: dict[str, Any] = part.details.get("reported") or {}
-    if part.scenario == "SingleStream" and reported.get("latency_ns"):
-        return f"p90 latency {reported['latency_ns']['p90'] / 1e6:,.1f} ms"
-    rates = [
-        f"{reported[name]:,.2f} {unit}"
-        for name, unit in (("samples_per_second", "samples/s"), ("tokens_per_second", "tokens/s"))
-        if reported.get(name) is not None
-    ]
-    return ", ".join(rates)
+    row = Numbers.model_validate(part.details.get("reported") or {}).flat("p90")
+    if part.scenario == "SingleStream" and "latency_p90_ms" in row:
+        return f"p90 latency {row['latency_p90_ms']:,.1f} ms"
+    return ", ".join(f"{value:,.2f} {unit}" for unit, value in rates_by_unit(row).items())
 
 
 def _compared(planned: PlannedLeg, state: LegState) -> LegState:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.loadgen.early_stopping import PERCENTILE
-from runs.numbers.numbers import shows
+from runs.numbers.numbers import rates_by_unit, shows
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 from runs.rounds import TokenLimits
@@ -117,11 +117,7 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
     reported = result.reported
     if reported is None:
         return []
-    rates = [
-        f"{value:,.2f} {unit}"
-        for value, unit in ((reported.samples_per_second, "samples/s"), (reported.tokens_per_second, "tokens/s"))
-        if value is not None
-    ]
+    rates = [f"{value:,.2f} {unit}" for unit, value in rates_by_unit(reported.flat()).items()]
     lines = [str(result.load)] if result.load else []
     lines += ["  ".join(rates)] if rates else []
     columns = list(_columns(result))

@@ -15,7 +15,7 @@ from compliance.accuracy.metrics import METRICS
 from runs.endpoints.folder import EndpointsRun, Series
 from runs.errors import HarnessError
 from runs.numbers.load import Load
-from runs.numbers.numbers import shows
+from runs.numbers.numbers import measured_row, shows
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
 from scenarios.status.snapshot import shortened
@@ -85,14 +85,13 @@ def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
         "model": Path(config.model_params.name).name if config is not None else None,
         "target_qps": pattern.target_qps if pattern is not None else None,
         "samples": summary.n_samples_completed,
-        "samples_per_second": summary.qps,
-        "tokens_per_second": summary.tps,
     }
-    for name in _LATENCIES:
-        numbers: Series = getattr(summary, name)
-        found = {"mean": numbers.avg, **{f"p{share}": numbers.percentiles.get(f"{share}.0") for share in (50, 90, 99)}}
-        row |= {f"{name}_{key}_ms": None if value is None else value / 1e6 for key, value in found.items()}
-    return row
+    parts: dict[str, Series] = {name: getattr(summary, name) for name in _LATENCIES}
+    times_ns = {
+        name: {"mean": part.avg, **{f"p{share}": part.percentiles.get(f"{share}.0") for share in (50, 90, 99)}}
+        for name, part in parts.items()
+    }
+    return row | measured_row(summary.qps, summary.tps, times_ns)
 
 
 def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:

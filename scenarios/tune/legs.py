@@ -210,11 +210,9 @@ def _of_result(result: Result) -> dict[str, Any]:
         "queries_answered": result.counts.samples or 0,
     }
     if result.reported is not None:
-        facts["samples_per_second"] = result.reported.samples_per_second
-        facts["tokens_per_second"] = result.reported.tokens_per_second
+        row = result.reported.flat("p99")
+        facts |= {name: value for name, value in row.items() if name != "latency_p99_ms"}
     for name in ("ttft", "tpot"):
-        if (numbers := getattr(result.reported, f"{name}_ns", None)) is not None:
-            facts[f"{name}_p99_ms"] = numbers.p99 / 1e6
         if (limit_ns := getattr(result.in_force, f"{name}_limit_ns")) is not None:
             facts[f"{name}_limit_ms"] = limit_ns / 1e6
     if result.early_stopping is not None:
