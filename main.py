@@ -67,7 +67,7 @@ def main(arguments: list[str], *, hears_signals: bool = False) -> int:
     if here not in sys.path:  # as with PYTHONSAFEPATH
         sys.path.insert(0, here)
     try:
-        from runs.interrupts import listening
+        from runs.listening import listening
         from scenarios.command_line.dispatch import last_words
         from scenarios.command_line.dispatch import main as command_line
 

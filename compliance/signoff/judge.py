@@ -35,8 +35,8 @@ from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, Si
 from compliance.verify.find_results import find_results
 from runs.endpoints.layout import is_run_folder
 from runs.errors import ExecutionError, HarnessError, InputError
-from runs.interrupts import OutOfTime, within
 from runs.reading import read_object
+from runs.time_limit import OutOfTime, within
 
 MOST_PATCH_LEGS = 64  # of a patch verdict of a bundle; each is judged again
 SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds

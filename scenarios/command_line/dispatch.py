@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from runs import interrupts
+from runs import listening
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
 from runs.harness import HARNESS_VERSION
 from scenarios.command_line import answer
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
     with answer.steady_output() as output:
         code = _run(arguments)
-    interrupts.outcome_stands()
+    listening.outcome_stands()
     if output.error is not None and output.error.errno not in answer.READER_GONE:
         print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
         return code or ExitCode.FAILED
@@ -127,7 +127,7 @@ def _run(arguments: list[str]) -> int:
 
 def last_words(error: Interrupted) -> None:
     """Write what `_run` would have, where a signal ended the process at once."""
-    interrupts.say(error)
+    listening.say(error)
     for command in _json_for:
         os.write(1, f"{answer.document(command, error.exit_code, error)}\n".encode())
 

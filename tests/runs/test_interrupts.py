@@ -14,7 +14,9 @@ import pytest
 
 from runs import interrupts
 from runs.child import run_program
-from runs.interrupts import OutOfTime, critical, ensured, listening, within
+from runs.interrupts import critical, ensured
+from runs.listening import listening
+from runs.time_limit import OutOfTime, within
 from tests.conftest import ROOT
 from tests.support.patience import finish
 from tests.support.warm import hear_signals
@@ -27,7 +29,9 @@ from runs import child, interrupts
 from runs.errors import Interrupted
 from runs.files import write_atomic
 from runs.temporary import temporary_folder
-from runs.interrupts import check, critical, ended, ensured, if_abandoned, listening, pause, result_of, within
+from runs.interrupts import check, critical, ended, ensured, if_abandoned, pause, result_of
+from runs.listening import listening, outcome_stands
+from runs.time_limit import within
 interrupts.NOTICE_S = 0.2
 def send(*numbers):
     for number in numbers or (signal.SIGINT,):
@@ -160,7 +164,7 @@ def test_a_command_that_waits_is_interrupted_there(name: str, tmp_path: Path) ->
 
 
 def test_a_signal_after_the_outcome_changes_nothing(tmp_path: Path) -> None:
-    assert run("interrupts.outcome_stands(); send(); time.sleep(0.3)", tmp_path) == (0, "done ", "")
+    assert run("outcome_stands(); send(); time.sleep(0.3)", tmp_path) == (0, "done ", "")
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:

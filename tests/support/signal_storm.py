@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from runs import child, interrupts
+from runs import child, interrupts, listening
 from runs.errors import Ending, ExitCode, Interrupted
 from runs.record.layout import RunDir
 from scenarios.leg import supervisor
@@ -43,7 +43,7 @@ REACHED_S = 0.5  # in which an instruction is reached, or not at all
 LATEST_S = 0.06  # of a signal at a random time
 INSTRUCTIONS = 9_000  # of one case, roughly: half of them while it waits
 TRACED = {sys.modules[name].__file__ for name in ("contextlib", "subprocess")} | {
-    module.__file__ for module in (child, interrupts, supervisor)
+    module.__file__ for module in (child, interrupts, listening, supervisor)
 }
 
 
@@ -145,7 +145,7 @@ class Case:
             os.dup2(descriptor, 2)
             tempfile.tempdir = str(self.folder / "temporary")
             supervisor.COMMAND = ("/bin/sh", "-c", LEGS[self.kind])
-            with interrupts.listening():
+            with listening.listening():
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.ENDING)
                 try:
                     if self.instruction is not None:

@@ -13,7 +13,7 @@ from runs.environment import host_facts, software_versions
 from runs.errors import Ending, ExitCode
 from runs.files import write_json
 from runs.harness import harness_facts
-from runs.interrupts import listening
+from runs.listening import listening
 
 from .report import BenchPart, load_average, print_part
 from .sizes import SMALLEST, Sizes

@@ -62,7 +62,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
 
 
 # What they write are words of their own, at a signal.
-OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/leg/process.py", "runs/interrupts.py")
+OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/leg/process.py", "runs/listening.py")
 
 
 def test_no_other_module_makes_a_console() -> None:
