@@ -31,7 +31,6 @@ class StatedScore:
     name: str  # in accuracy.txt, where it has one there
     numbers: tuple[str, ...]  # in the order of the lines, with their exponents
     problem: str = ""  # why the checker does not read one number; empty if it does
-    misread: str = ""  # a number of which the checker reads a part, and that part, as a sentence
     line: int | None = None  # of a number in a form that the checker does not read
 
     @property
@@ -52,17 +51,19 @@ def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> Stated
         one: several different numbers are a problem.
     """
     pattern, key = _pattern(name)
-    name, numbers, misread = key or name, [], ""
+    name, numbers, part = key or name, [], ""
     for line in lines:
         for match in pattern.finditer(line) if key else filter(None, [pattern.match(line)]):
             power = _EXPONENT.match(line, match.end(1))
             numbers.append(match[1] + (power[0] if power else ""))
-            misread = misread or (f"{name} is {numbers[-1]}, of which the checker reads {match[1]}" if power else "")
-    found, shown = StatedScore(name, tuple(numbers), misread=misread), printable(", ".join(numbers), _MAX_SHOWN)
+            part = part or (f"{name} is {numbers[-1]}, of which the checker reads {match[1]}" if power else "")
+    found, shown = StatedScore(name, tuple(numbers)), printable(", ".join(numbers), _MAX_SHOWN)
     if not numbers:
         number, form = next(_other_forms(lines, key), (None, ""))
         said = f"; the checker does not read {form}" if form else ""
         return replace(found, problem=f"no {name} that the checker can read{said}", line=number)
+    if part:
+        return replace(found, problem=part)
     if not found.values:
         return replace(found, problem=f"{name} is {shown}, which is not a number")
     return replace(found, problem=f"several {name}: {shown}") if one and len(found.values) > 1 else found
@@ -119,12 +120,6 @@ def read_scores(metric: Metric, text: str, where: str = "accuracy.txt", answered
         (value,) = stated.values
         scores[form.name] = value if form.decimals else int(value)
     return scores
-
-
-def misread_scores(metric: Metric, text: str) -> list[str]:
-    """A sentence for each score of which the checker reads only a part."""
-    found = (stated_score(text.splitlines(), form.name).misread for form in metric.forms)
-    return [one for one in found if one]
 
 
 def stated_hash(text: str) -> tuple[str, str]:

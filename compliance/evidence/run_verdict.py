@@ -3,9 +3,7 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from compliance.accuracy.accuracy_text import misread_scores
 from compliance.accuracy.accuracy_verdict import score_line
-from compliance.accuracy.metrics import metric_of
 from compliance.evidence import accuracy, input_checks, logged_answers, official_rules, performance, plausibility
 from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.whole_record import unchanged
@@ -146,7 +144,6 @@ def _add_numbers(verdict: RunVerdict, leg: LegEvidence) -> None:
 
 def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
     targets = ", ".join(leg.benchmark.targets)
-    verdict.notes += misread_scores(metric_of(leg.benchmark), leg.stated_text or "")
     verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
     scored = leg.accuracy
     verdict.scored_again = leg.scores.path == leg.run.accuracy_log

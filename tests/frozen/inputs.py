@@ -362,6 +362,7 @@ ODD: dict[str, Callable[[Pair], object]] = {
     "no accuracy run": lambda pair: shutil.rmtree(pair.accuracy.root),
     "no performance run": lambda pair: shutil.rmtree(pair.performance.root),
     "scores as NumPy writes them": _scores(r"'(rouge\w+)': '?([\d.]+)'?", r"'\1': np.float64(\2)"),
+    "scores with an exponent": _scores(r"'(rouge\w+)': '?([\d.]+)'?", r"'\1': \2e0"),
     "scores as JSON": _scores("'", '"'),
     "no scores": _scores("(?s).*", ""),
 }  # fmt: skip

@@ -316,6 +316,9 @@ for _name, _rule, _old, _new in (
     changed(_name, _rule, accuracy_text, replaced(_old, _new))
 changed("numpy_number", "accuracy-text", accuracy_text, lambda path: _after(path, "'gen_len': ", "np.int64({})".format))
 changed(
+    "number_with_an_exponent", "accuracy-text", accuracy_text, lambda path: _after(path, "'gen_len': ", "{}e0".format)
+)
+changed(
     "rouge_below_its_target",
     "accuracy-target",
     accuracy_text,

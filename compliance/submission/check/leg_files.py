@@ -13,7 +13,6 @@ from compliance.submission.check.tree_evidence import POWER_LOG, Result
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.loadgen.detail_log import power_time
 from runs.record.layout import RunDir
-from runs.rounds import ScoreLimits
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> None:
@@ -43,25 +42,19 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
         unread = stated.problem if stated.numbers or limits.low is not None else ""
         readable = readable and not unread
         # An open model may have a score of its own.
-        if (unread or stated.misread) and (result.benchmark is not None or not result.is_open):
+        if unread and (result.benchmark is not None or not result.is_open):
             wanted = f"one plain number of {stated.name}"
-            findings.add("accuracy-text", path, unread or stated.misread, wanted, line=stated.line)
-        if not unread and not result.is_open:
-            for value in stated.values:
-                _check_target(path, score, value, limits, findings)
+            findings.add("accuracy-text", path, unread, wanted, line=stated.line)
+        for value in () if result.is_open else stated.values:
+            low, high = limits.low, limits.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+                findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
     counts = stated_score(lines, "gen_num")
     if counts.numbers and counts.values != [result.accuracy_samples]:
         found = f"gen_num is {', '.join(counts.numbers)}"
         findings.add("accuracy-samples", path, found, f"{result.accuracy_samples}")
     return readable, _check_hash(path, text, findings)
-
-
-def _check_target(path: Path, score: str, value: float, limits: ScoreLimits, findings: Findings) -> None:
-    low, high = limits.low, limits.high
-    if (low is None or value >= low) and (high is None or value <= high):
-        return
-    required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
-    findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
 
 
 @decides(
