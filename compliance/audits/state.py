@@ -4,12 +4,20 @@ import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from compliance.audits.audit_registry import AuditRecord, judged_again, read_audit, request_beside
+from compliance.audits.audit_registry import (
+    AuditRecord,
+    files_that_differ,
+    judged_again,
+    judged_as_planned,
+    read_audit,
+    request_beside,
+)
 from compliance.audits.base import EXISTING, AuditResult, NoVerdictError
 from compliance.audits.discovery import find_audit
 from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.options import AuditRequest
 from runs.errors import HarnessError
 from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint
 from runs.record.layout import ResultDir, RunDir, audit_record
@@ -36,6 +44,11 @@ class AuditState:
     def record(self) -> Path:
         return audit_record(self.folder, self.test)
 
+    @property
+    def changed(self) -> list[Path]:
+        """Files of the audit that differ from what its runs give."""
+        return [] if self.result is None else list(files_that_differ(self.folder, self.result))
+
     def differs_from(self, run: FinishedLeg) -> Differences:
         """How the first run of the audit that is not of another run's system and scenario differs from it."""
         there = (FinishedLeg(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.run.detail.name}")))
@@ -47,23 +60,27 @@ class AuditState:
         return {}
 
 
-def audit_state(folder: Path, test: str, run: FinishedLeg) -> AuditState:
+def audit_state(folder: Path, test: str, of: FinishedLeg | AuditRequest[Any]) -> AuditState:
     """Judge the audit in a directory again.
 
     Args:
-        run: of the audited system, from which the request of the audit follows.
+        of: a run of the audited system, from which the request of the audit follows; or the request, whose runs must be
+            there whatever the record says.
     """
     if not audit_record(folder, test).exists():
         return AuditState(folder, test, "missing", "is missing")
     recorded = None
     try:
         recorded = read_audit(folder, test)
-        if not recorded.passed:
+        if isinstance(of, AuditRequest):
+            result, runs = judged_as_planned(folder, find_audit(test), of)
+        elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
-        if {leg.get("label") for leg in recorded.legs} == set(EXISTING):
+        elif {leg.get("label") for leg in recorded.legs} == set(EXISTING):
             return AuditState(folder, test, "recorded", "has its runs elsewhere", recorded)
-        audit = find_audit(test)
-        result, runs = judged_again(folder, audit, request_beside(run, audit))
+        else:
+            audit = find_audit(test)
+            result, runs = judged_again(folder, audit, request_beside(of, audit))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         why = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         outcome: AuditOutcome = "no verdict" if isinstance(error, NoVerdictError) else "unreadable"

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
-from compliance.audits.audit_registry import IDS, files_that_differ
+from compliance.audits.audit_registry import IDS
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
 from compliance.evidence.leg_evidence import LegEvidence
@@ -207,7 +207,7 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     yield from ((found.rule, f"{again}: {found.sentence}") for found in result.of("error"))
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
-    for path in files_that_differ(audit.folder, result):
+    for path in state.changed:
         yield "submit/audit", f"{path} differs from what the legs' files give"
 
 

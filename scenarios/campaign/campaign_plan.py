@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from compliance.audits.base import AuditTest, LegSpec
+from compliance.audits.base import LegSpec
 from compliance.audits.discovery import find_audit
 from compliance.audits.options import AuditRequest
 from runs.errors import InputError, SetupError, error_of, error_record
@@ -29,7 +29,7 @@ class PlannedLeg(CampaignLeg):
     count: LegCount | None  # what LoadGen will issue; None for an audit whose legs depend on one another
     log_bytes: int  # what its files may take
     unofficial_reasons: tuple[str, ...]  # why it could not be submitted
-    request: tuple[AuditTest[Any], AuditRequest[Any]] | None = None  # of an audit
+    request: AuditRequest[Any] | None = None  # of an audit
 
 
 def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
@@ -61,7 +61,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
 
 
 def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> PlannedLeg:
-    checked: tuple[AuditTest[Any], AuditRequest[Any]] | None = None
+    request: AuditRequest[Any] | None = None
     specs = [LegSpec(leg.kind, "accuracy" if leg.kind == ACCURACY else "performance")]
     countable = leg.audit is None
     try:
@@ -69,7 +69,6 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
             test = find_audit(leg.kind)
             request = audit_request(leg.audit, leg.scenario, prepared)
             test.validate(request)
-            checked = (test, request)
             specs = test.legs(request)
             countable = specs[0].requested is not None and test.run_counts(request) == (1, 1)
         refuse_missing_rates(prepared, specs)
@@ -83,5 +82,5 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Facts) -> Planne
         log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
         * (1 if countable else 3),  # an audit has three at most
         unofficial_reasons=tuple(prepared.unofficial_reasons),
-        request=checked,
+        request=request,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from compliance.accuracy.metrics import METRICS
-from compliance.audits.audit_registry import files_that_differ, judged_as_planned
+from compliance.audits.state import audit_state
 from compliance.evidence.run_verdict import RunVerdict
 from compliance.judge.verdict import Outcome, Verdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
@@ -15,7 +15,7 @@ from runs.errors import ExecutionError, HarnessError
 from runs.harness import harness_facts
 from runs.numbers.numbers import Numbers, rates_by_unit
 from runs.record.fingerprint import changes
-from runs.record.layout import RunDir, audit_record
+from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
@@ -67,14 +67,10 @@ def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegSt
     states = {leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if leg.audit is None and leg.has_files]
     states |= {leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and leg.has_files}
-    verdict: ResultVerdict | None = None
-    judged: dict[str, LegState] = {}
-    if len(pair) == 2:
-        judged, verdict = _judge_pair(pair, ignored)
-    # A damaged leg leaves nothing to say about the pair: then each is judged by itself.
-    judged = judged or {leg.kind: _judge_one(leg, ignored) for leg in pair}
-    for leg in pair:
-        states[leg.kind] = _compared(leg, judged[leg.kind])
+    judged, verdict = _judge(pair, ignored) if len(pair) == 2 else ({}, None)
+    for leg in pair:  # a damaged leg leaves nothing to say about the pair: then each is judged by itself
+        state = judged[leg.kind] if verdict is not None else _judge([leg], ignored)[0][leg.kind]
+        states[leg.kind] = _compared(leg, state)
     return states, verdict
 
 
@@ -93,31 +89,21 @@ def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
         )
 
 
-def _judge_pair(pair: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], ResultVerdict | None]:
-    results = find_results([leg.folder for leg in pair])
-    if len(results) != 1 or results[0].error is not None:
-        return {}, None
-    verdict = verify_result(results[0])
-    if verdict.error is not None or len(verdict.parts) != 2:
-        return {}, None
-    parts = {str(part.mode): part for part in verdict.parts}
-    if verdict.of("error"):
-        return {leg.kind: LegState(Verdict(findings=verdict.of("error"))) for leg in pair}, verdict
-    return {leg.kind: _state(parts[leg.kind], ignored) for leg in pair}, verdict
-
-
-def _judge_one(leg: PlannedLeg, ignored: frozenset[str]) -> LegState:
+def _judge(legs: list[PlannedLeg], ignored: frozenset[str]) -> tuple[dict[str, LegState], ResultVerdict | None]:
+    """The states of one leg or of both, by kind, and the verdict on them; None where they cannot be judged together."""
+    error: HarnessError | None
     try:
-        (result,) = find_results([leg.folder])
-    except HarnessError as error:
-        return LegState(Verdict(error=error))
-    verdict = verify_result(result)
-    if verdict.error is not None:
-        return LegState(Verdict(error=verdict.error))
-    (part,) = verdict.parts
-    if part.mode != leg.kind:
-        return _damaged(f"the logs are those of a leg of {part.mode}")
-    return _state(part, ignored)
+        verdict = verify_result(find_results([leg.folder for leg in legs])[0])
+        error, parts = verdict.error, {str(part.mode): part for part in verdict.parts}
+        if error is None and parts.keys() != {leg.kind for leg in legs}:
+            error = ExecutionError(f"the logs are those of a leg of {', '.join(parts)}")
+    except HarnessError as unread:
+        error = unread
+    if error is not None:
+        return {leg.kind: LegState(Verdict(error=error)) for leg in legs}, None
+    if broken := verdict.of("error"):
+        return {leg.kind: LegState(Verdict(findings=broken)) for leg in legs}, verdict
+    return {leg.kind: _state(parts[leg.kind], ignored) for leg in legs}, verdict
 
 
 def _state(part: RunVerdict, ignored: frozenset[str]) -> LegState:
@@ -154,15 +140,14 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
 
 
 def _examine_audit(leg: PlannedLeg) -> LegState:
+    assert leg.request is not None
+    state = audit_state(leg.folder, leg.kind, leg.request)
+    if state.result is None:
+        return _damaged(f"{state.record} {state.why}")
     try:
-        assert leg.request is not None
-        result, legs = judged_as_planned(leg.folder, *leg.request)
-        record = audit_record(leg.folder, leg.kind)
-        for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
+        for path in state.changed:
             return _damaged(f"{path} is missing or was changed")
-        found = [item for one in legs for item in changes(run_fingerprint(one.run), leg.identity)]
+        found = [item for one in state.runs for item in changes(run_fingerprint(one.run), leg.identity)]
     except HarnessError as error:
         return LegState(Verdict(error=error))
-    except OSError as error:
-        return _damaged(f"{error.filename}: {error.strerror}")
-    return LegState(result, result.reason, tuple(dict.fromkeys(found)) if result.passed else ())
+    return LegState(state.result, state.result.reason, tuple(dict.fromkeys(found)) if state.result.passed else ())
