@@ -3,15 +3,11 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from compliance.judge.finding import Finding, fail, warn
 from runs.record import fingerprint as scopes
-from runs.record.fingerprint import FREE_MEMORY, Differences, Facts, Scope, describe, differences
-from runs.record.layout import RunDir
-from runs.wording import shortened_list
+from runs.record.fingerprint import Differences, Facts, Scope, differences
 
 _DAY_NS = 86_400 * 10**9
 MOST_DAYS_APART = 183  # between the first run of a result or bundle and the last; a round takes half a year
-_SHOWN = 4  # differences in a finding
 
 
 class Question(NamedTuple):
@@ -34,6 +30,11 @@ BUNDLE = (
     _BUNDLE._replace(scope=scopes.BUNDLE_BENCHMARK, kind=lambda leg: leg.benchmark.submission_name),
     _BUNDLE._replace(scope=scopes.BUNDLE_MODE, kind=lambda leg: (leg.benchmark.submission_name, leg.mode)),
 )
+# Both runs of a result, where both have a manifest and where they have logs alone; the text is what is compared.
+RECORDED_PAIR, LOGGED_PAIR = (
+    tuple(Question("one-system", scope, text) for text, scope in table.items())
+    for table in (scopes.PAIR, scopes.LOGGED)
+)
 # Results of a tree; the text is the fix. [inference_policies: implementations may differ by scenario, and numerical
 # precisions may be picked by hand]
 TREE = Question("submit/one-system", scopes.TREE, "submit results of one system; another has a tree entry of its own")
@@ -48,11 +49,6 @@ CLOSED_TREE = (
 class HasFacts(Protocol):
     @property
     def facts(self) -> Facts: ...
-
-
-class Run(HasFacts, Protocol):
-    @property
-    def run(self) -> RunDir: ...
 
 
 One = TypeVar("One")
@@ -70,21 +66,8 @@ def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Questi
                 yield question, earlier, item, found
 
 
-def one_system(runs: Iterable[Run], *questions: Question) -> Iterator[Finding]:
-    """A finding for each run that differs; a warning if only the free memory at the start does."""
-    for question, first, run, found in unlike(runs, *questions):
-        make = warn if found.keys() <= FREE_MEMORY else fail
-        text = f"{question.text}: {difference_text(found)}"
-        yield make(question.rule, text, first.run.root, run.run.root, keys=sorted(found))
-
-
-def difference_text(found: Differences) -> str:
-    """Differences between a first and a second run as a text."""
-    return shortened_list(describe(found, "in the first", "in the second"), _SHOWN)
-
-
-def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[float, One, One] | None:
-    """The days between the first of some runs and the last, and these two; None if the days are allowed.
+def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[int, One, One] | None:
+    """The whole days between the first of some runs and the last, and these two; None if the days are allowed.
 
     Args:
         starts: the time of each in ns, and the run.
@@ -92,5 +75,5 @@ def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[float, One, One] |
     if not (in_order := sorted(starts, key=lambda start: start[0])):
         return None
     (early_ns, early), (late_ns, late) = in_order[0], in_order[-1]
-    days = (late_ns - early_ns) / _DAY_NS
+    days = (late_ns - early_ns) // _DAY_NS
     return (days, early, late) if days > MOST_DAYS_APART else None

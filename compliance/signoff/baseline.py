@@ -6,10 +6,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from compliance.evidence.same_system import REPEATS, one_system
+from compliance.evidence.same_system import REPEATS
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, Sides, checks
+from compliance.signoff.provenance import one_system
 from runs.numbers.numbers import Numbers
 
 NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
@@ -23,9 +24,7 @@ _TIMES = frozenset({"latency_p90_ms", "latency_p99_ms", "ttft_p50_ms", "ttft_p99
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
     """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty without derived numbers."""
-    if not evidence.details.get("derived"):
-        return {}
-    found = Numbers.model_validate(evidence.details["derived"]).flat("p50", "p90", "p99")
+    found = Numbers.model_validate(evidence.details.get("derived") or {}).flat("p50", "p90", "p99")
     return {name: value for name, value in found.items() if name in HIGHER_IS_BETTER | _TIMES}
 
 

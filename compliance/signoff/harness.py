@@ -16,7 +16,7 @@ from compliance.audits.catalog.output_consistency import OutputConsistency
 from compliance.audits.catalog.output_length import OutputLength
 from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.state import AuditState, audit_beside
-from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES, one_system
+from compliance.evidence.same_system import AUDIT, DATA_OF_MODES, MODES
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent, one_model
 from compliance.signoff.evidence import (
@@ -27,7 +27,7 @@ from compliance.signoff.evidence import (
     checks,
     load,
 )
-from compliance.signoff.provenance import between_legs, leg_proofs, one_bundle
+from compliance.signoff.provenance import between_legs, leg_proofs, one_bundle, one_system
 from runs.errors import HarnessError
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.same_system import difference_text
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
+from compliance.signoff.provenance import difference_text
 from compliance.signoff.requests import most_at_once
 from compliance.signoff.signoff_verdict import SignOff
 from runs.record.fingerprint import BOTH_MODES, differences

@@ -7,18 +7,11 @@ H-9 and B-3 on all legs together: they are of one system and one version of the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
-from compliance.evidence.same_system import (
-    BUNDLE,
-    HARNESS,
-    MOST_DAYS_APART,
-    difference_text,
-    one_system,
-    too_far_apart,
-)
+from compliance.evidence.same_system import BUNDLE, HARNESS, MOST_DAYS_APART, Question, too_far_apart, unlike
 from compliance.judge.check import Judgement, check, decides, judge
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import find_rule
@@ -26,19 +19,19 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damaged
 from runs.loadgen.detail_log import unchanged_sources
-from runs.record.fingerprint import LEVER, MEASURED, differences, leg_fingerprint
+from runs.record.fingerprint import FREE_MEMORY, LEVER, MEASURED, Differences, describe, differences, leg_fingerprint
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.record.server_facts import prompt_reuse
-from runs.wording import counted
+from runs.wording import counted, shortened_list
 
 # Of the share that others used, between the sides of a comparison; half of what others may use during a leg.
 FOREIGN_DIFFERENCE = 0.05
 LEAST_WINDOW_S = 1.0  # the system counts CPU time in steps of 10 ms, too coarse for shorter windows
 SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of systems behind its Python interface
 
-MISMATCHES_SHOWN = 4  # of one rule on a leg
+MISMATCHES_SHOWN = 4  # of one rule on a leg, and of two systems
 # C-1 reports the first; the second is a note here.
 _OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names without a meaning
@@ -243,6 +236,19 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
 # Legs together --------------------------------------------------------------------------------------------------------
 
 
+def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Finding]:
+    """A finding for each run that differs; a warning if only the free memory at the start does."""
+    for question, first, run, found in unlike(runs, *questions):
+        make = warn if found.keys() <= FREE_MEMORY else fail
+        text = f"{question.text}: {difference_text(found)}"
+        yield make(question.rule, text, first.run.root, run.run.root, keys=sorted(found))
+
+
+def difference_text(found: Differences) -> str:
+    """Differences between a first and a second run as a text."""
+    return shortened_list(describe(found, "in the first", "in the second"), MISMATCHES_SHOWN)
+
+
 @checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
 def one_bundle(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """All legs are of one system and were made close in time."""
@@ -265,7 +271,7 @@ def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> 
     starts = ((leg.manifest.start_time_ns or 0, leg) for leg in legs if leg.manifest is not None)
     if apart := too_far_apart(starts):
         days, early, late = apart
-        text = f"{days:.0f} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
+        text = f"{days} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
         yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
 
 

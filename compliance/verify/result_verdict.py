@@ -10,6 +10,7 @@ from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
 from compliance.evidence.run_verdict import RunVerdict, judge_run
+from compliance.evidence.same_system import LOGGED_PAIR, RECORDED_PAIR, unlike
 from compliance.evidence.scoring import ScoreSources, expect_scoring, with_scorer
 from compliance.evidence.whole_record import attested
 from compliance.judge.check import Need, check, decides, judge
@@ -22,7 +23,6 @@ from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
-from runs.record.fingerprint import LOGGED, PAIR, differences
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
 from runs.rounds import Round
@@ -161,13 +161,13 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
 )  # fmt: skip
 def _one_system(of: ResultEvidence) -> Iterator[Finding]:
     """Do both legs come from one system, model and data set, as far as the files show?"""
-    performance, accuracy = of.both
-    recorded = performance.manifest is not None and accuracy.manifest is not None
-    one, other = performance.facts, accuracy.facts
-    for name, scope in (PAIR if recorded else LOGGED).items():
-        same, roots = not differences(one, other, scope), (performance.run.root, accuracy.run.root)
-        said = f"{scope.text(one)} in the performance leg, {scope.text(other)} in the accuracy leg"
-        yield compared("one-system", f"one {name}", same, said, "the same in both", *roots, fact=name)
+    questions = RECORDED_PAIR if all(leg.manifest is not None for leg in of.both) else LOGGED_PAIR
+    different, roots = [question for question, *_ in unlike(of.both, *questions)], [leg.run.root for leg in of.both]
+    for question in questions:
+        one, other = (question.scope.text(leg.facts) for leg in of.both)
+        found, same = f"{one} in the performance leg, {other} in the accuracy leg", question not in different
+        name = question.text
+        yield compared(question.rule, f"one {name}", same, found, "the same in both", *roots, fact=name)
 
 
 @decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))
