@@ -1,15 +1,15 @@
-"""The rules on an accuracy run, besides those of tables: its errors, its scores, and where they come from."""
+"""The rules on an accuracy run, besides those of tables: its scores, and where they come from."""
 
 from collections.abc import Iterator
 
+from compliance.evidence import performance
 from compliance.evidence.leg_evidence import LegEvidence
-from compliance.evidence.performance import error_records, run_mode
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared, fail
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from runs.errors import ExecutionError, SetupError
-from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.leg import FinishedLeg
 
 
 def require_answers(leg: FinishedLeg) -> None:
@@ -32,27 +32,6 @@ def require_answers(leg: FinishedLeg) -> None:
         )
     missing = f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete"
     raise ExecutionError(missing, path=run.accuracy_log, missing=True)
-
-
-@decides(
-    "result",
-    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
-    needs=("log",),
-)  # fmt: skip
-def mode(leg: LegEvidence) -> Iterator[Finding]:
-    """Is the log in a directory of accuracy runs one of an accuracy run?"""
-    if leg.claimed_mode is not None:
-        yield run_mode("accuracy-mode", leg.detail, ACCURACY)
-
-
-@decides(
-    "result",
-    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
-    needs=("log",),
-)  # fmt: skip
-def errors(leg: LegEvidence) -> Iterator[Finding]:
-    """Has LoadGen logged an error?"""
-    yield error_records("accuracy-errors", leg.detail)
 
 
 @decides(
@@ -107,6 +86,9 @@ def scores(leg: LegEvidence) -> Iterator[Finding]:
 
 
 # As in performance.py.
-CLAIM = (check(mode),)
-OF_ANY = (check(errors),)
+CLAIM = (check(performance.mode, rules=("accuracy-mode",)),)
+OF_ANY = (
+    check(performance.errors, rules=("accuracy-errors",)),
+    check(performance.audit_settings, rules=("accuracy-audit-settings",)),
+)
 OF_OURS = tuple(map(check, (stated_scores, scored_again, scores)))

@@ -1,4 +1,4 @@
-"""The rules on a performance run, besides those of tables."""
+"""The rules on a performance run, besides those of tables, and the rules that accuracy runs have as well."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import Numbers, rates_by_unit, time_texts
 from runs.record.leg import PERFORMANCE
 
-AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
+_AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
 # Where the summary prints a scenario's score.
 _SUMMARY_SCORE = {
     "Offline": "samples per second",
@@ -31,31 +31,53 @@ def error_records(rule: str, detail: DetailLog) -> Finding:
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
-def run_mode(rule: str, detail: DetailLog, wanted: str) -> Finding:
-    """Whether a log is of a run in the mode that its directory claims."""
-    key = "effective_test_mode"
-    return compared(rule, "", detail.mode == wanted, f"{key} is {detail.mode}", wanted, detail.path, decided_by=(key,))
+def rule_of(leg: LegEvidence, name: str) -> str:
+    """The id of a rule that runs of both modes have, for the mode that the run's directory claims."""
+    return f"{'perf' if (leg.claimed_mode or leg.mode) == PERFORMANCE else 'accuracy'}-{name}"
 
 
 @decides(
     "result",
     ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
+    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
     needs=("log",),
 )  # fmt: skip
 def mode(leg: LegEvidence) -> Iterator[Finding]:
-    """Is the log in a directory of performance runs one of a performance run?"""
+    """Is the log one of a run in the mode that its directory claims?"""
     if leg.claimed_mode is not None:
-        yield run_mode("perf-mode", leg.detail, PERFORMANCE)
+        found, wanted, key = leg.detail.mode, leg.claimed_mode, "effective_test_mode"
+        rule, said = rule_of(leg, "mode"), f"{key} is {found}"
+        yield compared(rule, "", found == wanted, said, wanted, leg.detail.path, decided_by=(key,))
 
 
 @decides(
     "result",
     ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
+    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
     needs=("log",),
 )  # fmt: skip
 def errors(leg: LegEvidence) -> Iterator[Finding]:
     """Has LoadGen logged an error?"""
-    yield error_records("perf-errors", leg.detail)
+    yield error_records(rule_of(leg, "errors"), leg.detail)
+
+
+@decides(
+    "result",
+    *((rule, "error", "compliance/README.md: remove audit.config afterwards",
+       "no audit settings in a normal run", "remove audit.config and run the leg again")
+      for rule in ("perf-audit-settings", "accuracy-audit-settings")),
+    needs=("log",),
+)  # fmt: skip
+def audit_settings(leg: LegEvidence) -> Iterator[Finding]:
+    """Is the log one of a normal run, of whichever benchmark?"""
+    detail = leg.detail
+    effective = [name for name in _AUDIT_SETTINGS if detail.effective(name, 0)]
+    audit = [f"effective_{name} is {detail.effective(name)}" for name in effective]
+    if any("audit config" in str(record.value).lower() for record in detail.warnings):
+        audit.append("LoadGen found an audit configuration")
+    found, keys = "; ".join(audit) or "none", [f"effective_{name}" for name in (effective or _AUDIT_SETTINGS)]
+    rule, text = rule_of(leg, "audit-settings"), "audit settings"
+    yield compared(rule, text, not audit, found, "none", detail.path, decided_by=keys)
 
 
 @decides(
@@ -72,24 +94,6 @@ def as_derived(leg: LegEvidence) -> Iterator[Finding]:
     for item in leg.result.disagreements:
         if item.about != "summary":  # see log_contradictions
             yield fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
-
-
-@decides(
-    "result",
-    ("perf-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
-     "no audit settings in a normal run", "remove audit.config and run the leg again"),
-    needs=("log",),
-)  # fmt: skip
-def audit_settings(leg: LegEvidence) -> Iterator[Finding]:
-    """Is the log one of a normal run, of whichever benchmark?"""
-    detail = leg.detail
-    in_force = [name for name in AUDIT_SETTINGS if detail.effective(name, 0)]
-    audit = [f"{name} = {int(detail.effective(name))}" for name in in_force]
-    if any("audit config" in str(record.value).lower() for record in detail.warnings):
-        audit.append("LoadGen found an audit configuration")
-    said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
-    keys = [f"effective_{name}" for name in (in_force or AUDIT_SETTINGS)]
-    yield compared("perf-audit-settings", "no audit", not audit, said, required, detail.path, decided_by=keys)
 
 
 @decides(
@@ -174,6 +178,11 @@ def number_lines(numbers: Numbers) -> Iterator[str]:
 
 # A new check is added here. CLAIM: where it is violated, nothing else is judged. Of the others, those on a run of any
 # benchmark, and those on one of a benchmark that runs here; in the order of the findings.
-CLAIM = (check(mode),)
-OF_ANY = tuple(map(check, (errors, validity, audit_settings, contradictions)))
+CLAIM = (check(mode, rules=("perf-mode",)),)
+OF_ANY = (
+    check(errors, rules=("perf-errors",)),
+    check(validity),
+    check(audit_settings, rules=("perf-audit-settings",)),
+    check(contradictions),
+)
 OF_OURS = tuple(map(check, (as_derived, foreign_accuracy_log, cut_short, summary_score)))

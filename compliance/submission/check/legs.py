@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from compliance.evidence.log_arithmetic import log_contradictions
 from compliance.evidence.official_rules import tokens_as_in_accuracy
-from compliance.evidence.performance import AUDIT_SETTINGS
-from compliance.evidence.same_system import MOST_DAYS_APART
+from compliance.evidence.performance import rule_of
+from compliance.evidence.same_system import MOST_DAYS_APART, too_far_apart
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, decides, judge
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN, Rank, find_rule
@@ -105,22 +105,13 @@ def free_seeds(result: Result) -> str:
     "tree",
     ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
      "put the log where it belongs"),
-    needs=("log",),
-)  # fmt: skip
-def performance_scenario(leg: TreeLeg) -> Iterator[Finding]:
-    """Is the log of the scenario that its directory claims?"""
-    yield from scenario_findings("perf-scenario", leg.of, leg.detail)
-
-
-@decides(
-    "tree",
     ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
      "put the log where it belongs"),
     needs=("log",),
 )  # fmt: skip
-def accuracy_scenario(leg: TreeLeg) -> Iterator[Finding]:
+def scenario(leg: TreeLeg) -> Iterator[Finding]:
     """Is the log of the scenario that its directory claims?"""
-    yield from scenario_findings("accuracy-scenario", leg.of, leg.detail)
+    yield from scenario_findings(rule_of(leg, "scenario"), leg.of, leg.detail)
 
 
 def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
@@ -205,22 +196,6 @@ def accuracy_samples(leg: TreeLeg) -> Iterator[Finding]:
 
 @decides(
     "tree",
-    ("accuracy-audit-settings", "error", "compliance/README.md: remove audit.config afterwards",
-     "no audit settings in a normal run", "remove audit.config and run the leg again"),
-    needs=("log",),
-    rank=Rank.LIMITS,
-)  # fmt: skip
-def accuracy_audit_settings(leg: TreeLeg) -> Iterator[Finding]:
-    """Was an audit.config in force?"""
-    for name in AUDIT_SETTINGS:
-        if leg.detail.effective(name, 0):
-            key, required = f"effective_{name}", "no audit settings"
-            found = f"{key} is {leg.detail.effective(name)}"
-            yield compared("accuracy-audit-settings", "", False, found, required, leg.detail.path, decided_by=(key,))
-
-
-@decides(
-    "tree",
     ("user-conf-differs", "error", OURS,
      "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
     ("user-conf-accuracy", "warning", OURS,
@@ -297,13 +272,11 @@ def check_one_configuration(result: Result) -> None:
         shown = f"in the {leg.name} leg {found}"
         wanted += f", as in the {other.name} leg"
         findings.add("log-config", leg.detail, shown, wanted, others=[other.detail], decided_by=different)
-    for leg in legs[1:]:
-        begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
-        days = 0 if begin is None or later is None else (later - begin).days
-        if abs(days) > MOST_DAYS_APART:
-            when = "before" if days < 0 else "after"
-            found = f"the {leg.name} leg was run {abs(days)} days {when} the {legs[0].name} leg"
-            findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
+    begun = [(power_time(leg.window[0]), leg) for leg in legs if leg.window]
+    if apart := too_far_apart((int(time.timestamp()) * 10**9, leg) for time, leg in begun if time is not None):
+        days, early, late = apart
+        found = f"the {late.name} leg was run {days} days after the {early.name} leg"
+        findings.add("log-dates", late.detail, found, f"at most {MOST_DAYS_APART} days", others=[early.detail])
 
 
 @decides(
@@ -343,7 +316,10 @@ def _short(value: object, other: object) -> str:
 
 
 # As in compliance/evidence/performance.py.
-CLAIM = {"performance": (check(performance_scenario),), "accuracy": (check(accuracy_scenario),)}
+CLAIM = {
+    mode: (check(scenario, rules=rules, silent=rules),)
+    for mode, rules in (("performance", ("perf-scenario",)), ("accuracy", ("accuracy-scenario",)))
+}
 PERFORMANCE = tuple(map(check, (early_stopping, metric, network_name)))
 FOREIGN_PERFORMANCE = (check(cut_short),)
-ACCURACY = tuple(map(check, (accuracy_samples, accuracy_audit_settings)))
+ACCURACY = (check(accuracy_samples),)

@@ -51,7 +51,7 @@ def test_an_honest_short_leg_passes_and_says_why_it_is_not_official(
 # What is verified, how, the exit code, and how the line of the verdict begins.
 FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
-    "an audit's leg": ("caching/audit/output_caching/repeat-3", (), "performance: no audit: "),
+    "an audit's leg": ("caching/audit/output_caching/repeat-3", (), "performance: audit settings: effective_"),
     "without a target": ("Offline accuracy", ("--accuracy-only",), "accuracy: target: no reference scores"),
 }
 

@@ -136,7 +136,7 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
     "under other samples than in our record": (
         "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "by the seeds in force",
     ),
-    "an answer too many": ("accuracy", True, one_more, 4, "the leg issued 64 samples"),
+    "an answer too many": ("accuracy", True, one_more, 4, "the run issued 64 samples"),
     "answers that nobody asked for": (
         "performance", True,
         lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 answers",
