@@ -141,7 +141,7 @@ def _engaged(run: LegEvidence) -> None:
 _CONSISTENT = (_prompts_computed, performance.contradictions, performance.as_derived, _engaged)
 AT_THE_END = {
     "performance": tuple(map(check, (*_CONSISTENT, performance.validity))),
-    "accuracy": tuple(map(check, (*_CONSISTENT, accuracy.errors, logged_answers.each_answered))),
+    "accuracy": (*map(check, _CONSISTENT), accuracy.ERRORS, check(logged_answers.each_answered)),
 }
 
 
