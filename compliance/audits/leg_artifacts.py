@@ -15,7 +15,6 @@ from runs.record.leg import FinishedLeg
 from runs.record.requests_log import RequestTable, read_requests
 
 
-
 @dataclass(eq=False)
 class LegArtifacts(FinishedLeg):
     """A finished leg of an audit."""
