@@ -9,7 +9,7 @@ PYTEST := $(PY) -m pytest -q --durations=25
 BY_FILE := --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-legs freeze peers lint clean
+.PHONY: setup lock setup-quantize demo published test test-engines test-long test-all redteam record-runs freeze peers lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -62,9 +62,9 @@ test-all:
 redteam: setup
 	$(PY) -m pytest -q tests/redteam
 
-# The legs that tests of what judges read, after a change of the record's version. On an idle machine.
-record-legs: setup
-	$(PY) -m tests.support.record_legs
+# The runs that tests of what judges read, after a change of the record's version. On an idle machine.
+record-runs: setup
+	$(PY) -m tests.support.make_recorded_runs
 
 # What every command that judges finds in every recorded input; a change of it shows in the commit. Ten minutes.
 freeze: setup

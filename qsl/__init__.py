@@ -1,1 +1,1 @@
-"""The query sample library: data set formats, the official prompt, the bundled data set and default model."""
+"""The query sample library: dataset formats, the official prompt, the bundled dataset and default model."""

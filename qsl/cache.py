@@ -1,4 +1,4 @@
-"""Where made files (the embedded model, tokenised bundled data) are kept between runs."""
+"""Where made files (the embedded model, tokenized bundled data) are kept between runs."""
 
 import os
 from pathlib import Path

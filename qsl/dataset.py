@@ -1,7 +1,7 @@
-"""The data set of a run: prompts as token ids, reference summaries, and the hash of the file they came from.
+"""The dataset of a run: prompts as token IDs, reference summaries, and the hash of the file they came from.
 
-Columns (MLCommons format): `input` the article, `tok_input` the prompt's token ids, `output` the reference summary.
-The ids are used exactly as they stand: nothing is tokenised again at run time.
+Columns (MLCommons format): `input` the article, `tok_input` the prompt's token IDs, `output` the reference summary.
+The IDs are used exactly as they stand: nothing is tokenized again at run time.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
 SYNTHETIC_MARK = "Synthetic rehearsal row"  # in the last line of each reference of scripts/make_rehearsal_dataset.py
-# LoadGen's accuracy log carries ids as int32, so no id of a usable vocabulary is larger.
+# LoadGen's accuracy log carries IDs as int32, so no ID of a usable vocabulary is larger.
 LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of a validated data set, in file order."""
+    """Rows of a validated dataset, in file order."""
 
     path: Path  # the file
     sha256: str  # hex hash of the whole file, also when only its first rows were taken
-    prompts: list[list[int]]  # token ids per row
+    prompts: list[list[int]]  # token IDs per row
     targets: list[str]  # reference summary per row
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class References:
-    """What judges need of a data set."""
+    """What judges need of a dataset."""
 
     sha256: str  # hex hash of the file
     texts: list[str]  # the reference summaries; position = sample index
@@ -55,7 +55,7 @@ class References:
 
 class _Row(msgspec.Struct):
     output: str
-    tok_input: msgspec.Raw  # the ids unread: to make a number of each takes most of the time
+    tok_input: msgspec.Raw  # the IDs unread: to make a number of each takes most of the time
 
 
 def load_references(path: Path) -> References:
@@ -92,12 +92,12 @@ def load_dataset(
     max_prompt_tokens: int | None = None,
     checked_sha256: str | None = None,
 ) -> Dataset:
-    """Read and check a data set in the MLCommons format.
+    """Read and check a dataset in the MLCommons format.
 
     Args:
         path: JSON array, JSON lines or pandas' column-oriented JSON.
         count: take the first `count` rows; all when None. Rows beyond it are not checked.
-        vocab_size: ids must lie in [0, vocab_size).
+        vocab_size: IDs must lie in [0, vocab_size).
         max_prompt_tokens: longest prompt the engine takes.
         checked_sha256: the hash of a file whose rows were checked before; they are not checked again when this file
             has it.
@@ -113,12 +113,12 @@ def load_dataset(
     rows = parse_rows(data, path, COLUMNS)
     del data
     if not rows:
-        raise InputError(f"data set {path} has no rows", PREPARE_FIX)
+        raise InputError(f"dataset {path} has no rows", PREPARE_FIX)
     if count is not None:
         if count > len(rows):
             raise InputError(
                 f"sample count {count} is more than the {len(rows)} rows of {path}",
-                f"give a count of at most {len(rows)}, or a larger data set",
+                f"give a count of at most {len(rows)}, or a larger dataset",
             )
         del rows[count:]
     if digest != checked_sha256:
@@ -158,7 +158,7 @@ def _check_prompt(
     path: Path, row: int, ids: Any, largest_id: int, vocab_size: int | None, max_prompt_tokens: int | None
 ) -> None:
     if not isinstance(ids, list):
-        raise _bad_cell(path, row, "tok_input", ids, "is not a list of token ids")
+        raise _bad_cell(path, row, "tok_input", ids, "is not a list of token IDs")
     if not ids:
         raise _bad_cell(path, row, "tok_input", ids, "is empty")
     if set(map(type, ids)) != {int}:  # exact: a JSON true is an int to isinstance and to numpy
@@ -172,13 +172,13 @@ def _check_prompt(
         first = next(place for place, value in enumerate(ids) if not 0 <= value <= largest_id)
     if first is not None:
         fix = (
-            f"the data set was tokenised for another model (this one knows ids 0 to {largest_id}): "
+            f"the dataset was tokenized for another model (this one knows IDs 0 to {largest_id}): "
             "make it again with scripts/prepare_dataset.py --model-path"
             if vocab_size is not None
             else PREPARE_FIX
         )
         raise InputError(
-            f"{path}, row {row}, column 'tok_input': id {ids[first]} at position {first} is outside 0 to {largest_id}",
+            f"{path}, row {row}, column 'tok_input': ID {ids[first]} at position {first} is outside 0 to {largest_id}",
             fix,
         )
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:

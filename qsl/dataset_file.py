@@ -1,4 +1,4 @@
-"""Reading the rows of a data set file: which of the accepted JSON shapes it has, and what is wrong when it has none.
+"""Reading the rows of a dataset file: which of the accepted JSON shapes it has, and what is wrong when it has none.
 
 Accepted: a JSON array of objects (what the official preparation writes), JSON lines, and the column-oriented JSON that
 `DataFrame.to_json` writes by default. Pickles are refused whatever their name: loading one runs code.
@@ -18,7 +18,7 @@ from runs.reading import GIT_LFS_POINTER, MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
-MAX_BYTES = 512 * MIB  # 24,576 rows of text and ids make some 200 MB
+MAX_BYTES = 512 * MIB  # 24,576 rows of text and IDs make some 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
 # First bytes of files that are not JSON but that people do pass, and what each is.
@@ -36,7 +36,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file, refusing what cannot be a JSON data set.
+    """The whole file, refusing what cannot be a JSON dataset.
 
     Raises:
         InputError: no such file, a directory, unreadable, empty, a pickle, compressed, or another known format.
@@ -45,20 +45,20 @@ def read_bytes(path: Path) -> bytes:
         data = read_whole(path, "check its permissions", max_bytes=MAX_BYTES)
     except InputError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise InputError(f"data set file {path} does not exist", "check the path; " + PREPARE_FIX) from error
+            raise InputError(f"dataset file {path} does not exist", "check the path; " + PREPARE_FIX) from error
         if path.is_dir():
-            raise InputError(f"data set {path} is a directory", "pass the JSON file inside it") from error
+            raise InputError(f"dataset {path} is a directory", "pass the JSON file inside it") from error
         raise
     _refuse_pickle(path, data)
     if data.startswith(_GZIP):
-        raise InputError(f"data set file {path} is gzip-compressed", "decompress it with gunzip")
+        raise InputError(f"dataset file {path} is gzip-compressed", "decompress it with gunzip")
     for magic, what, fix in _FOREIGN:
         if data.startswith(magic):
-            raise InputError(f"data set file {path} is {what}, not JSON", fix)
+            raise InputError(f"dataset file {path} is {what}, not JSON", fix)
     if b"\0" in data:  # before a parser takes memory for it
-        raise InputError(f"data set file {path} is not JSON: it has a byte of zeros", PREPARE_FIX)
+        raise InputError(f"dataset file {path} is not JSON: it has a byte of zeros", PREPARE_FIX)
     if not data.strip():
-        raise InputError(f"data set file {path} is empty ({len(data)} bytes)", PREPARE_FIX)
+        raise InputError(f"dataset file {path} is empty ({len(data)} bytes)", PREPARE_FIX)
     return data
 
 
@@ -74,14 +74,14 @@ def _refuse_pickle(path: Path, data: bytes) -> None:
     named = path.suffix.lower() in _PICKLE_SUFFIXES or "".join(path.suffixes[-2:]).lower() in _PICKLE_SUFFIXES
     if binary or named:
         raise InputError(
-            f"data set file {path} is a pickle ({'by its first bytes' if binary else 'by its name'}); "
+            f"dataset file {path} is a pickle ({'by its first bytes' if binary else 'by its name'}); "
             "loading a pickle runs whatever code its author put into it, so pickles are never opened",
             "convert it to JSON where you trust it: pandas.read_pickle(...).to_json('dataset.json')",
         )
 
 
 def parse_rows(data: bytes, path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of a data set in any accepted shape, in file order.
+    """The rows of a dataset in any accepted shape, in file order.
 
     Args:
         path: its name, for messages.

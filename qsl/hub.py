@@ -11,12 +11,12 @@ from runs.errors import SetupError
 T = TypeVar("T")
 
 ENDPOINT = "https://huggingface.co"
-ANSWER_S = 10.0
+RESPONSE_S = 10.0
 PULL = "in a git clone: `git lfs pull`"
 FETCH_AGAIN = f"fetch the model again ({PULL})"
 FIX = (
     "check the network (HTTPS_PROXY, HF_ENDPOINT), unset HF_HUB_OFFLINE, or name what lies on this machine: a model "
-    "folder, a data set file"
+    "folder, a dataset file"
 )
 
 
@@ -60,7 +60,7 @@ def need_hub(what: str) -> None:
     endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
     try:
         request = urllib.request.Request(endpoint, method="HEAD")
-        with urllib.request.urlopen(request, timeout=ANSWER_S):
+        with urllib.request.urlopen(request, timeout=RESPONSE_S):
             return
     except urllib.error.HTTPError:
         return  # it answers, with whatever status

@@ -41,7 +41,7 @@ def config_faults(model: ModelFacts) -> Iterator[InputError]:
     if outside := [number for number in stop if not 0 <= number < model.vocab_size]:
         yield InputError(
             f"{model.folder}: eos_token_id {', '.join(map(str, outside[:4]))} is outside the vocabulary of "
-            f"{model.vocab_size:,} ids",
+            f"{model.vocab_size:,} IDs",
             "correct generation_config.json and config.json, or fetch the model again",
         )
 
@@ -144,27 +144,27 @@ def _check_settings(path: Path) -> None:
 
 
 def _check_ids(path: Path, vocab_size: int | None) -> None:
-    """Check a tokenizer.json, and that the model has its ids; `tokenizers` itself takes four times as long to load it.
+    """Check a tokenizer.json, and that the model has its IDs; `tokenizers` itself takes four times as long to load it.
 
     A token that only pads may lie outside, as in early Llama 2.
     """
     content = read_whole(path, FETCH_AGAIN, max_bytes=TOKENIZER.file_bytes)
     try:
         whole = orjson.loads(content)
-        vocabulary = whole["model"]["vocab"]  # token → id, or a list of tokens
+        vocabulary = whole["model"]["vocab"]  # token → ID, or a list of tokens
         numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
         added = [token["id"] for token in whole.get("added_tokens") or () if "pad" not in token["content"]]
         ids = [*numbers, *added]
         if not ids:
             raise ValueError("it has no tokens")
         if any(type(one) is not int or one < 0 for one in ids):
-            raise ValueError("it has an id that is not a whole number from 0")
+            raise ValueError("it has an ID that is not a whole number from 0")
         highest = max(ids)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(f"{path} is no tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error
     if vocab_size is not None and highest >= vocab_size:
         raise InputError(
-            f"{path} has ids up to {highest:,}, but config.json has vocab_size {vocab_size:,}",
+            f"{path} has IDs up to {highest:,}, but config.json has vocab_size {vocab_size:,}",
             "name a folder with a tokenizer and a config.json of one model",
         )

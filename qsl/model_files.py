@@ -1,4 +1,4 @@
-"""What the files of a model folder show, without loading the model: its limits, its files, its special token ids."""
+"""What the files of a model folder show, without loading the model: its limits, its files, its special token IDs."""
 
 import os
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import MAX_TEXT_BYTES, MAX_WEIGHTS_BYTES, TOKENIZER, read_object
 
-# Files that decide what the model computes and how its ids become text.
+# Files that decide what the model computes and how its IDs become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
 UNKNOWN = "unknown"  # architecture
 
-CALIBRATION = "calibration.md"  # how a quantised model was made
+CALIBRATION = "calibration.md"  # how a quantized model was made
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
 
@@ -35,16 +35,16 @@ class ModelFacts:
 
     @property
     def quantization(self) -> dict[str, Any]:
-        """How the weights are quantised, by config.json; empty where they are not."""
+        """How the weights are quantized, by config.json; empty where they are not."""
         found = self.config.get("quantization_config") or self.config.get("compression_config")
         return found if isinstance(found, dict) else {}
 
 
 def find_model(name: str) -> tuple[Path, str | None]:
-    """Find a model's folder, and its commit on the hub; a hub id is looked up, and fetched if missing.
+    """Find a model's folder, and its commit on the hub; a hub ID is looked up, and fetched if missing.
 
     Raises:
-        InputError: no such folder or hub id, or a folder that cannot be read.
+        InputError: no such folder or hub ID, or a folder that cannot be read.
     """
     folder = Path(name).absolute()  # the engine runs in another working directory
     try:
@@ -54,7 +54,7 @@ def find_model(name: str) -> tuple[Path, str | None]:
         there = folder.exists()
     except OSError as error:  # such as a name that is too long
         fix = (
-            "let this user read it (chmod)" if isinstance(error, PermissionError) else "name a model folder or a hub id"
+            "let this user read it (chmod)" if isinstance(error, PermissionError) else "name a model folder or a hub ID"
         )
         raise InputError(f"--model-path {name:.80}: {error.strerror}", fix) from error
     if there:
@@ -63,7 +63,7 @@ def find_model(name: str) -> tuple[Path, str | None]:
         raise InputError(f"--model-path {name}: this link leads to no folder", "name a model folder")
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise InputError(
-            f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"
+            f"--model-path {name}: there is no such folder", "name a model folder or a hub ID like org/name"
         )
     folder = _from_hub(name)
     return folder, folder.name
@@ -123,7 +123,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Token ids by what they are for; `other`: special ones that neither end nor begin a text."""
+    """Token IDs by what they are for; `other`: special ones that neither end nor begin a text."""
 
     stop: tuple[int, ...]
     begin: tuple[int, ...]
@@ -151,12 +151,12 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
 
 
 def token_ids(model: ModelFacts, key: str) -> tuple[int, ...]:
-    """Token ids of generation_config.json, else of config.json."""
+    """Token IDs of generation_config.json, else of config.json."""
     path = model.folder / "generation_config.json"
     value = _read(path).get(key, model.config.get(key))
     values = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(one) is int for one in values):
-        raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", FETCH_AGAIN)
+        raise InputError(f"{path}: {key} is {str(value)[:60]}, not token IDs", FETCH_AGAIN)
     return tuple(values)
 
 
@@ -165,9 +165,9 @@ def _marked_special(path: Path) -> set[int]:
     try:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
-        raise InputError(f"{path}: added_tokens is no list of tokens with id and special", FETCH_AGAIN) from error
+        raise InputError(f"{path}: added_tokens is no list of tokens with ID and special", FETCH_AGAIN) from error
     if not all(type(one) is int for one in marked):
-        raise InputError(f"{path}: added_tokens has an id that is no whole number", FETCH_AGAIN)
+        raise InputError(f"{path}: added_tokens has an ID that is no whole number", FETCH_AGAIN)
     return marked
 
 

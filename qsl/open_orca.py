@@ -2,9 +2,9 @@
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [ref]   language/llama2-70b/processorca.py and README
-  [hash]  mlcommons/endpoints, the data set's own page: SHA-256 of the file that MLCommons distributes
+  [hash]  mlcommons/endpoints, the dataset's own page: SHA-256 of the file that MLCommons distributes
 
-MLCommons distributes this data set as a pickled DataFrame, and to load a pickle runs what it names. So only the file
+MLCommons distributes this dataset as a pickled DataFrame, and to load a pickle runs what it names. So only the file
 with the published hash is loaded.
 """
 
@@ -29,13 +29,13 @@ OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; als
 OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl
 SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
 REFERENCE_RESPONSE = "output"  # as the reference's preparation names it [ref]
-# Llama 2's id of a space, which it begins every answer with: at the end of the prompt nobody can send it ahead. [ref]
-FIRST_ANSWER_ID = 29871
+# Llama 2's ID of a space, which it begins every response with: at the end of the prompt nobody can send it ahead. [ref]
+FIRST_RESPONSE_ID = 29871
 
 
 @dataclass(frozen=True)
 class OrcaRows:
-    """Questions and their answers, row by row; the system prompt may be empty."""
+    """Questions and their responses, row by row; the system prompt may be empty."""
 
     system_prompts: list[str]
     questions: list[str]
@@ -53,7 +53,7 @@ def is_pickle(source: str) -> bool:
 def official_rows(
     path: Path, count: int | None = None, *, published_sha256: str = OFFICIAL_SHA256, max_bytes: int = MAX_BYTES
 ) -> list[dict[str, Any]]:
-    """The rows of the official pickle or of a gzip file of it, tokenised as it has them.
+    """The rows of the official pickle or of a gzip file of it, tokenized as it has them.
 
     Args:
         count: take the first `count` rows.
@@ -84,8 +84,8 @@ def official_rows(
     check_count(count, len(table), str(path))
     columns = [table[name].tolist()[:count] for name in COLUMNS]
     rows = [
-        {"input": text, "tok_input": [int(one) for one in ids], "output": answer}
-        for text, ids, answer in zip(*columns, strict=True)
+        {"input": text, "tok_input": [int(one) for one in ids], "output": response}
+        for text, ids, response in zip(*columns, strict=True)
     ]
     check_rows(rows, path)
     return rows
@@ -113,12 +113,12 @@ def render(system_prompt: str, question: str) -> str:
 def encode_rows(
     rows: OrcaRows, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format, tokenised as the reference does. [ref]
+    """Rows in the MLCommons format, tokenized as the reference does. [ref]
 
     Args:
-        tokenizer: one that lacks `FIRST_ANSWER_ID` is not Llama 2's, and prompts end with the question.
+        tokenizer: one that lacks `FIRST_RESPONSE_ID` is not Llama 2's, and prompts end with the question.
         progress: called with the number of rows done so far, after each batch.
     """
     texts = list(map(render, rows.system_prompts, rows.questions))
-    last = [FIRST_ANSWER_ID] if tokenizer.vocab_size > FIRST_ANSWER_ID else []
+    last = [FIRST_RESPONSE_ID] if tokenizer.vocab_size > FIRST_RESPONSE_ID else []
     return encoded(texts, texts, rows.responses, tokenizer, last, progress)

@@ -21,7 +21,7 @@ class SampleLibrary:
     on_error: Callable[[BaseException], None]
 
     def prompt(self, index: int) -> list[int]:
-        """Token ids of sample `index`; the data set's own list, not to be changed."""
+        """Token IDs of sample `index`; the dataset's own list, not to be changed."""
         return self.dataset.prompts[index]
 
     def load(self, indices: Sequence[int]) -> None:
@@ -30,7 +30,7 @@ class SampleLibrary:
             for index in indices:
                 if not 0 <= index < len(self.dataset):
                     raise ExecutionError(
-                        f"LoadGen asked for sample {index}; the data set has {len(self.dataset)} (0 to "
+                        f"LoadGen asked for sample {index}; the dataset has {len(self.dataset)} (0 to "
                         f"{len(self.dataset) - 1})",
                         "check performance_sample_count_override and the audit configuration",
                     )
@@ -42,5 +42,5 @@ class SampleLibrary:
         """LoadGen callback: these are not needed any more. They stay in memory all the same."""
 
     def construct(self, lg: Any) -> Any:
-        """LoadGen's handle (`lg` is its module); every sample fits in memory, so both counts are the data set's."""
+        """LoadGen's handle (`lg` is its module); every sample fits in memory, so both counts are the dataset's."""
         return lg.ConstructQSL(len(self.dataset), len(self.dataset), self.load, self.unload)

@@ -1,6 +1,7 @@
 """Tokenizers: the one a model brings, or the byte tokenizer for engines without a model.
 
-At run time nothing is tokenised; a tokenizer is needed to prepare a data set and to turn answers into text for scoring.
+At run time nothing is tokenized; a tokenizer is needed to prepare a dataset and to turn responses into text for
+scoring.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ BYTES = "bytes"
 BOS_ID = 256  # of the byte tokenizer
 EOS_ID = 257
 
-# What decides a tokenizer's behaviour, of the files a model folder may hold.
+# What decides a tokenizer's behavior, of the files a model folder may hold.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -44,10 +45,10 @@ class Tokenizer(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, special tokens included."""
+        """Number of IDs, special tokens included."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text` with the special tokens that the tokenizer adds by default."""
+        """IDs of `text` with the special tokens that the tokenizer adds by default."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Exactly `[encode(text) for text in texts]`, faster."""
@@ -57,7 +58,7 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """Without files, for engines without a model: ids 0 to 255 are bytes, 256 begins a text and 257 ends one."""
+    """Without files, for engines without a model: IDs 0 to 255 are bytes, 256 begins a text and 257 ends one."""
 
     vocab_size = 258
     eos_token_id = EOS_ID
@@ -72,10 +73,10 @@ class ByteTokenizer:
         return [self.encode(text) for text in texts]
 
     def batch_decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
-        """The text of each sequence of ids, without begin and end; bytes that are not UTF-8 become U+FFFD.
+        """The text of each sequence of IDs, without begin and end; bytes that are not UTF-8 become U+FFFD.
 
         Raises:
-            InputError: an id outside 0 to 257.
+            InputError: an ID outside 0 to 257.
         """
         return list(map(_decoded, sequences))
 
@@ -84,7 +85,7 @@ def _decoded(ids: Iterable[int]) -> str:
     content = bytearray()
     for token_id in ids:
         if not 0 <= token_id <= EOS_ID:
-            raise InputError(f"token id {token_id} is outside 0 to {EOS_ID}, the ids of the byte tokenizer")
+            raise InputError(f"token ID {token_id} is outside 0 to {EOS_ID}, the IDs of the byte tokenizer")
         if token_id < BOS_ID:
             content.append(token_id)
     return content.decode(errors="replace")
@@ -124,7 +125,7 @@ class _ModelTokenizer:
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
-    """The tokenizer of a local model folder or of a model id, or the byte tokenizer for "bytes".
+    """The tokenizer of a local model folder or of a model ID, or the byte tokenizer for "bytes".
 
     Raises:
         InputError: no such model, no tokenizer in it, or one that cannot be loaded.
@@ -132,7 +133,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     if model_path == BYTES:
         return ByteTokenizer()
     folder = Path(model_path)
-    # A model id has the form "name" or "organisation/name".
+    # A model ID has the form "name" or "organization/name".
     looks_local = model_path.startswith((".", "/", "~")) or model_path.count("/") > 1
     if looks_local and not folder.is_dir():
         raise InputError(
@@ -151,7 +152,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         reason = f"its files lack {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(
             f"no tokenizer could be loaded from {model_path!r}: {reason}",
-            "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "
+            "give a folder with tokenizer.json and tokenizer_config.json, or a model ID that is downloaded or can be "
             "(gated models need HF_TOKEN)",
         ) from error
 
@@ -206,7 +207,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def tokenizer_fingerprint(model_path: str) -> str:
-    """A name for the tokenizer's behaviour, cheap where its files are local.
+    """A name for the tokenizer's behavior, cheap where its files are local.
 
     Returns:
         Hex SHA-256 of the tokenizer's files, or of its name when it is no local folder.
@@ -216,5 +217,5 @@ def tokenizer_fingerprint(model_path: str) -> str:
     if model_path != BYTES and folder.is_dir():
         parts += [f"{name} {sha256_of(folder / name)}" for name in TOKENIZER_FILES if (folder / name).is_file()]
     elif model_path != BYTES:
-        parts.append(f"id {model_path}")
+        parts.append(f"ID {model_path}")
     return sha256("\n".join(parts).encode()).hexdigest()

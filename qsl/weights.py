@@ -131,7 +131,7 @@ _BY_ALGORITHM: dict[str, _Numbers] = {
 
 
 def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Numbers | None]:
-    """The method of quantisation in the configuration, "" for none, and its numbers where they are there."""
+    """The method of quantization in the configuration, "" for none, and its numbers where they are there."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(

@@ -22,7 +22,7 @@ TOOL_TIMEOUT_S = 30
 _PCI_DISPLAY = "0x0300"  # PCI class of a display controller, such as a processor's integrated graphics
 
 Row = dict[str, Any]
-Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → reads it from a library, or a tool's answer; it may raise
+Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → reads it from a library, or a tool's response; it may raise
 
 
 class ProbeError(Exception):
@@ -79,7 +79,7 @@ def _devices(vendor: Vendor, root: Path) -> list[Row]:
 
 
 def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
-    """The devices that a variable names, by place or by the beginning of their id."""
+    """The devices that a variable names, by place or by the beginning of their ID."""
     text = os.environ[variable].rpartition(":")[2]  # ONEAPI_DEVICE_SELECTOR=level_zero:0,1
     parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is a part of device 0
     if "*" in parts:

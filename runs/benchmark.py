@@ -27,7 +27,7 @@ MIN_TOKENS_LOADGEN_ACCEPTS = 2
 
 @dataclass(frozen=True)
 class SamplingPolicy:
-    """How tokens are chosen, and the limits of an answer's length."""
+    """How tokens are chosen, and the limits of a response's length."""
 
     temperature: float
     top_p: float
@@ -63,7 +63,7 @@ class OfficialModel:
     parameters: int  # numbers in its weights
     weights_sha256: Mapping[str, str]  # of its published files; empty if no hashes are published
     bos_ids: frozenset[int]  # begin a text
-    stop_ids: frozenset[int]  # end an answer
+    stop_ids: frozenset[int]  # end a response
     special_ids: frozenset[int]  # all of the tokenizer's, those above among them
     speculative_decoding: bool  # allowed in the closed division
 
@@ -81,23 +81,23 @@ class Benchmark:
     data_sha256: str | None  # of the file that MLCommons distributes; None if no hash is published
     calibration_sha256: str | None  # of MLCommons' file of calibration prompts; None as above
     sampling: Mapping[Mode, SamplingPolicy]
-    metric: str  # of an accuracy leg, by its name in compliance/accuracy/metrics.py
+    metric: str  # of an accuracy run, by its name in compliance/accuracy/metrics.py
     targets: Mapping[str, Target]  # by the score's name in the metric
-    quality_eval: str  # name of the accuracy leg in a technique's declaration
-    min_duration_ms: int = CURRENT_ROUND.table.min_duration_ms  # of a performance leg
+    quality_eval: str  # name of the accuracy run in a technique's declaration
+    min_duration_ms: int = CURRENT_ROUND.table.min_duration_ms  # of a performance run
 
     @property
     def performance_samples(self) -> int:
-        """Rows of the official data set of a performance leg."""
+        """Rows of the official dataset of a performance run."""
         return self.entry.performance_samples
 
     @property
     def accuracy_samples(self) -> int:
-        """Rows of the official data set of an accuracy leg."""
+        """Rows of the official dataset of an accuracy run."""
         return self.entry.accuracy_samples_of(self.scenarios[0])
 
     def samples(self, mode: Mode) -> int:
-        """Rows of the official data set of a mode."""
+        """Rows of the official dataset of a mode."""
         return self.performance_samples if mode == "performance" else self.accuracy_samples
 
     @property
@@ -113,7 +113,7 @@ class Benchmark:
 
     @property
     def accuracy_log_bytes(self) -> int:
-        """The largest honest log of answers, with eight digits per token."""
+        """The largest honest log of responses, with eight digits per token."""
         return self.accuracy_samples * (8 * self.sampling["accuracy"].max_tokens + 256)
 
     def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:

@@ -17,7 +17,7 @@ from typing import IO
 from runs.interrupts import critical, ended, ended_within, ensured
 
 GROUP_GONE_TIMEOUT_S = 5.0
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
         except (ProcessLookupError, PermissionError):
             break
         child.poll()  # reaps the leader, without which the group never ends
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     ended_within(child, GROUP_GONE_TIMEOUT_S)
 
 

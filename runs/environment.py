@@ -69,7 +69,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def boot_id() -> str | None:
-    """An id of each start of a machine; Linux only."""
+    """An ID of each start of a machine; Linux only."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
@@ -90,7 +90,7 @@ def _system() -> str:
 
 
 def usable_cores() -> list[int]:
-    """Ids of the cores this process may use."""
+    """IDs of the cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

@@ -41,7 +41,7 @@ class Ending(BaseException):
     """
 
     exit_code: ExitCode = ExitCode.FAILED
-    cause: str = ""  # the kind of failure, where the exit code is not specific enough: a rule's id, or "stall"
+    cause: str = ""  # the kind of failure, where the exit code is not specific enough: a rule's ID, or "stall"
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ ERROR_BY_EXIT_CODE: dict[int, type[Ending]] = {
 
 
 def error_record(error: Ending) -> dict[str, Any]:
-    """A failure as JSON: in a leg's files and between processes."""
+    """A failure as JSON: in a run's files and between processes."""
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 

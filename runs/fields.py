@@ -27,7 +27,7 @@ def strictly(extra: Literal["forbid", "allow"] = "forbid", *, frozen: bool = Tru
     )
 
 
-class Part(BaseModel):
+class StrictModel(BaseModel):
     """A part of a record; every field must be in the file."""
 
     model_config = strictly()

@@ -44,7 +44,7 @@ CRITICAL_S = 60.0  # longest critical block: hashing the files of a run
 ACTION_S = 20.0  # longest registered action
 YIELD_S = 0.001
 LONGEST_POLL_S = 3_600.0
-LOOK_S = 0.05  # between two looks at a future, and at a process where the system has no pidfd
+POLL_S = 0.05  # between two looks at a future, and at a process where the system has no pidfd
 
 lock = threading.RLock()  # held in critical blocks
 registered: list[tuple[threading.Thread, Action]] = []
@@ -99,7 +99,7 @@ def result_of(future: "Future[T]") -> T:
 
     while not future.done():
         check()
-        wait([future], LOOK_S)
+        wait([future], POLL_S)
     return future.result()
 
 
@@ -164,7 +164,7 @@ def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_sign
         try:
             descriptor = os.pidfd_open(process.pid)  # Linux 5.3
         except (AttributeError, OSError):
-            _poll(min(LOOK_S, left_s), wake=until_signal)
+            _poll(min(POLL_S, left_s), wake=until_signal)
             continue
         try:
             _poll(left_s, descriptor, wake=until_signal)

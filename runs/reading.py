@@ -38,7 +38,7 @@ MAX_ATTESTED_BYTES = 64 * 1024 * MIB  # a file that is hashed only: a trace or a
 MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
 DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # honest: 100 kB, or an error record per query; a line has up to 90 kB
 SUMMARY_LOG = Bounds(MIB)  # honest: 4 kB
-ACCURACY_LOG = Bounds(128 * MIB)  # or what a benchmark's answers need; parsing takes five times as much memory
+ACCURACY_LOG = Bounds(128 * MIB)  # or what a benchmark's responses need; parsing takes five times as much memory
 TRACE_LOG = Bounds(MAX_LOG_BYTES, MIB)
 REQUESTS_LOG = Bounds(MAX_LOG_BYTES, 64 * 1024)  # an honest line has 300 bytes
 ENGINE_LOG = Bounds(MAX_LOG_BYTES)
@@ -46,7 +46,7 @@ LEDGER = Bounds(MAX_LOG_BYTES)
 TIME_STAMP = Bounds(MIB)  # with the authority's certificates it has kilobytes
 SIGNING_KEY = Bounds(64 * 1024)
 TOKENIZER = Bounds(64 * MIB)  # a tokenizer.json: that of Llama 3.1 has 9 MB
-# Rows to prepare a data set of, and the text of the columns read: CNN-DailyMail's training split has 1.3 GB.
+# Rows to prepare a dataset of, and the text of the columns read: CNN-DailyMail's training split has 1.3 GB.
 SOURCE_FILE = Bounds(2048 * MIB)
 PARQUET_ROWS = 10_000_000  # a few bytes may claim as many; OpenOrca has 4.2 million
 

@@ -63,7 +63,7 @@ class RoundBenchmark(_Data):
     """One benchmark directory. Dictionaries are by scenario, "any" for those that are not named.
 
     `required` and `optional` are by the system type of a system's description. `metrics` are records of the detail log,
-    by LoadGen's scenario; `data_set` is the largest size of a performance leg's sample library.
+    by LoadGen's scenario; `data_set` is the largest size of a performance run's sample library.
     """
 
     model: str  # `model_of` its name
@@ -90,7 +90,7 @@ class RoundBenchmark(_Data):
     loadgen_keys: dict[str, str] = Field(default_factory=dict)  # names in LoadGen's settings
     equal_issue: bool = False
     percentiles: dict[str, float] = Field(default_factory=dict)  # that differ from the scenario's
-    max_tokens: dict[str, int] = Field(default_factory=dict)  # of an answer, by mode
+    max_tokens: dict[str, int] = Field(default_factory=dict)  # of a response, by mode
     sources: dict[str, str]
 
     @cached_property
@@ -119,7 +119,7 @@ class RoundBenchmark(_Data):
         return self.targets.get(scenario, self.targets.get(_ANY, {}))
 
     def accuracy_samples_of(self, scenario: str) -> int:
-        """Samples of its accuracy leg."""
+        """Samples of its accuracy run."""
         return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class RoundTable(_Data):
 
     round: str
     files: dict[str, str]  # names of the sources, and their paths
-    performance: tuple[str, ...]  # files that a performance leg has; the next two likewise
+    performance: tuple[str, ...]  # files that a performance run has; the next two likewise
     accuracy: tuple[str, ...]
     measurements: tuple[str, ...]
     max_accuracy_log_bytes: int

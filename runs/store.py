@@ -220,13 +220,13 @@ class ResultStore:
         ]
 
     def find(self, run: str) -> dict[str, Any]:
-        """The row of a run id, or of the start of one; InputError if none or several match."""
+        """The row of a run ID, or of the start of one; InputError if none or several match."""
         query = f"SELECT * FROM {TABLE} WHERE substr(run_id, 1, length(?1)) = ?1"
         found = [_readable(row) for row in self._connection.execute(query, (run,))]
         exact = [row for row in found if row["run_id"] == run]
         if len(exact or found) != 1 or not run:
             problem = "no run" if not found else f"{len(found)} runs"
-            raise InputError(f"{problem} in {self.path} with run_id {run!r}", "see `store query` for the run ids")
+            raise InputError(f"{problem} in {self.path} with run_id {run!r}", "see `store query` for the run IDs")
         return (exact or found)[0]
 
 

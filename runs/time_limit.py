@@ -47,7 +47,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
             interrupts.check()
             if time.monotonic() > end:
                 raise OutOfTime(f"not done within {seconds:g} s")
-            wait([outcome], min(interrupts.LOOK_S, seconds))
+            wait([outcome], min(interrupts.POLL_S, seconds))
     except (OutOfTime, Interrupted) as error:
         interrupts.abandon({thread}, error if isinstance(error, Interrupted) else Interrupted(str(error)))
         raise

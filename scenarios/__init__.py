@@ -1,1 +1,1 @@
-"""What to run and how: LoadGen settings, one leg in a fresh process, what a person sees."""
+"""What to run and how: LoadGen settings, one run in a fresh process, what a person sees."""

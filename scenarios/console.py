@@ -1,4 +1,4 @@
-"""Output for people, without markup, colours, line breaks or control characters of a terminal."""
+"""Output for people, without markup, colors, line breaks or control characters of a terminal."""
 
 from typing import TYPE_CHECKING
 

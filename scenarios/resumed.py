@@ -13,13 +13,13 @@ from runs.errors import InputError, SetupError
 from runs.interrupts import pause
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
-from scenarios.leg.plan import PreparedLeg
+from scenarios.run.plan import PreparedRun
 
 CHANGED_FIX = (
-    "revert the change, give --output-log-dir another directory, or start these legs again with --restart-changed (the "
+    "revert the change, give --output-log-dir another directory, or start these runs again with --restart-changed (the "
     "existing files move to discarded/)"
 )
-LEG_END_TIMEOUT_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
+RUN_END_TIMEOUT_S = 30.0  # a run whose command was killed is killed by its guardian, at once
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
     """Move files and run directories to a new numbered folder in `discarded`, and return that folder.
 
     Raises:
-        SetupError: a leg in one of them still runs.
+        SetupError: a run in one of them has not ended.
     """
     for path in paths:
         wait_for_end(path)
@@ -79,23 +79,23 @@ def next_number(discarded: Path) -> int:
 
 
 def wait_for_end(folder: Path) -> None:
-    """Wait for a leg whose command was killed: its processes must be gone before its files are moved.
+    """Wait for a run whose command was killed: its processes must be gone before its files are moved.
 
     Raises:
         SetupError: it does not end.
     """
-    end = time.monotonic() + LEG_END_TIMEOUT_S
+    end = time.monotonic() + RUN_END_TIMEOUT_S
     for path in [folder, *folder.glob("*/")]:
         progress = read_progress(RunDir(path).progress)
-        while progress is not None and _is_leg(progress.pid, path):
+        while progress is not None and _is_run(progress.pid, path):
             if time.monotonic() > end:
                 raise SetupError(
-                    f"{path}: its leg still runs (process {progress.pid})", "end that process, then start again"
+                    f"{path}: its run has not ended (process {progress.pid})", "end that process, then start again"
                 )
             pause(0.2)
 
 
-def _is_leg(pid: int, folder: Path) -> bool:
+def _is_run(pid: int, folder: Path) -> bool:
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
@@ -103,14 +103,14 @@ def _is_leg(pid: int, folder: Path) -> bool:
         return False
 
 
-def model_hashes(leg: PreparedLeg) -> dict[str, str]:
+def model_hashes(run: PreparedRun) -> dict[str, str]:
     """SHA-256 of the model's files.
 
     Raises:
         InputError: a file cannot be read.
     """
     try:
-        return file_hashes(leg.model.folder) if leg.model else {}
+        return file_hashes(run.model.folder) if run.model else {}
     except OSError as error:
         raise InputError(
             f"the model's files cannot be hashed: {error.filename}: {error.strerror}", "check --model-path"

@@ -1,4 +1,4 @@
-"""What the programs that write a data set share: the output checked beforehand, progress, and the facts at the end."""
+"""What the programs that write a dataset share: the output checked beforehand, progress, and the facts at the end."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ def _steps(bar: Progress, task: TaskID) -> Steps:
 
 
 def write(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
-    """Write the data set, whole or not at all.
+    """Write the dataset, whole or not at all.
 
     Raises:
         InputError: it cannot be written, or a row cannot be used.

@@ -1,4 +1,4 @@
-"""Write a synthetic data set to rehearse a submission with, in the MLCommons format and with the official row count."""
+"""Write a synthetic dataset to rehearse a submission with, in the MLCommons format and with the official row count."""
 
 import argparse
 import statistics
@@ -18,7 +18,7 @@ from scripts.program import exit_code_of
 
 DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
 EDGE_ROWS = BENCHMARKS["llama3_1-8b-edge"].accuracy_samples
-NAME_MARK = "rehearsal"  # in the file's name, so that nobody takes it for the real data set
+NAME_MARK = "rehearsal"  # in the file's name, so that nobody takes it for the real dataset
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _make(options: argparse.Namespace) -> None:
     _check(options)
     tokenizer = load_tokenizer(options.model_path)
-    with progress(options.count, "inventing", "tokenising") as (invented, tokenised):
+    with progress(options.count, "inventing", "tokenizing") as (invented, tokenized):
         rows = make_rows(options.count, tokenizer, options.seed, invented)
-        prepared = write(options.output, encode_rows(rows.articles, rows.highlights, tokenizer, tokenised))
+        prepared = write(options.output, encode_rows(rows.articles, rows.highlights, tokenizer, tokenized))
     mean_characters = statistics.fmean(len(article) for article in rows.articles)
     print(f"wrote {prepared.path}")
     print(f"rows: {prepared.rows:,}, synthetic")
@@ -43,14 +43,14 @@ def _make(options: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Write a synthetic data set in the MLCommons format (input, tok_input, output) to rehearse a whole "
+        description="Write a synthetic dataset in the MLCommons format (input, tok_input, output) to rehearse a whole "
         "submission with: prompts about as long as the official ones, reference summaries that overlap with the "
         "articles' leads, so that the dummy engine with --dummy-shortest-tokens 120 meets the official accuracy "
         f"targets. The last line of every reference summary is {SYNTHETIC_MARK + ' N .'!r}.",
         epilog="The same rows for the same tokenizer, count and seed. Exit codes: 0 done, 2 bad input, "
         "130 interrupted; the output is written whole or not at all.",
     )
-    parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or id with the tokenizer")
+    parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or ID with the tokenizer")
     parser.add_argument(
         "--output", required=True, type=Path, metavar="OUT.json", help=f"file to write; its name holds {NAME_MARK!r}"
     )
@@ -71,7 +71,7 @@ def _check(options: argparse.Namespace) -> None:
         raise InputError(f"--count {options.count} is below 1", f"give {DATACENTER_ROWS} or {EDGE_ROWS}")
     if NAME_MARK not in output.name.lower():
         raise InputError(
-            f"--output {output}: the name does not say that the data set is a rehearsal's",
+            f"--output {output}: the name does not say that the dataset is a rehearsal's",
             f"name it {output.stem}-{NAME_MARK}{output.suffix or '.json'}, say",
         )
     check_output(output)

@@ -1,4 +1,4 @@
-"""Write a data set in the MLCommons format: CNN-DailyMail or OpenOrca, from the hub or from a local file."""
+"""Write a dataset in the MLCommons format: CNN-DailyMail or OpenOrca, from the hub or from a local file."""
 
 import argparse
 import sys
@@ -39,11 +39,11 @@ def _prepare(options: argparse.Namespace) -> None:
         official = sha256_of(options.ids) == CALIBRATION_LIST_SHA256
         print(f"calibration data, {'by' if official else 'not by'} the list of mlcommons/inference")
     elif prepared.rows != needed:
-        print(f"not the full datacenter data set, which has {needed:,} rows")
+        print(f"not the full datacenter dataset, which has {needed:,} rows")
     elif options.source == HUB or open_orca.is_pickle(options.source):
-        print(f"{needed:,} rows: the full datacenter data set")
+        print(f"{needed:,} rows: the full datacenter dataset")
     else:
-        print(f"{needed:,} rows: the full datacenter data set if the source is {_OFFICIAL[benchmark.loadgen_key]}")
+        print(f"{needed:,} rows: the full datacenter dataset if the source is {_OFFICIAL[benchmark.loadgen_key]}")
 
 
 _OFFICIAL = {
@@ -58,8 +58,8 @@ def _write_articles(options: argparse.Namespace) -> Prepared:
         raise InputError("--ids and --count contradict each other", "give one of them")
     ids = options.ids
     source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
-    with progress(len(source), "tokenising") as (tokenised,):
-        return write(options.output, encode_rows(source.articles, source.highlights, tokenizer, tokenised))
+    with progress(len(source), "tokenizing") as (tokenized,):
+        return write(options.output, encode_rows(source.articles, source.highlights, tokenizer, tokenized))
 
 
 def _write_open_orca(options: argparse.Namespace) -> Prepared:
@@ -74,21 +74,21 @@ def _write_open_orca(options: argparse.Namespace) -> Prepared:
         return write(options.output, open_orca.official_rows(Path(options.source), options.count))
     tokenizer = load_tokenizer(_model_path(options))
     rows = open_orca.own_rows(Path(options.source), options.count)
-    with progress(len(rows), "tokenising") as (tokenised,):
-        return write(options.output, open_orca.encode_rows(rows, tokenizer, tokenised))
+    with progress(len(rows), "tokenizing") as (tokenized,):
+        return write(options.output, open_orca.encode_rows(rows, tokenizer, tokenized))
 
 
 def _model_path(options: argparse.Namespace) -> str:
     if options.model_path is None:
-        raise InputError("--model-path is missing", "name the model folder or id with the tokenizer")
+        raise InputError("--model-path is missing", "name the model folder or ID with the tokenizer")
     return str(options.model_path)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Write a data set in the MLCommons format: a JSON array of rows with the columns input (article "
-        "or prompt), tok_input (token ids of the official prompt) and output (reference answer).",
-        epilog="--count takes the first N rows. The official edge data set is another selection of 5,000 articles, "
+        description="Write a dataset in the MLCommons format: a JSON array of rows with the columns input (article "
+        "or prompt), tok_input (token IDs of the official prompt) and output (reference response).",
+        epilog="--count takes the first N rows. The official edge dataset is another selection of 5,000 articles, "
         "which is not reproduced here: fetch it from MLCommons. Exit codes: 0 done, 2 bad input, 3 the hub cannot be "
         "reached, 130 interrupted; the output is written whole or not at all.",
     )
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "MLCommons distributes, which is read only if it has the published SHA-256)",
     )
     parser.add_argument(
-        "--model-path", metavar="MODEL", help="model folder or id with the tokenizer; a pickle needs none"
+        "--model-path", metavar="MODEL", help="model folder or ID with the tokenizer; a pickle needs none"
     )
     parser.add_argument(
         "--lg-model-name",
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
     parser.add_argument(
-        "--ids", type=Path, metavar="LIST", help="take the articles that this file names, an id a line: for calibration"
+        "--ids", type=Path, metavar="LIST", help="take the articles that this file names, an ID a line: for calibration"
     )
     parser.add_argument("--count", type=int, metavar="N", help="take the first N rows (default: all)")
     return parser

@@ -1,7 +1,7 @@
 """What an engine is, seen from the system under test.
 
-An engine takes a `Request` (token ids) and calls the request's sink with the first token and the finished output
-(token ids). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
+An engine takes a `Request` (token IDs) and calls the request's sink with the first token and the finished output
+(token IDs). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
 Everything here happens on one asyncio event loop.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-ANSWERED = 0  # in place of a response id that must never be used again; LoadGen's ids are pointers, so never 0
+ANSWERED = 0  # in place of a response ID that must never be used again; LoadGen's IDs are pointers, so never 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -43,7 +43,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class OneAnswer:
+class OneResponse:
     """A sink for one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
 
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -81,7 +81,7 @@ class EngineReport:
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
-    # in force: each option that was given, and further facts
+    # effective: each option that was given, and further facts
     configuration: dict[str, Any] = field(default_factory=dict)
     vocab_size: int | None = None
     max_model_len: int | None = None
@@ -95,12 +95,12 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class EngineObserved:
-    """What an engine observed of itself in a leg; goes into the manifest."""
+    """What an engine observed of itself in a run; goes into the manifest."""
 
     # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)
     read_to_loadgen: dict[str, Any] | None = None  # of clients of servers: a LatenessSummary
-    unofficial_reasons: list[str] = field(default_factory=list)  # why the leg could not be submitted; sentences
+    unofficial_reasons: list[str] = field(default_factory=list)  # why the run could not be submitted; sentences
     notes: list[str] = field(default_factory=list)  # what a person should know; sentences
 
 
@@ -108,11 +108,11 @@ class Engine(Protocol):
     """Life cycle: `start` → any number of `submit` → `observed` → `stop`."""
 
     async def start(self) -> EngineReport:
-        """Bring the engine up and compare every option asked for with the one in force.
+        """Bring the engine up and compare every option asked for with the effective one.
 
         Raises:
             InputError: an option the engine does not know or refuses.
-            SetupError: an option is not in force, or the engine does not come up.
+            SetupError: an option is not effective, or the engine does not come up.
         """
 
     def submit(self, request: Request) -> None:
@@ -125,7 +125,7 @@ class Engine(Protocol):
         """A number that changes whenever the engine has made progress on any request."""
 
     def generated_tokens(self) -> int | None:
-        """Output tokens made since the start, those of unfinished answers too; None where they are not counted."""
+        """Output tokens made since the start, those of unfinished responses too; None where they are not counted."""
 
     async def observed(self) -> EngineObserved:
         """Called when all requests are answered.

@@ -1,4 +1,4 @@
-"""What a kind of engine is: its options, its plan for a leg, what it imports, and how one is made.
+"""What a kind of engine is: its options, its plan for a run, what it imports, and how one is made.
 
 A kind is a stateless object in `sut.engines.KINDS`, with everything that other rooms need of an engine before it runs;
 what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
 
 if TYPE_CHECKING:  # the options of a kind are read without what runs
-    from runs.record.manifest import LegPlan, ReplicaPlace
+    from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
     from sut.loadgen_sut import LoadgenSut
     from sut.planned_replica import PlannedReplica
@@ -25,20 +25,20 @@ ModelPart = Literal["config", "weights", "tokenizer"]
 
 
 @dataclass(frozen=True)
-class LegFacts:
-    """What a plan may know of the leg."""
+class RunFacts:
+    """What a plan may know of the run."""
 
     scenario: Scenario
     sampling: SamplingPolicy
     official_model: OfficialModel  # what a closed submission of the benchmark runs
     admission: str  # the policy, "off" for none
-    longest_prompt_tokens: int  # of the data set
-    lead_tokens: int  # ids that all prompts have in common at their start
+    longest_prompt_tokens: int  # of the dataset
+    lead_tokens: int  # IDs that all prompts have in common at their start
     model_folder: Path | None  # None for an engine that runs without model files
     parameters: int  # numbers in the model's weights, 0 where it is not known
     precision: str = ""  # of the weights, as in the record: bfloat16, fp8_w8a8; "" where it is not known
     quantization: dict[str, Any] = field(default_factory=dict)  # of the model's config.json
-    vocab_size: int | None = None  # ids of the model lie below it; None where there is no model
+    vocab_size: int | None = None  # IDs of the model lie below it; None where there is no model
     light: bool = False  # the embedded model with few queries at a time
 
     @property
@@ -55,7 +55,7 @@ class EnginePlan:
     # variables that the engine's process must be started with; those that the user set win
     environment: dict[str, str] = field(default_factory=dict)
     compiles: bool = False  # whether the engine makes kernels or graphs for the shapes that it meets first
-    # why a leg with these options could not be submitted; sentences
+    # why a run with these options could not be submitted; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
 
@@ -63,7 +63,7 @@ class EnginePlan:
 class EngineKind(ABC, Generic[Options]):
     """One kind of engine, by name.
 
-    `options` declares its part of a leg's configuration; the configuration has all kinds' fields, and a field of
+    `options` declares its part of a run's configuration; the configuration has all kinds' fields, and a field of
     another kind is refused.
     """
 
@@ -71,11 +71,11 @@ class EngineKind(ABC, Generic[Options]):
     help: ClassVar[str]  # a few words behind the name
     options: ClassVar[type[BaseModel]]
     has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
-    own_processes: ClassVar[bool] = False  # runs outside the leg's process also where no replicas are asked for
+    own_processes: ClassVar[bool] = False  # runs outside the run's process also where no replicas are asked for
     own_model: ClassVar[str | None] = None  # what it runs, without files, where no model is named; None = the embedded
 
     @abstractmethod
-    def plan(self, asked: Options, leg: LegFacts) -> EnginePlan:
+    def plan(self, asked: Options, run: RunFacts) -> EnginePlan:
         """Resolve every option, before anything starts.
 
         Raises:
@@ -86,7 +86,7 @@ class EngineKind(ABC, Generic[Options]):
     def early_environment(self, asked: Options, *, light: bool = False) -> dict[str, str]:
         """The part of the plan's environment that follows from the options alone, at once.
 
-        A leg's process is started with it while the leg is still being checked, and started again if the plan's
+        A run's process is started with it while the run is still being checked, and started again if the plan's
         environment differs.
         """
         return {}
@@ -100,10 +100,10 @@ class EngineKind(ABC, Generic[Options]):
         return None
 
     def search_values(self, asked: Options) -> dict[str, tuple[Any, ...]]:
-        """Options of a leg that decide when, never what, the engine computes: for each, the values worth a try."""
+        """Options of a run that decide when, never what, the engine computes: for each, the values worth a try."""
         return {}
 
-    def places(self, asked: Options, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, asked: Options, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         """What each of `count` replicas would have to itself on this machine; None = as many as suit it.
 
         Raises:
@@ -117,19 +117,19 @@ class EngineKind(ABC, Generic[Options]):
         """This kind as it plans for one of so many replicas, which has only this place."""
         return self
 
-    def plan_replicas(self, asked: Options, leg: LegFacts, count: int | None) -> "list[PlannedReplica]":
+    def plan_replicas(self, asked: Options, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
         """As `plan` for each of `count` replicas on this machine; None = as many as suit it."""
         from sut.planned_replica import PlannedReplica
 
-        places = self.places(asked, leg, count)
-        plans = [self.at(place, len(places)).plan(asked, leg) for place in places]
+        places = self.places(asked, run, count)
+        plans = [self.at(place, len(places)).plan(asked, run) for place in places]
         return [
             PlannedReplica(place.model_copy(update={"environment": dict(plan.environment)}), plan)
             for place, plan in zip(places, plans, strict=True)
         ]
 
-    def wants_replicas(self, asked: Options, leg: LegFacts) -> str:
-        """Why a leg without the option `--replicas` should have several; "" where one engine is better."""
+    def wants_replicas(self, asked: Options, run: RunFacts) -> str:
+        """Why a run without the option `--replicas` should have several; "" where one engine is better."""
         return ""
 
     def start_beside(self) -> None:
@@ -141,7 +141,7 @@ class EngineKind(ABC, Generic[Options]):
         return
 
     @abstractmethod
-    def make(self, plan: "LegPlan") -> "Engine":
+    def make(self, plan: "RunPlan") -> "Engine":
         """An engine for a plan, not yet started; called in the process that it will live in.
 
         Args:
@@ -151,7 +151,7 @@ class EngineKind(ABC, Generic[Options]):
             InputError, SetupError: the plan is not one that this kind can run.
         """
 
-    def sut_class(self, plan: "LegPlan") -> "Callable[..., LoadgenSut]":
+    def sut_class(self, plan: "RunPlan") -> "Callable[..., LoadgenSut]":
         """Makes the system under test around the engine, from the arguments of `LoadgenSut`."""
         from sut.loadgen_sut import LoadgenSut
 

@@ -13,7 +13,7 @@ from sut.engine_kind import EngineKind
 from sut.vllm.kind import VllmKind, VllmOptions
 
 if TYPE_CHECKING:
-    from runs.record.manifest import LegPlan
+    from runs.record.manifest import RunPlan
     from sut.engine import Engine
 
 DEFAULT = DEFAULT_ENGINE
@@ -36,7 +36,7 @@ def engine_kind(name: str) -> EngineKind[Any]:
     return KINDS[name]
 
 
-def make_engine(plan: "LegPlan") -> "Engine":
+def make_engine(plan: "RunPlan") -> "Engine":
     """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from runs.errors import SetupError
 from runs.record.observed import LoopLag
-from sut.recorder import Lateness
+from sut.request_log import Lateness
 
 SPARE_FILES = 256  # everything else that the process has open
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
@@ -73,7 +73,7 @@ class LagMeter:
     def start(self) -> None:
         """Begin; the first moment is now. Safe from every thread."""
         self._due_s = self._clock()
-        self._loop.call_soon_threadsafe(self._look)
+        self._loop.call_soon_threadsafe(self._poll)
 
     def stop(self) -> None:
         """No more looks. Safe from every thread."""
@@ -100,8 +100,8 @@ class LagMeter:
             self._pending_s.append(now_s - self._due_s)
             self._due_s += INTERVAL_S
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._over:
             return
         self.catch_up()
-        self._loop.call_at(self._due_s, self._look)
+        self._loop.call_at(self._due_s, self._poll)

@@ -1,8 +1,8 @@
 """How much of what LoadGen issued is handed to the engine: enough that it never waits, and no more.
 
 An engine computes so many queries at a time and so many tokens a step. Queries beyond that only wait inside it, where
-each costs a task, a record and a message: three hundred thousand of them kept a leg's event loop busy for 90 s before
-it saw the first answer. So a bounded number waits ahead in the engine, ready to take the place of finished
+each costs a task, a record and a message: three hundred thousand of them kept a run's event loop busy for 90 s before
+it saw the first response. So a bounded number waits ahead in the engine, ready to take the place of finished
 ones, and the others stay a handle and an index.
 
 Queries are handed over as issued.
@@ -14,9 +14,9 @@ from typing import Protocol
 from sut.engine import EngineLimits, Request
 
 # Ahead of what the engine computes, in steps full of prompts. An engine takes at most one such step of prompts at a
-# time, so the loop has all these steps to hear of an answer and to hand the next query over.
+# time, so the loop has all these steps to hear of a response and to hand the next query over.
 AHEAD_STEPS = 16
-LEAST_AHEAD = 32  # queries, however long they are and however few the engine computes at a time
+MIN_AHEAD = 32  # queries, however long they are and however few the engine computes at a time
 
 
 class AdmissionControl(Protocol):
@@ -46,7 +46,7 @@ class Feed:
     """In order of issue, up to what the engine computes at a time and a bounded number ahead of it.
 
     The engine is taken to compute what it was given first. Ahead wait at most as many queries as it computes at a
-    time, and prompts for `AHEAD_STEPS` steps; but always `LEAST_AHEAD` queries.
+    time, and prompts for `AHEAD_STEPS` steps; but always `MIN_AHEAD` queries.
 
     Args:
         limits: the engine's own. One without a limit on queries is given everything.
@@ -54,7 +54,7 @@ class Feed:
 
     def __init__(self, limits: EngineLimits) -> None:
         self._most_computed = limits.queries
-        self._most_ahead = max(limits.queries or 0, LEAST_AHEAD)
+        self._most_ahead = max(limits.queries or 0, MIN_AHEAD)
         self._most_ahead_tokens = AHEAD_STEPS * limits.step_tokens if limits.step_tokens else None
         self._computed = 0  # queries
         self._ahead: deque[int] = deque()  # prompt tokens of each query that waits in the engine
@@ -66,7 +66,7 @@ class Feed:
         return 0 if self._next is None else 1
 
     def wants(self) -> bool:
-        if self._most_computed is None or self._computed < self._most_computed or len(self._ahead) < LEAST_AHEAD:
+        if self._most_computed is None or self._computed < self._most_computed or len(self._ahead) < MIN_AHEAD:
             return True
         few_tokens = self._most_ahead_tokens is None or self._ahead_tokens < self._most_ahead_tokens
         return few_tokens and len(self._ahead) < self._most_ahead

@@ -2,7 +2,7 @@
 
 LoadGen calls `issue_queries` on its own thread. An exception there would leave LoadGen half open (it segfaults at
 exit), so nothing is ever raised into it: failures go to `on_failure`, and the process is ended by its owner.
-LoadGen's response ids are raw pointers: each is used at most once, and never after a failure.
+LoadGen's response IDs are raw pointers: each is used at most once, and never after a failure.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from typing import Any
 from runs.errors import ExecutionError
 from sut.engine import ANSWERED, Engine, Request
 from sut.feed import AdmissionControl
-from sut.recorder import Outcome, Recorder
+from sut.request_log import Outcome, RequestLogWriter
 
-TOKEN_BYTES = 4  # LoadGen is given int32 ids, as by the reference implementation
-MOST_ANSWERS = 256  # handed to LoadGen in one call
-# Handed to the engine in one turn of the loop, which has answers and first tokens to pass on as well:
-MOST_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms each
+TOKEN_BYTES = 4  # LoadGen is given int32 IDs, as by the reference implementation
+MAX_RESPONSES = 256  # handed to LoadGen in one call
+# Handed to the engine in one turn of the loop, which has responses and first tokens to pass on as well:
+MAX_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms each
 LONGEST_SLICE_S = 0.01  # for an engine that works on them at once
 
 
@@ -35,8 +35,8 @@ class LoadgenSut:
     loadgen: Any  # the `mlperf_loadgen` module
     loop: asyncio.AbstractEventLoop  # on which the engine runs
     engine: Engine
-    prompt_of: Callable[[int], list[int]]  # sample index → prompt token ids
-    recorder: Recorder
+    prompt_of: Callable[[int], list[int]]  # sample index → prompt token IDs
+    request_log: RequestLogWriter
     _: KW_ONLY
     report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
     on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
@@ -54,7 +54,7 @@ class LoadgenSut:
         self._slice_began_s: float | None = None  # the one before it
         self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
         self._first_address, _ = self._first_id.buffer_info()
-        self._responses: list[Any] = []  # LoadGen's form of the answers that it has not been given yet
+        self._responses: list[Any] = []  # LoadGen's form of the responses that it has not been given yet
         self._outcomes: list[Outcome] = []  # of the same samples
         self._failed = False
         self._next_seq = 0
@@ -118,7 +118,7 @@ class LoadgenSut:
             self.handing_over_s += began_s - self._slice_began_s
             self._slice_began_s = None
         try:
-            for _ in range(MOST_QUERIES):
+            for _ in range(MAX_QUERIES):
                 if self._failed:
                     return
                 offered = bool(self._arrived) and self.admission.wants()
@@ -147,7 +147,7 @@ class LoadgenSut:
         self._next_seq += 1
         return request
 
-    def _after_room(self) -> None:
+    def _issue_admitted(self) -> None:
         """Admission control may let more through than before."""
         if self._arrived or self.admission.waiting:
             self._plan_slice()
@@ -157,13 +157,13 @@ class LoadgenSut:
             return
         try:
             if request.response_id == ANSWERED or request.first_token_ns:
-                raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its answer")
+                raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its response")
             request.first_token_ns = self.clock_ns()
             if self.report_first_token:
                 self._first_id[0] = token_id
                 self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
             self.admission.prefilled(request)
-            self._after_room()
+            self._issue_admitted()
         except BaseException as error:
             self.fail(error)
 
@@ -182,24 +182,24 @@ class LoadgenSut:
             request.response_id = ANSWERED
             self.cached_tokens += cached_tokens
             ready = len(self._responses)
-            if ready == MOST_ANSWERS or ready == self.issued - self.completed:
+            if ready == MAX_RESPONSES or ready == self.issued - self.completed:
                 self._hand_over()  # at once: the call is large enough, or no query is open that could join it
             elif ready == 1:
-                self.loop.call_soon(self._hand_over)  # after what is due already: other answers, mostly
+                self.loop.call_soon(self._hand_over)  # after what is due already: other responses, mostly
             self.admission.completed(request)
-            self._after_room()
+            self._issue_admitted()
         except BaseException as error:
             self.fail(error)
 
     def _hand_over(self) -> None:
-        """Give LoadGen the answers that have come together, in one call."""
+        """Give LoadGen the responses that have come together, in one call."""
         if self._failed or not self._responses:
             return
         responses, self._responses = self._responses, []
         outcomes, self._outcomes = self._outcomes, []
         try:
-            # Recorded and counted first: after its last answer LoadGen may be done before this thread goes on.
-            self.recorder.append(self.clock_ns(), outcomes)
+            # Recorded and counted first: after its last response LoadGen may be done before this thread goes on.
+            self.request_log.append(self.clock_ns(), outcomes)
             self.completed += len(outcomes)
             self._samples_complete(responses)
         except BaseException as error:
@@ -218,7 +218,7 @@ class LoadgenSut:
 
 
 def int32_ids(token_ids: Sequence[int]) -> "array[int]":
-    """Token ids as LoadGen reads them, which an array has already. By way of bytes: twice as fast as `array` with a
+    """Token IDs as LoadGen reads them, which an array has already. By way of bytes: twice as fast as `array` with a
     list."""
     if isinstance(token_ids, array):
         return token_ids

@@ -1,4 +1,4 @@
-"""When a leg counts as stalled; a slow machine never does."""
+"""When a run counts as stalled; a slow machine never does."""
 
 import time
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from sut.loadgen_sut import LoadgenSut
 GAP_FACTOR = 5.0
 
 WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
-LOOK_S = 2.0
-# A CPU engine that computes without an answer may be in one long step (a big prefill on a slow machine), or may be
+POLL_S = 2.0
+# A CPU engine that computes without a response may be in one long step (a big prefill on a slow machine), or may be
 # spinning for ever: it is given this many times the ordinary limit.
 WORKING_FACTOR = 30.0
 
@@ -25,7 +25,7 @@ class Watchdog:
     """Counts how long queries have been waiting without any progress.
 
     Args:
-        limit_s: a stall this long ends the leg, unless the engine recovered from gaps of more than a fifth of it; then
+        limit_s: a stall this long ends the run, unless the engine recovered from gaps of more than a fifth of it; then
             five times the longest such gap.
         gap_factor: that five; 0 for a limit that never grows.
         now_s: a monotonic clock.
@@ -41,7 +41,7 @@ class Watchdog:
         self.waited_s = 0.0
         self._state: tuple[int, ...] = ()
         self._own_work_s = 0.0
-        self._last_look = now_s()
+        self._last_poll = now_s()
 
     @property
     def allowed_s(self) -> float:
@@ -60,8 +60,8 @@ class Watchdog:
         """
         now = self._now_s()
         # A machine that slept or was stopped makes one long look out of many short ones: it counts as one second.
-        passed = min(now - self._last_look, 1.0)
-        self._last_look = now
+        passed = min(now - self._last_poll, 1.0)
+        self._last_poll = now
         own_work, self._own_work_s = own_work_s - self._own_work_s, own_work_s
         if not waiting or state != self._state:
             self._longest_gap_s = max(self._longest_gap_s, self.waited_s)
@@ -77,15 +77,15 @@ def engine_is_working(sleep: Callable[[float], None] = time.sleep) -> bool:
 
     Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
     """
-    before_s = family_s()
-    sleep(LOOK_S)
-    return family_s() - before_s > WORKING_SHARE * LOOK_S
+    before_s = process_tree_cpu_s()
+    sleep(POLL_S)
+    return process_tree_cpu_s() - before_s > WORKING_SHARE * POLL_S
 
 
-def family_s() -> float:
+def process_tree_cpu_s() -> float:
     """Processor time of this process and its descendants so far."""
-    leg = psutil.Process()
-    return processor_s((leg, *leg.children(recursive=True)))
+    run = psutil.Process()
+    return processor_s((run, *run.children(recursive=True)))
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class EngineWatch:
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.limit_s, now_s=self.now_s)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """To be called at least every second.
 
         Raises:
@@ -135,7 +135,7 @@ class WarmUpWatch:
     """Watches the engine before LoadGen runs, when it may compile for its first queries.
 
     Args:
-        limit_s: of a leg's queries; here the limit is `WORKING_FACTOR` of it.
+        limit_s: of a run's queries; here the limit is `WORKING_FACTOR` of it.
         now_s: see `Watchdog`.
     """
 
@@ -143,7 +143,7 @@ class WarmUpWatch:
         self._engine = engine
         self._watchdog = Watchdog(WORKING_FACTOR * limit_s, now_s=now_s)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """To be called at least every second.
 
         Raises:

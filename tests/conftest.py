@@ -1,4 +1,4 @@
-"""Shared by all tests: data sets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
+"""Shared by all tests: datasets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ class Finished:
 
 
 def run_here(*arguments: object) -> Finished:
-    """`main.py ARGUMENTS…` within this process, for commands that start no leg, or none but in virtual time."""
+    """`main.py ARGUMENTS…` within this process, for commands that start no run, or none but in virtual time."""
     import main
 
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))
@@ -129,7 +129,7 @@ class StartedMain:
 
 @pytest.fixture
 def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
-    """Starts `main.py ARGUMENTS…` in an empty working directory; what still runs after the test is ended."""
+    """Starts `main.py ARGUMENTS…` in an empty working directory; what has not ended after the test is ended."""
     started: list[StartedMain] = []
     folder = tmp_path / "working-directory"
     folder.mkdir()
@@ -161,7 +161,7 @@ def run_main(start_main: StartMain) -> RunMain:
 
 @pytest.fixture
 def make_dataset(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a data set in the MLCommons format: a prompt of the given ids per row."""
+    """Writes a dataset in the MLCommons format: a prompt of the given IDs per row."""
 
     def make(*prompts: list[int], name: str = "data.json") -> Path:
         rows = [

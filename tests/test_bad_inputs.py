@@ -9,11 +9,11 @@ import pytest
 
 import main
 
-LEG = ["run", "--scenario", "Server", "--engine", "dummy", "--dry-run"]
+RUN = ["run", "--scenario", "Server", "--engine", "dummy", "--dry-run"]
 ENDPOINT = ["run", "--scenario", "Server", "--engine", "endpoint", "--api-server", "http://127.0.0.1:9", "--dry-run"]
 AUDIT = ["audit", "--test", "output_caching", "--scenario", "Offline", "--engine", "dummy", "--dry-run"]
 TUNE = ["tune", "--scenario", "Server", "--engine", "dummy", "--dry-run"]
-SUBMIT = ["submit", "adir", "--organisation", "O", "--system-name", "S", "--output", "tree"]
+SUBMIT = ["submit", "adir", "--organization", "O", "--system-name", "S", "--output", "tree"]
 SIGNOFF = ["signoff", "--scope", "harness", "--ref", "adir"]
 
 
@@ -53,10 +53,10 @@ FILES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_text('{"a": '),
 }
 OPTIONS = {
-    "run --config": [*LEG, "--config"],
-    "run --user-conf": [*LEG, "--user-conf"],
-    "run --audit-conf": [*LEG, "--audit-conf"],
-    "run --dataset-path": [*LEG, "--dataset-path"],
+    "run --config": [*RUN, "--config"],
+    "run --user-conf": [*RUN, "--user-conf"],
+    "run --audit-conf": [*RUN, "--audit-conf"],
+    "run --dataset-path": [*RUN, "--dataset-path"],
     "run --api-declaration": [*ENDPOINT, "--api-declaration"],
     "audit --config": [*AUDIT, "--config"],
     "tune --config": [*TUNE, "--config"],
@@ -76,7 +76,7 @@ FOLDERS = {
     "signoff --ref": ["signoff", "--scope", "harness", "--ref"],
     "store ingest": ["store", "ingest"],
     "store --db": ["store", "summary", "--db"],
-    "submit": ["submit", "--organisation", "O", "--system-name", "S", "--output", "tree"],
+    "submit": ["submit", "--organization", "O", "--system-name", "S", "--output", "tree"],
     "doctor --dataset-path": ["doctor", "--dataset-path"],
 }
 # Nothing runs in an empty directory; a row that declares nothing, from before there were declarations, is not judged.
@@ -84,25 +84,25 @@ FINE = {("status", "adirectory"), ("gate", "unknown")}
 
 LISTS = ("x", "max_num_seqs=", "dtype=[1]", "dummy_slots=[]", "dummy_slots=[x]")
 VALUES = [
-    *[[*LEG, "--target-qps", value] for value in ("-1", "0", "nan", "inf", "-inf", "1e400", "many", "1e9", "")],
-    *[[*LEG, "--total-sample-count", value] for value in ("-1", "0", "1.5", "9" * 30, "nan", "65", "")],
-    *[[*LEG, "--stall-timeout-s", value] for value in ("-1", "0", "nan", "inf", "soon")],
-    *[[*LEG, "--engine-start-timeout-s", value] for value in ("-1", "0", "nan", "inf")],
-    *[[*LEG, "--admission", "fcfs", "--admission-tokens", value] for value in ("0", "-5", "1.5")],
-    *[[*LEG, "--admission", "fcfs", "--admission-queries", value] for value in ("0", "-5", "x")],
-    *[[*LEG, "--replicas", value] for value in ("0", "-1", "two", "1000000", "1.5")],
-    *[[*LEG, "--dummy-ttft-ms", value] for value in ("-1", "nan", "inf", "1e300")],
-    *[[*LEG, "--dummy-tpot-ms", value] for value in ("-1", "nan", "inf")],
-    *[[*LEG, "--dummy-slots", value] for value in ("-1", "x", "1.5")],
-    *[[*LEG, "--dummy-shortest-tokens", value] for value in ("500", "0", "-1")],
-    *[[*LEG, "--dummy-fault", value] for value in ("boom", "die@", "die@x", "die@-1", "")],
-    *[[*LEG, "--engine-arg", value] for value in ("x", "=1", "")],
-    *[[*LEG, "--sampling-arg", value] for value in ("temperature=hot", "no_such=1", "top_p=nan", "max_tokens=-1", "x")],
-    *[[*LEG, "--scenario", value] for value in ("MultiStream", "", "Offline ")],
-    *[[*LEG, "--lg-model-name", value] for value in ("llama", "")],
-    *[[*LEG, "--model-path", value] for value in ("", ".", "/dev/null", "/no/model", "a\0b", "x" * 5000)],
-    *[[*LEG, "--mechanism", value] for value in ("/dev/zero", "a/b/c")],
-    *[[*LEG, "--output-log-dir", value] for value in ("", "a\0b", "x" * 300, "/dev/null/x")],
+    *[[*RUN, "--target-qps", value] for value in ("-1", "0", "nan", "inf", "-inf", "1e400", "many", "1e9", "")],
+    *[[*RUN, "--total-sample-count", value] for value in ("-1", "0", "1.5", "9" * 30, "nan", "65", "")],
+    *[[*RUN, "--stall-timeout-s", value] for value in ("-1", "0", "nan", "inf", "soon")],
+    *[[*RUN, "--engine-start-timeout-s", value] for value in ("-1", "0", "nan", "inf")],
+    *[[*RUN, "--admission", "fcfs", "--admission-tokens", value] for value in ("0", "-5", "1.5")],
+    *[[*RUN, "--admission", "fcfs", "--admission-queries", value] for value in ("0", "-5", "x")],
+    *[[*RUN, "--replicas", value] for value in ("0", "-1", "two", "1000000", "1.5")],
+    *[[*RUN, "--dummy-ttft-ms", value] for value in ("-1", "nan", "inf", "1e300")],
+    *[[*RUN, "--dummy-tpot-ms", value] for value in ("-1", "nan", "inf")],
+    *[[*RUN, "--dummy-slots", value] for value in ("-1", "x", "1.5")],
+    *[[*RUN, "--dummy-shortest-tokens", value] for value in ("500", "0", "-1")],
+    *[[*RUN, "--dummy-fault", value] for value in ("boom", "die@", "die@x", "die@-1", "")],
+    *[[*RUN, "--engine-arg", value] for value in ("x", "=1", "")],
+    *[[*RUN, "--sampling-arg", value] for value in ("temperature=hot", "no_such=1", "top_p=nan", "max_tokens=-1", "x")],
+    *[[*RUN, "--scenario", value] for value in ("MultiStream", "", "Offline ")],
+    *[[*RUN, "--lg-model-name", value] for value in ("llama", "")],
+    *[[*RUN, "--model-path", value] for value in ("", ".", "/dev/null", "/no/model", "a\0b", "x" * 5000)],
+    *[[*RUN, "--mechanism", value] for value in ("/dev/zero", "a/b/c")],
+    *[[*RUN, "--output-log-dir", value] for value in ("", "a\0b", "x" * 300, "/dev/null/x")],
     *[[*ENDPOINT, "--api-server", value] for value in ("", "localhost", "ftp://x", "http://", "http://x:99999", "http://[::")],
     *[[*ENDPOINT, "--api-connections", value] for value in ("0", "-1", "x")],
     *[[*ENDPOINT, "--api-dialect", value] for value in ("", "esperanto")],

@@ -11,10 +11,10 @@ import pytest
 
 from runs.errors import Ending, ExecutionError, Interrupted, SetupError
 from runs.harness import HARNESS_VERSION
-from scenarios.leg import parent as leg_module
-from scenarios.leg.config import RunConfig
+from scenarios.run import parent as run_module
+from scenarios.run.config import RunConfig
 from tests.conftest import ROOT, Finished, RunMain, StartMain, run_here
-from tests.support.legs import arguments, patched
+from tests.support.run_commands import arguments, patched
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
 
@@ -171,7 +171,7 @@ def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: p
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(leg_module, "run_leg", fail)
+    monkeypatch.setattr(run_module, "execute_run", fail)
     finished = run_here("--scenario", "Offline", "--engine", "dummy")
     assert finished.code == code
     assert str(error) in finished.stderr
@@ -186,16 +186,16 @@ def test_the_front_door_imports_nothing_heavy() -> None:
     assert done.returncode == 0
 
 
-def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
+def test_a_run_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
     code = """
-import sys, main, scenarios.leg.parent, scenarios.leg.supervisor
+import sys, main, scenarios.run.parent, scenarios.run.supervisor
 class Enough(SystemExit): pass
 def start(self): raise Enough
-scenarios.leg.supervisor.EarlyLeg.__enter__ = start
+scenarios.run.supervisor.EarlyRun.__enter__ = start
 try:
     main.main(["--scenario", "Offline", "--engine", "dummy"])
 except Enough:
-    late = {"nltk", "rouge_score", "transformers", "scenarios.leg.plan", "scenarios.commands.tune"}
+    late = {"nltk", "rouge_score", "transformers", "scenarios.run.plan", "scenarios.commands.tune"}
     late.add("compliance.signoff")
     sys.exit(len(late & set(sys.modules)))
 sys.exit(-1)

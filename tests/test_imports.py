@@ -10,10 +10,10 @@ from tests.support.import_graph import ROOT, closure, heaviest_edges, imported_b
 ENDPOINTS = [ROOT / f"{JUDGES[name].replace('.', '/')}.py" for name in ("verdict", "submission")]
 # Lines, by command; `endpoints`: together with the modules that are imported by name for run folders.
 MAX_LINES = {
-    "verify": 12_510,
-    "verify endpoints": 15_640,
-    "check": 24_850,
-    "check endpoints": 27_850,
+    "verify": 12_520,
+    "verify endpoints": 15_650,
+    "check": 24_890,
+    "check endpoints": 27_900,
     "signoff": 30_690,
     "gate": 16_500,
     "store": 16_500,
@@ -40,7 +40,7 @@ def test_modules_are_imported_by_name_in_few_places() -> None:
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {
         "compliance/audits/discovery.py",  # audits; those that a command names are counted
         "compliance/endpoints/__init__.py",  # judges of run folders
-        "compliance/judge/rule.py",  # the catalogue of all rules
+        "compliance/judge/rule.py",  # the catalog of all rules
         "runs/accelerators.py",  # vendors' libraries
         "scenarios/command_line/dispatch.py",  # commands
         *("sut/vllm/core_process.py", "sut/vllm/kind.py"),  # vLLM

@@ -19,44 +19,44 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, StartMain, run_here
-from tests.support.legs import USER_CONF, arguments, patched, progress
+from tests.support.dummy_runs import DummyRuns
 from tests.support.patience import finish, until
-from tests.support.verify_legs import DummyLegs
+from tests.support.run_commands import USER_CONF, arguments, patched, progress
 from tests.support.warm import hear_signals
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
-LEG = ["run", "--scenario", "Server", *DUMMY]
+RUN = ["run", "--scenario", "Server", *DUMMY]
 # Each command once; none takes long.
 CALLS = {
-    "anchor": ["anchor", "leg", "--ledger", "empty"],
+    "anchor": ["anchor", "run", "--ledger", "empty"],
     "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
     "campaign": ["campaign", "--config", "campaign.yaml", "--dry-run"],
     "check": ["check", "empty"],
     "doctor": ["doctor"],
-    "gate": ["gate", "leg"],
+    "gate": ["gate", "run"],
     "init": ["init", "new"],
     "quantize": ["quantize", "--model-path", "empty", "--output", "q", "--scheme", "fp8"],
-    "report": ["report", "leg"],
+    "report": ["report", "run"],
     "results": ["results", "."],
-    "run": [*LEG, "--dry-run"],
-    "signoff": ["signoff", "--scope", "harness", "--ref", "leg"],
+    "run": [*RUN, "--dry-run"],
+    "signoff": ["signoff", "--scope", "harness", "--ref", "run"],
     "status": ["status", "."],
-    "store": ["store", "ingest", "leg", "--db", "results.sqlite"],
-    "submit": ["submit", "leg", "--organisation", "O", "--system-name", "S", "--output", "tree"],
+    "store": ["store", "ingest", "run", "--db", "results.sqlite"],
+    "submit": ["submit", "run", "--organisation", "O", "--system-name", "S", "--output", "tree"],
     "tune": ["tune", "--scenario", "Server", *DUMMY, "--dry-run"],
-    "verify": ["verify", "leg"],
+    "verify": ["verify", "run"],
 }
 CAMPAIGN = "benchmark: llama3.1-8b\nengine: dummy\nuser_conf: short.conf\nscenarios: {Offline: {target_qps: 60}}\n"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a leg and what else the calls name."""
+    """A directory with a run and what else the calls name."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "empty").mkdir()
     (folder / "short.conf").write_text(USER_CONF)
     (folder / "campaign.yaml").write_text(CAMPAIGN)
-    DummyLegs().copy(folder / "leg", "Server")
+    DummyRuns().copy(folder / "run", "Server")
     return folder
 
 
@@ -122,8 +122,8 @@ def test_the_outcome_is_the_same(
     assert not list(Path.cwd().rglob("*.tmp*"))
 
 
-# Whose answers to programs have these keys.
-ANSWERS = {
+# Whose responses to programs have these keys.
+RESPONSES = {
     "doctor": {"findings"}, "init": {"directory", "files"}, "report": {"page"}, "store": {"runs"},
     "verify": {"schema_version", "exit_code", "results"},
 }  # fmt: skip
@@ -140,9 +140,9 @@ def test_a_program_is_answered(
     if finished.code > 1:
         assert whole["error"]["message"]
         return
-    answer = whole if name in ("status", "results") else whole["answer"]
-    assert answer
-    assert set(answer) == ANSWERS.get(name, set(answer))
+    response = whole if name in ("status", "results") else whole["answer"]
+    assert response
+    assert set(response) == RESPONSES.get(name, set(response))
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
@@ -159,7 +159,7 @@ def test_a_word_that_is_not_utf_8(name: str, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("error: M\\udcfcller: this is not UTF-8\n  fix: ")
 
 
-@pytest.mark.parametrize("place", [".", "/", "leg"])
+@pytest.mark.parametrize("place", [".", "/", "run"])
 @pytest.mark.parametrize("name", ["gate --out", "report --output", "signoff --out", "status --output", "verify --json"])
 def test_a_directory_is_no_file_to_write(
     name: str, place: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -199,20 +199,20 @@ def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: StartMa
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")
 
 
-def test_a_full_disk_behind_the_output_does_not_lose_the_leg(tmp_path: Path) -> None:
-    words = [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", tmp_path / "leg"))]
+def test_a_full_disk_behind_the_output_does_not_lose_the_run(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", tmp_path / "run"))]
     with full() as stream:
         done = subprocess.run(words, stdout=stream, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 4
     assert "the standard output cannot be written: No space left on device" in done.stderr
-    assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
+    assert read_manifest(RunDir(tmp_path / "run").manifest).status == "finished"
 
 
 def test_nohup_is_respected(tmp_path: Path) -> None:
-    out, silent = tmp_path / "leg", subprocess.DEVNULL
+    out, silent = tmp_path / "run", subprocess.DEVNULL
     words = ["nohup", sys.executable, str(ROOT / "main.py"), *map(str, arguments("Server", out))]
-    leg = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent, preexec_fn=hear_signals)
-    until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
-    leg.send_signal(signal.SIGHUP)
-    finish(leg)
-    assert leg.returncode == 0
+    run = subprocess.Popen(words, stdin=silent, stdout=silent, stderr=silent, preexec_fn=hear_signals)
+    until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the run")
+    run.send_signal(signal.SIGHUP)
+    finish(run)
+    assert run.returncode == 0

@@ -1,4 +1,4 @@
-"""docs/walk.md up to the check before the upload, typed line by line in a fresh clone, with short legs of the dummy
+"""docs/walk.md up to the check before the upload, typed line by line in a fresh clone, with short runs of the dummy
 engine and the embedded model's tokenizer.
 
 What comes from outside is put in its place, the files that the reader is told to edit are edited, the benchmark is
@@ -24,7 +24,7 @@ WALK = ROOT / "docs" / "walk.md"
 MODEL, DATA = "../Llama-3.1-8B-Instruct", "../mlperf/cnn_eval.json"
 REHEARSAL_DATA = "../mlperf/rehearsal.json"
 
-# A benchmark of 128 rows whose legs may be short; the scores' targets are the official ones a sample.
+# A benchmark of 128 rows whose runs may be short; the scores' targets are the official ones a sample.
 SMALL = """
 import sys
 sys.path.insert(0, {harness!r})
@@ -126,8 +126,8 @@ def test_the_walk(home: Path) -> None:
             finished = typed(line, home)
             assert finished.returncode == 0
             for scenario in ("Offline", "Server", "Interactive"):
-                for leg in ("performance", "accuracy", "TEST06"):
-                    assert re.search(rf"(?m)^{scenario} {leg} +done", finished.stdout)
+                for run in ("performance", "accuracy", "TEST06"):
+                    assert re.search(rf"(?m)^{scenario} {run} +done", finished.stdout)
         elif name == "submit":
             assert typed(line, home, "--rehearsal").returncode == 0
         elif name == "check":

@@ -25,14 +25,14 @@ from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
-LOOK_S = 0.2
+POLL_S = 0.2
 SHOWN = 20  # results of a rule
 Key = tuple[str, str, str]  # rule, severity, result
 Record = dict[str, Any]
 
 
 def findings_of(record: Record) -> Counter[Key]:
-    """How often each rule was broken in each result."""
+    """How often each rule was violated in each result."""
     return Counter((one["rule"], one["severity"], _result(one)) for one in record["findings"])
 
 
@@ -84,8 +84,8 @@ def _of(rule: str, keys: Counter[Key]) -> list[Key]:
 def _record_of(path: Path) -> Record:
     """A record of `--json FILE`, or of `--json` on the standard output."""
     read: Record = json.loads(path.read_bytes())
-    answer: Record = read.get("answer", read)
-    return answer
+    response: Record = read.get("answer", read)
+    return response
 
 
 def compare(paths: Sequence[Path]) -> int:
@@ -138,7 +138,7 @@ def _watched(process: "subprocess.Popen[bytes]") -> Record:
                     used_s[path.parent.name] = (int(fields[11]) + int(fields[12])) * tick_s
                     held += int(fields[21]) * page
         peak = max(peak, held)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return {
         "processor_s": round(sum(used_s.values()), 1),
         "wall_s": round(time.monotonic() - begun, 1),

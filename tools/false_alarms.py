@@ -3,7 +3,7 @@
     .venv/bin/python -m tools.false_alarms v5.1=CHECKOUT v6.0=CHECKOUT v5.0=CHECKOUT [--write]
 
 Each CHECKOUT is a work tree of a round's results, and the name before it is the round whose rules apply (v5.0 for v4.1,
-which has no table here). The findings were looked at by hand: `LOOKED_AT` says how many, and how many of them were
+which has no table here). The findings were looked at by hand: `REVIEWED` says how many, and how many of them were
 false. `--write` puts the table into docs/check.md instead of printing it.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.judge.rule import OURS, all_rules
-from compliance.submission.check.check_tree import catalogue, check_tree
+from compliance.submission.check.check_tree import catalog, check_tree
 from runs.harness import HARNESS_ROOT
 from runs.rounds import ROUNDS
 
@@ -24,46 +24,48 @@ BEGIN, END = "<!-- false alarms: tools/false_alarms.py -->\n", "<!-- end of fals
 
 
 @dataclass(frozen=True)
-class Look:
+class ManualReview:
     """What a look at findings of a rule by hand has shown."""
 
-    looked_at: int
+    reviewed: int
     false: int
     remark: str
 
 
 # Findings of rounds v5.1, v6.0 and v4.1, drawn at random over the submitters.
-LOOKED_AT = {
-    "accuracy-reach": Look(3, 0, "scored on a part of the dataset"),
-    "audit-errors": Look(9, 6, "false: TEST07 ends a run by max_query_count; no longer reported"),
-    "audit-log": Look(10, 0, "TEST06 logs truncated like accuracy logs"),
-    "audit-numbers": Look(187, 162, "false: scores with fewer digits than the log; no longer reported"),
-    "log-config": Look(10, 0, "two LoadGen versions in one result"),
-    "log-duplicate": Look(10, 0, "one log in two places"),
-    "log-same-answers": Look(10, 0, "true, and no fault where short responses are deterministic"),
-    "perf-cut-short": Look(4, 4, "false: max_query_count above min_query_count; now a warning for such benchmarks"),
-    "perf-network-name": Look(10, 0, "true, and allowed: systems of several nodes"),
-    "perf-tokens-accuracy": Look(1, 0, "accuracy.txt counts each token twice"),
-    "system-placeholder": Look(10, 0, "TBD, TODO, <fill>"),
-    "text-place": Look(2, 0, "3d-unet results with the audit text of resnet50"),
-    "test06-begin": Look(126, 43, "false: 1 to 5 of 100 responses contain the ID; now a note"),
-    "test06-end-last": Look(10, 0, "all 100 responses continue after an end-of-sequence ID"),
-    "user-conf-absent": Look(10, 0, "the rate of the log is in no line"),
-    "user-conf-accuracy": Look(10, 0, "true: the file is that of the accuracy run"),
-    "user-conf-differs": Look(10, 0, "true: often 0.92 × the rate of the run"),
+REVIEWED = {
+    "accuracy-reach": ManualReview(3, 0, "scored on a part of the dataset"),
+    "audit-errors": ManualReview(9, 6, "false: TEST07 ends a run by max_query_count; no longer reported"),
+    "audit-log": ManualReview(10, 0, "TEST06 logs truncated like accuracy logs"),
+    "audit-numbers": ManualReview(187, 162, "false: scores with fewer digits than the log; no longer reported"),
+    "log-config": ManualReview(10, 0, "two LoadGen versions in one result"),
+    "log-duplicate": ManualReview(10, 0, "one log in two places"),
+    "log-same-answers": ManualReview(10, 0, "true, and no fault where short responses are deterministic"),
+    "perf-cut-short": ManualReview(
+        4, 4, "false: max_query_count above min_query_count; now a warning for such benchmarks"
+    ),
+    "perf-network-name": ManualReview(10, 0, "true, and allowed: systems of several nodes"),
+    "perf-tokens-accuracy": ManualReview(1, 0, "accuracy.txt counts each token twice"),
+    "system-placeholder": ManualReview(10, 0, "TBD, TODO, <fill>"),
+    "text-place": ManualReview(2, 0, "3d-unet results with the audit text of resnet50"),
+    "test06-begin": ManualReview(126, 43, "false: 1 to 5 of 100 responses contain the ID; now a note"),
+    "test06-end-last": ManualReview(10, 0, "all 100 responses continue after an end-of-sequence ID"),
+    "user-conf-absent": ManualReview(10, 0, "the rate of the log is in no line"),
+    "user-conf-accuracy": ManualReview(10, 0, "true: the file is that of the accuracy run"),
+    "user-conf-differs": ManualReview(10, 0, "true: often 0.92 × the rate of the run"),
 }
 
 
 def own_rules() -> list[str]:
-    """The ids of the rules of `check` whose source is this project."""
-    return [rule.id for rule in catalogue() if OURS in rule.source]
+    """The IDs of the rules of `check` whose source is this project."""
+    return [rule.id for rule in catalog() if OURS in rule.source]
 
 
 def table(counts: Mapping[str, Counter[str]]) -> str:
     """The table, in Markdown.
 
     Args:
-        counts: findings by rule id, by the round's name.
+        counts: findings by rule ID, by the round's name.
     """
     rounds, rules = list(counts), own_rules()
     lines = [
@@ -71,12 +73,12 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
         f"|---|---|{'---|' * len(rounds)}---|---|---|",
     ]
     for rule in rules:
-        if rule in LOOKED_AT or any(count[rule] for count in counts.values()):
-            look = LOOKED_AT.get(rule, Look(0, 0, ""))
+        if rule in REVIEWED or any(count[rule] for count in counts.values()):
+            review = REVIEWED.get(rule, ManualReview(0, 0, ""))
             found = " | ".join(f"{counts[name][rule]:,}" for name in rounds)
             severity = all_rules()[rule].severity
-            lines.append(f"| `{rule}` | {severity} | {found} | {look.looked_at} | {look.false} | {look.remark} |")
-    silent = [f"`{rule}`" for rule in rules if rule not in LOOKED_AT and not any(one[rule] for one in counts.values())]
+            lines.append(f"| `{rule}` | {severity} | {found} | {review.reviewed} | {review.false} | {review.remark} |")
+    silent = [f"`{rule}`" for rule in rules if rule not in REVIEWED and not any(one[rule] for one in counts.values())]
     return "\n".join([*lines, "", f"No finding in these rounds: {', '.join(silent)}."]) + "\n"
 
 

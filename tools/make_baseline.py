@@ -60,7 +60,7 @@ def _make(options: argparse.Namespace) -> None:
 
 
 def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:
-    """Ids of each prompt's continuation, the end-of-text id included where it was reached."""
+    """IDs of each prompt's continuation, the end-of-text ID included where it was reached."""
     from transformers import AutoModelForCausalLM
 
     sampling = BENCHMARKS["llama3_1-8b"].sampling["accuracy"]

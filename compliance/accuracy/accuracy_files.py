@@ -69,7 +69,7 @@ def scores_record(verdict: "AccuracyVerdict") -> ScoresRecord:
 
 
 def read_scores_record(run: RunDir) -> ScoresRecord:
-    """The scores of a finished accuracy leg as they were judged.
+    """The scores of a finished accuracy run as they were judged.
 
     Raises:
         InputError: its accuracy.json is missing or damaged.

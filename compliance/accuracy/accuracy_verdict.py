@@ -39,12 +39,12 @@ class AccuracyVerdict(Verdict):
     "result",
     ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "scores reach their targets",
      "correct the system; the model must reach 99 % of the reference"),
-    ("accuracy-count", "error", "[rules] accuracy mode", "as many answers were scored as the target has", RERUN),
+    ("accuracy-count", "error", "[rules] accuracy mode", "as many responses were scored as the target has", RERUN),
 )  # fmt: skip
 def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
     """Compare scores with their targets as the official checker does, which reads means with four decimals.
 
-    The share of the reference is not rounded, so 38.3914 misses 99 % of 38.7792. The number of answers must be the
+    The share of the reference is not rounded, so 38.3914 misses 99 % of 38.7792. The number of responses must be the
     target's, which the checker does not look at.
     """
     verdict = AccuracyVerdict(label, metric, scores, targets)
@@ -83,7 +83,7 @@ def targets_that_apply(
     """
     if count == benchmark.accuracy_samples:
         return benchmark.targets, f"{benchmark.submission_name} reference"
-    nothing = f"no reference scores for {count:,} samples of this data set"
+    nothing = f"no reference scores for {count:,} samples of this dataset"
     from qsl.embedded.articles import bundled_baseline
 
     baseline = bundled_baseline()

@@ -1,6 +1,6 @@
-"""What scores an accuracy leg: the metrics of the benchmarks, as values.
+"""What scores an accuracy run: the metrics of the benchmarks, as values.
 
-A metric has names for its scores, a way to score answers pair by pair, a way from these to the scores of a run, and
+A metric has names for its scores, a way to score responses pair by pair, a way from these to the scores of a run, and
 the form of accuracy.txt, as the reference evaluation writes it.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
@@ -57,14 +57,14 @@ class Metric:
 
     name: str
     forms: tuple[ScoreForm, ...]  # the scores, in the order of accuracy.txt
-    # those that are means over the answers, better when higher; the first leads where one must do
+    # those that are means over the responses, better when higher; the first leads where one must do
     means: tuple[str, ...]
-    length: str  # the score for the length of the answers; its unit is `length_unit`
+    length: str  # the score for the length of the responses; its unit is `length_unit`
     length_unit: str
-    count: str  # the score that is the number of answers
-    # scores (answer, reference) pairs, each in a form of the metric's own; runs in other processes
+    count: str  # the score that is the number of responses
+    # scores (response, reference) pairs, each in a form of the metric's own; runs in other processes
     score_pairs: Callable[[Sequence[tuple[str, str]]], list[Any]]
-    # the scores of a run, from those of its answers and the tokens that each answer has
+    # the scores of a run, from those of its responses and the tokens that each response has
     of_run: Callable[[Sequence[Any], Sequence[int]], Scores]
 
     def text(self, scores: Mapping[str, float]) -> str:
@@ -78,15 +78,15 @@ class Metric:
 
 
 def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
-    """ROUGE and length of each (answer, reference): stripped, a sentence a line, with the Porter stemmer. [8b] [70b]"""
+    """ROUGE and length of each (response, reference): stripped, a sentence a line, Porter stemmer. [8b] [70b]"""
     # These import NLTK, which takes a second. A process whose workers score does without.
     from compliance.accuracy.punkt import sentence_splitter
     from compliance.accuracy.rouge import score_pair
 
     split = sentence_splitter()
     scored = []
-    for answer, reference in pairs:
-        lines = "\n".join(split(answer.strip()))
+    for response, reference in pairs:
+        lines = "\n".join(split(response.strip()))
         scored.append(SampleScores(score_pair(lines, "\n".join(split(reference.strip()))), len(lines)))
     return scored
 

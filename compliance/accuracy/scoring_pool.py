@@ -1,6 +1,6 @@
 """Worker processes that score samples.
 
-They start at once and import what they need while their owner still reads logs, data set and tokenizer.
+They start at once and import what they need while their owner still reads logs, dataset and tokenizer.
 """
 
 import multiprocessing

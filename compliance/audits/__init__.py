@@ -1,1 +1,1 @@
-"""The audits: each plans its legs as data and judges their files; `scenarios/audit` runs the legs."""
+"""The audits: each plans its runs as data and judges their files; `scenarios/audit` starts the runs."""

@@ -1,4 +1,4 @@
-"""An audit's directory: its record is written and read, its legs are judged again."""
+"""An audit's directory: its record is written and read, its runs are judged again."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,16 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from compliance.audits.base import AuditResult, AuditTest, LegSpec
-from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.base import AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditRequest, Options
-from compliance.evidence.whole_record import attested
+from compliance.audits.run_artifacts import RunArtifacts
+from compliance.evidence.attestation_check import attested
 from runs.errors import ExecutionError, InputError
 from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.reading import MAX_LOG_BYTES, read_as, read_record
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir, audit_record
-from runs.record.leg import FinishedLeg
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 
@@ -23,15 +23,15 @@ IDS = ("stop_ids", "bos_ids", "special_ids")  # of tokens, in a request and in a
 _FIX = "run the audit again"
 
 
-def legs_in_turn(
-    test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[LegSpec], LegArtifacts]
-) -> list[LegArtifacts]:
-    """The legs that the test plans, each finished by `finish`."""
-    finished: list[LegArtifacts] = []
-    specs = test.legs(request)
+def runs_in_turn(
+    test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[RunSpec], RunArtifacts]
+) -> list[RunArtifacts]:
+    """The runs that the test plans, each finished by `finish`."""
+    finished: list[RunArtifacts] = []
+    specs = test.runs(request)
     while specs:
         finished += [finish(spec) for spec in specs]
-        specs = test.more_legs(request, finished)
+        specs = test.more_runs(request, finished)
     return finished
 
 
@@ -51,7 +51,7 @@ class AuditRecord(BaseModel):
     reason: Annotated[str, Field(min_length=1)]
     rule: str
     findings: list[dict[str, Any]]
-    legs: list[dict[str, Any]]
+    runs: list[dict[str, Any]] = Field(alias="legs")
 
 
 def write_audit(folder: Path, result: AuditResult) -> None:
@@ -80,9 +80,9 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Files of an audit that differ from what the legs' files give."""
+    """Files of an audit that differ from what the runs' files give."""
     wanted = {result.text_name: result.text.encode()}
-    fix = "give the leg's own files"
+    fix = "give the run's own files"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
     for name, content in wanted.items():
         path = folder / name
@@ -98,19 +98,19 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
 
 
 def logs_in(folder: Path) -> dict[str, DetailLog]:
-    """The detail log of every leg in an audit's directory, by its label."""
+    """The detail log of every run in an audit's directory, by its label."""
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: read_detail(RunDir(path).detail) for path in there if RunDir(path).detail.is_file()}
 
 
-def request_beside(leg: FinishedLeg, test: AuditTest[Options]) -> AuditRequest[Options]:
-    """The request of an audit of a leg's system, from the leg's files; with the default options."""
-    official = leg.manifest is not None and leg.manifest.official
-    model = leg.benchmark.model if official else None  # no other is official
+def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[Options]:
+    """The request of an audit of a run's system, from the run's files; with the default options."""
+    official = run.manifest is not None and run.manifest.official
+    model = run.benchmark.model if official else None  # no other is official
     return AuditRequest(
-        scenario=leg.scenario,
-        loadgen_key=leg.benchmark.loadgen_key,
-        loaded_count=leg.detail.integer("qsl_reported_total_count"),
+        scenario=run.scenario,
+        loadgen_key=run.benchmark.loadgen_key,
+        loaded_count=run.detail.integer("qsl_reported_total_count"),
         options=test.default_options,
         stop_ids=tuple(model.stop_ids if model else ()),
         bos_ids=tuple(model.bos_ids if model else ()),
@@ -120,61 +120,61 @@ def request_beside(leg: FinishedLeg, test: AuditTest[Options]) -> AuditRequest[O
 
 def judged_again(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
-) -> tuple[AuditResult, list[LegArtifacts]]:
-    """Judge an audit from the legs in its directory. Its record can make a rule stricter, never milder.
+) -> tuple[AuditResult, list[RunArtifacts]]:
+    """Judge an audit from the runs in its directory. Its record can make a rule stricter, never milder.
 
     Args:
         request: of `request_beside`.
 
     Raises:
-        HarnessError: the record or a leg is missing, damaged, changed or unplanned, or allows no verdict.
+        HarnessError: the record or a run is missing, damaged, changed or unplanned, or allows no verdict.
     """
     record, logs = read_audit(folder, test.name), logs_in(folder)
     details = record.model_extra or {}
     try:
         ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
         request = test.recover(type(request).model_validate(dict(request) | ids), logs, details)
-        named = sorted(str(leg["label"]) for leg in record.legs)
+        named = sorted(str(run["label"]) for run in record.runs)
     except (KeyError, TypeError, ValidationError) as error:
         raise InputError(f"{audit_record(folder, test.name)} is damaged: {error}", _FIX) from error
     if named != sorted(logs):
-        raise InputError(f"{folder}: the record names the legs {named}, and {sorted(logs)} are there", _FIX)
+        raise InputError(f"{folder}: the record names the runs {named}, and {sorted(logs)} are there", _FIX)
     test.validate(request)
     return judged_as_planned(folder, test, request)
 
 
 def judged_as_planned(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
-) -> tuple[AuditResult, list[LegArtifacts]]:
-    """Judge the legs in an audit's directory, which must be those that it plans.
+) -> tuple[AuditResult, list[RunArtifacts]]:
+    """Judge the runs in an audit's directory, which must be those that it plans.
 
     Raises:
-        HarnessError: a leg is missing, unfinished, changed or unplanned, or allows no verdict.
+        HarnessError: a run is missing, unfinished, changed or unplanned, or allows no verdict.
     """
     logs = logs_in(folder)
     request = test.as_drawn(request, logs)
-    legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
-    if left := sorted(logs.keys() - {leg.spec.label for leg in legs}):
-        raise InputError(f"{folder}: the audit plans no legs {left}", _FIX)
-    return test.verify(request, legs), legs
+    runs = runs_in_turn(test, request, lambda spec: run_as_left(folder, spec))
+    if left := sorted(logs.keys() - {run.spec.label for run in runs}):
+        raise InputError(f"{folder}: the audit plans no runs {left}", _FIX)
+    return test.verify(request, runs), runs
 
 
-def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
-    """A leg in an audit's directory, if it is unchanged.
+def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
+    """A run in an audit's directory, if it is unchanged.
 
     Raises:
         InputError: its record is missing or damaged.
         ExecutionError: it did not finish, a file was changed, or its audit.config is not the planned one or had no
             effect.
     """
-    leg = LegArtifacts(RunDir(folder / spec.label), spec=spec)
-    manifest = leg.manifest or read_manifest(leg.run.manifest)
+    run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
+    manifest = run.manifest or read_manifest(run.dir.manifest)
     if manifest.status != "finished":
-        raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
-    if broken := attested(leg.run):
-        raise ExecutionError(f"{leg.run.root}: a file was changed after the leg ended: {broken[0].text}")
-    leg.check_engaged()
-    given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None
+        raise ExecutionError(f"{run.dir.root}: {unfinished(manifest)}")
+    if broken := attested(run.dir):
+        raise ExecutionError(f"{run.dir.root}: a file was changed after the run ended: {broken[0].text}")
+    run.check_engaged()
+    given = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
     if given != spec.render():
-        raise ExecutionError(f"{leg.run.audit_config} is not the one that the audit plans for this leg", _FIX)
-    return leg
+        raise ExecutionError(f"{run.dir.audit_config} is not the one that the audit plans for this run", _FIX)
+    return run

@@ -1,7 +1,7 @@
-"""What an audit is: options, legs planned as data, checks before anything starts, and a verdict from files alone.
+"""What an audit is: options, runs planned as data, checks before anything starts, and a verdict from files alone.
 
-An audit changes LoadGen's settings only through an audit.config that is rendered here. The settings in force afterwards
-show that LoadGen read it.
+An audit changes LoadGen's settings only through an audit.config that is rendered here. The effective settings
+afterwards show that LoadGen read it.
 """
 
 from abc import ABC, abstractmethod
@@ -16,19 +16,19 @@ from compliance.judge.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, SetupError
 
-if TYPE_CHECKING:  # what legs leave behind is read when they are judged
-    from compliance.audits.leg_artifacts import LegArtifacts
+if TYPE_CHECKING:  # what runs leave behind is read when they are judged
+    from compliance.audits.run_artifacts import RunArtifacts
     from runs.loadgen.detail_log import DetailLog
 
 EXISTING = ("ref", "run")  # labels of existing runs (--ref, --run)
-PERFORMANCE = "performance"  # label of a leg whose logged answers are judged
+PERFORMANCE = "performance"  # label of a run whose logged responses are judged
 PERFORMANCE_MODE = 2  # LoadGen's number for it
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
     "performance_sample_count_override": "performance_sample_count",
 }  # fmt: skip
 _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
-NAMED_IN_MESSAGES = 3  # faulty samples or answers
+NAMED_IN_MESSAGES = 3  # faulty samples or responses
 
 
 class NoVerdictError(SetupError):
@@ -36,13 +36,13 @@ class NoVerdictError(SetupError):
 
 
 @dataclass(frozen=True)
-class LegSpec:
-    """One leg of an audit."""
+class RunSpec:
+    """One run of an audit."""
 
-    label: str  # name of the leg's directory
+    label: str  # name of the run's directory
     mode: Mode = "performance"  # performance or accuracy
     settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; none = no audit.config
-    scenario: Scenario = "Offline"  # of a leg with settings
+    scenario: Scenario = "Offline"  # of a run with settings
     requested: int | None = None  # samples to answer; None = all that LoadGen issues
 
     @property
@@ -51,7 +51,7 @@ class LegSpec:
         return in_force(self.settings, self.scenario)
 
     def render(self) -> str | None:
-        """The audit.config as text; None where the leg has none."""
+        """The audit.config as text; None where the run has none."""
         return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items()) or None
 
 
@@ -61,8 +61,8 @@ class AuditResult(Verdict):
 
     test: str
     official: bool
-    required: bool  # by the submissions of the legs' benchmark
-    legs: tuple[dict[str, Any], ...]
+    required: bool  # by the submissions of the runs' benchmark
+    runs: tuple[dict[str, Any], ...]
     passed: bool
     reason: str  # one sentence, with the numbers that decided
     rule: str  # the rule that was applied, in words
@@ -70,7 +70,7 @@ class AuditResult(Verdict):
     text_name: str
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
-    # files of the legs that are copied next to it, by their name there
+    # files of the runs that are copied next to it, by their name there
     copies: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ class AuditResult(Verdict):
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """The fixed keys win over any detail of the same name."""
         names = ("test", "passed", "official", "required", "reason", "rule")
-        fixed = {name: getattr(self, name) for name in names} | {"legs": list(self.legs)}
+        fixed = {name: getattr(self, name) for name in names} | {"legs": list(self.runs)}
         return {**self.details, **super().record(strict=strict), **fixed}
 
 
@@ -105,7 +105,7 @@ class AuditTest(ABC, Generic[Options]):
         return found
 
     def validate(self, request: AuditRequest[Options]) -> None:
-        """Refuse what cannot be audited, before any leg starts.
+        """Refuse what cannot be audited, before any run starts.
 
         Raises:
             InputError, SetupError: naming what it is.
@@ -113,21 +113,21 @@ class AuditTest(ABC, Generic[Options]):
         return
 
     @abstractmethod
-    def legs(self, request: AuditRequest[Options]) -> list[LegSpec]:
-        """The legs that run first."""
+    def runs(self, request: AuditRequest[Options]) -> list[RunSpec]:
+        """The runs that run first."""
 
-    def more_legs(self, request: AuditRequest[Options], finished: Sequence["LegArtifacts"]) -> list[LegSpec]:
-        """Further legs, by those that are finished; none when the audit is complete."""
+    def more_runs(self, request: AuditRequest[Options], finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
+        """Further runs, by those that are finished; none when the audit is complete."""
         return []
 
     def run_counts(self, request: AuditRequest[Options]) -> tuple[int, int]:
         """The fewest and the most runs of the audit."""
-        count = len(self.legs(request))
+        count = len(self.runs(request))
         return count, count
 
     @abstractmethod
-    def verify(self, request: AuditRequest[Options], legs: list["LegArtifacts"]) -> AuditResult:
-        """Judge the finished legs from their files.
+    def verify(self, request: AuditRequest[Options], runs: list["RunArtifacts"]) -> AuditResult:
+        """Judge the finished runs from their files.
 
         Raises:
             ExecutionError: a file is damaged or not as planned.
@@ -135,7 +135,7 @@ class AuditTest(ABC, Generic[Options]):
         """
 
     def recover(self, request: AuditRequest[Options], logs: Logs, details: Mapping[str, Any]) -> AuditRequest[Options]:
-        """The request of an audit that was made, where its legs show that its options were not the default.
+        """The request of an audit that was made, where its runs show that its options were not the default.
 
         Args:
             request: with the default options.
@@ -144,18 +144,18 @@ class AuditTest(ABC, Generic[Options]):
         return request
 
     def as_drawn(self, request: AuditRequest[Options], logs: Logs) -> AuditRequest[Options]:
-        """The request with what was drawn by chance, as the logs of its legs show it."""
+        """The request with what was drawn by chance, as the logs of its runs show it."""
         return request
 
-    def need(self, legs: list["LegArtifacts"], at_least: int) -> None:
-        """Refuse to judge an incomplete set of legs."""
-        if len(legs) < at_least:
+    def need(self, runs: list["RunArtifacts"], at_least: int) -> None:
+        """Refuse to judge an incomplete set of runs."""
+        if len(runs) < at_least:
             raise ExecutionError(
-                f"{self.name} needs {at_least} finished legs and was given {len(legs)}", "run the audit again"
+                f"{self.name} needs {at_least} finished runs and was given {len(runs)}", "run the audit again"
             )
 
     def result(
-        self, checks: Sequence[Finding], legs: Sequence["LegArtifacts"], *, kept: str = "", **others: Any
+        self, checks: Sequence[Finding], runs: Sequence["RunArtifacts"], *, kept: str = "", **others: Any
     ) -> AuditResult:
         """The outcome by the checks.
 
@@ -166,19 +166,19 @@ class AuditTest(ABC, Generic[Options]):
         failed = [check for check in checks if check.violated]
         reason = failed[0].sentence if failed else kept
         outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
-        summaries = tuple(leg.record() for leg in legs)
-        required = any(self.name in leg.benchmark.entry.audits for leg in legs)
+        summaries = tuple(run.record() for run in runs)
+        required = any(self.name in run.benchmark.entry.audits for run in runs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
-    def text_of(self, head: str, rule: str, legs: Sequence["LegArtifacts"], checks: Sequence[Finding]) -> str:
-        """The text: the official wording, then the name and origin of the audit, the rule, the legs, every check."""
+    def text_of(self, head: str, rule: str, runs: Sequence["RunArtifacts"], checks: Sequence[Finding]) -> str:
+        """The text: the official wording, then the name and origin of the audit, the rule, the runs, every check."""
         whose = "MLCommons" if self.official else "this harness; MLCommons has no such test"
-        lines = [f"audit: {self.name}, from {whose}", f"rule: {rule}", *(line for leg in legs for line in leg.lines())]
+        lines = [f"audit: {self.name}, from {whose}", f"rule: {rule}", *(line for run in runs for line in run.lines())]
         return head + "\n".join([*lines, *(f"check: {check}" for check in checks)]) + "\n"
 
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
-    """The `effective_*` values (without that prefix) that the detail log shows of such settings of performance legs."""
+    """The `effective_*` values (without that prefix) that the detail log shows of such settings of performance runs."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         name = _AS_LOGGED.get(key, key)
@@ -189,5 +189,5 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
 
 
 def requested_count(log: "DetailLog") -> int:
-    """The number of samples that a leg of an audit had to answer."""
+    """The number of samples that a run of an audit had to answer."""
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from compliance.audits.pace import Pace, compare_paces, excess
+from compliance.audits.pace import Pace, compare_paces, limit_ratio
 from compliance.judge.finding import Finding
 from runs.wording import counted, duration
 
@@ -98,9 +98,9 @@ class _Pair:
     findings: tuple[Finding, ...]
 
     @property
-    def excess(self) -> float:
+    def limit_ratio(self) -> float:
         """Rate divided by its limit, the largest of all rates."""
-        return excess(self.findings)
+        return limit_ratio(self.findings)
 
     @property
     def over(self) -> bool:
@@ -120,7 +120,7 @@ class _Kind:
     """What a stage shows of one repeating kind."""
 
     state: State
-    decisive: _Pair
+    deciding_rate: _Pair
     clear: bool = False  # far over the limit
 
 
@@ -211,21 +211,21 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
         if test.run.kind == kind
     ]
     fresh = [row[0] for row in rows]  # beside the first reference, whose samples were new
-    mildest = [min(row, key=lambda pair: pair.excess) for row in rows]
+    mildest = [min(row, key=lambda pair: pair.limit_ratio) for row in rows]
     over = [pair for row, pair in zip(rows, mildest, strict=True) if all(one.over for one in row)]
     if over:
-        decisive = min(over, key=lambda pair: pair.excess)
-        clear = decisive.excess >= CLEAR_EXCESS
+        deciding_rate = min(over, key=lambda pair: pair.limit_ratio)
+        clear = deciding_rate.limit_ratio >= CLEAR_EXCESS
         rounds = min(len(over), len(references))
         enough = rounds >= CLEAR_ROUNDS if clear else rounds >= CLOSE_ROUNDS and _alike(_rates(rows[0], "reference"))
-        return _Kind("failed" if enough else "open", decisive, clear)
+        return _Kind("failed" if enough else "open", deciding_rate, clear)
     plausible = [pair for row in rows for pair in row if not pair.over and not pair.slower]
     settled = plausible or (mildest if _alike(_rates(fresh, "test")) else [])
     if settled and any(not pair.over for pair in fresh):
-        return _Kind("passed", max(settled, key=lambda pair: pair.excess))
+        return _Kind("passed", max(settled, key=lambda pair: pair.limit_ratio))
     if settled:
-        decisive = min(fresh, key=lambda pair: pair.excess)
-        return _Kind("kept or disturbed", decisive, decisive.excess >= CLEAR_EXCESS)
+        deciding_rate = min(fresh, key=lambda pair: pair.limit_ratio)
+        return _Kind("kept or disturbed", deciding_rate, deciding_rate.limit_ratio >= CLEAR_EXCESS)
     return _Kind("open", mildest[-1])
 
 
@@ -239,16 +239,16 @@ def _alike(runs: Sequence[Sequence[float]]) -> bool:
 
 
 def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind]) -> Outcome | None:
-    pairs = [one.decisive for one in judged.values()]
+    pairs = [one.deciding_rate for one in judged.values()]
     findings = tuple(one for pair in pairs for one in pair.findings)
-    worst = max(pairs, key=lambda pair: pair.excess)
+    worst = max(pairs, key=lambda pair: pair.limit_ratio)
     if all(one.state == "passed" for one in judged.values()):
         return Outcome("PASS", "", worst.reference, worst.test, findings)
-    failed = [one.decisive for one in judged.values() if one.state == "failed"]
+    failed = [one.deciding_rate for one in judged.values() if one.state == "failed"]
     # Of samples that were new in each stage, its first reference was slower than all that followed.
-    failed += [one.decisive for kind, one in judged.items() if _fails_by_stages(plan, done, kind, one)]
+    failed += [one.deciding_rate for kind, one in judged.items() if _fails_by_stages(plan, done, kind, one)]
     if failed:
-        worst = max(failed, key=lambda pair: pair.excess)
+        worst = max(failed, key=lambda pair: pair.limit_ratio)
         return Outcome("FAIL", "", worst.reference, worst.test, findings)
     return None
 

@@ -56,7 +56,7 @@ class AuditOptions(BaseModel):
     test: str = audit_field(..., "Which audit.", metavar="NAME")
     ref: Path | None = audit_field(
         None,
-        "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
+        "Judge existing runs instead of starting new ones: the reference run, or the accuracy run (with --run).",
         metavar="DIR",
     )
     run: Path | None = audit_field(None, "The run to compare with --ref.", metavar="DIR")
@@ -77,11 +77,11 @@ class AuditRequest(BaseModel, Generic[Options]):
 
     scenario: Scenario
     loadgen_key: str
-    loaded_count: int  # samples LoadGen can load: rows of the data set, at most the benchmark's own number
+    loaded_count: int  # samples LoadGen can load: rows of the dataset, at most the benchmark's own number
     options: Options
-    stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
+    stop_ids: tuple[int, ...] = ()  # end-of-sequence IDs of the model
     bos_ids: tuple[int, ...] = ()
-    special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
+    special_ids: tuple[int, ...] = ()  # other special IDs of the tokenizer
 
     def sample_count(self, given: int | None, default: int) -> int:
         """The number of samples, by default at most as many as are loaded.

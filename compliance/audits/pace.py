@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Times to first token are few, short and scattered; a cached prompt saves most of such a time.
 TTFT_THRESHOLD = 0.5
-# Repeated answers may differ from the reference's by batch effects, but hardly in length.
+# Repeated responses may differ from the reference's by batch effects, but hardly in length.
 LENGTH_SHARE = 0.10
 # What a disturbed machine may have added to the reference, half of its time at most. Offline: to every sample, and to
 # the last one, which the run waits for. SingleStream: the slowest tenth of the queries is left out.
@@ -34,7 +34,7 @@ LATENCY, RATE, TTFT = "1 / mean latency", "samples/s", "1 / median TTFT"
 
 @dataclass(frozen=True)
 class Pace:
-    """A leg in the numbers that are compared. Lengths by sample index: (prompt tokens, output tokens)."""
+    """A run in the numbers that are compared. Lengths by sample index: (prompt tokens, output tokens)."""
 
     label: str
     scenario: str
@@ -82,7 +82,7 @@ def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: "NDArray[Any]") -
     "audit",
     ("caching-pace", "error", OURS, "repeated samples are not answered faster than unique ones",
      "find out what is kept between queries; run the audit again on an idle machine"),
-    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
+    ("caching-lengths", "error", OURS, "repeated responses are as long as in the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_ns: int = 0) -> list[Finding]:
     """Judge whether `test` is faster than `reference` by more than the lengths and the threshold explain.
@@ -92,7 +92,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
 
     Returns:
         A finding for each rate, with the numbers name, reference, test, limit and expected (the reference's rate, less
-        what longer samples explain), and one for the lengths of answers.
+        what longer samples explain), and one for the lengths of responses.
     """
     offline = test.scenario == "Offline"
     # The reference's own, where it has the sample.
@@ -111,7 +111,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
         )
     ]  # fmt: skip
     if offline:
-        # All samples at once: the run lasts as long as its longest answer, its mean latency does not.
+        # All samples at once: the run lasts as long as its longest response, its mean latency does not.
         longest = max(1.0, _longest(reference.lengths) / _longest(lengths))
         count, times_ns = len(reference.issued), (1e9 / reference.samples_per_second, 1e9 / test.samples_per_second)
         rates.append((RATE, times_ns, threshold, shorter * longest * _without(count * times_ns[0], OFFLINE_LAST_NS)))
@@ -140,14 +140,14 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
     return findings
 
 
-def excess(found: Sequence[Finding]) -> float:
+def limit_ratio(found: Sequence[Finding]) -> float:
     """The fastest rate divided by its limit."""
     return max(float(one.numbers["test"] / one.numbers["limit"]) for one in found if "limit" in one.numbers)
 
 
-def decisive(found: Sequence[Finding]) -> Finding:
-    """Of the rates of whole answers, the one with the greatest share of its limit."""
-    return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: excess([one]))
+def deciding_rate(found: Sequence[Finding]) -> Finding:
+    """Of the rates of whole responses, the one with the greatest share of its limit."""
+    return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one]))
 
 
 def _without(time_ns: float, disturbance_ns: float) -> float:

@@ -16,12 +16,12 @@ from compliance.audits.audit_registry import (
 )
 from compliance.audits.base import EXISTING, AuditResult, NoVerdictError
 from compliance.audits.discovery import find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import HarnessError
-from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, leg_fingerprint
+from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, differences, run_fingerprint
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import ResultDir, RunDir, audit_record
-from runs.record.leg import FinishedLeg
 
 # "recorded": passed by its record alone, since its runs are elsewhere (`audit --ref --run`).
 AuditOutcome = Literal["missing", "unreadable", "no verdict", "recorded", "FAIL", "PASS"]
@@ -38,7 +38,7 @@ class AuditState:
     why: str = ""  # of any outcome but PASS: the end of a sentence about the audit
     recorded: AuditRecord | None = None
     result: AuditResult | None = None  # None: not judged again
-    runs: tuple[LegArtifacts, ...] = field(default=(), repr=False)
+    runs: tuple[RunArtifacts, ...] = field(default=(), repr=False)
 
     @property
     def record(self) -> Path:
@@ -49,18 +49,18 @@ class AuditState:
         """Files of the audit that differ from what its runs give."""
         return [] if self.result is None else list(files_that_differ(self.folder, self.result))
 
-    def differs_from(self, run: FinishedLeg) -> Differences:
+    def differs_from(self, run: FinishedRun) -> Differences:
         """How the first run of the audit that is not of another run's system and scenario differs from it."""
-        there = (FinishedLeg(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.run.detail.name}")))
+        there = (FinishedRun(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.dir.detail.name}")))
         for one in self.runs or there:
             with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # damage, reported elsewhere
-                found = differences(leg_fingerprint(one), leg_fingerprint(run), _SAME)
+                found = differences(run_fingerprint(one), run_fingerprint(run), _SAME)
                 if found.keys() - FREE_MEMORY:
                     return found
         return {}
 
 
-def audit_state(folder: Path, test: str, of: FinishedLeg | AuditRequest[Any]) -> AuditState:
+def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) -> AuditState:
     """Judge the audit in a directory again.
 
     Args:
@@ -76,7 +76,7 @@ def audit_state(folder: Path, test: str, of: FinishedLeg | AuditRequest[Any]) ->
             result, runs = judged_as_planned(folder, find_audit(test), of)
         elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
-        elif {leg.get("label") for leg in recorded.legs} == set(EXISTING):
+        elif {entry.get("label") for entry in recorded.runs} == set(EXISTING):
             return AuditState(folder, test, "recorded", "has its runs elsewhere", recorded)
         else:
             audit = find_audit(test)
@@ -104,7 +104,7 @@ def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
     return [ResultDir(path) for path in dict.fromkeys(found)]
 
 
-def audit_beside(run: FinishedLeg, test: str) -> AuditState:
+def audit_beside(run: FinishedRun, test: str) -> AuditState:
     """The audit in the directory of a run's result."""
-    states = [audit_state(home.audit(test), test, run) for home in result_homes(run.run.root)]
+    states = [audit_state(home.audit(test), test, run) for home in result_homes(run.dir.root)]
     return next((state for state in states if state.outcome != "missing"), states[0])

@@ -2,8 +2,8 @@
 
 The client compares two rates and nothing else: a repeated sample that is shorter than the mean, or a reference that ran
 before the server was warm, make a cheat of an honest server; and after a run of the same samples a server that keeps
-answers has them for the reference as well. So the limits are raised by the lengths and by what a cold start took, as in
-our own audit, and the reference is compared with the run before it.
+responses has them for the reference as well. So the limits are raised by the lengths and by what a cold start took, as
+in our own audit, and the reference is compared with the run before it.
 [mlcommons/endpoints ea332753: compliance/audit_test/output_caching_test.py]
 """
 
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from pydantic import BaseModel, Field
 
-from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, decisive
+from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, deciding_rate
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, fail, note
@@ -32,7 +32,7 @@ SECOND_TIME_THRESHOLD = 1.0
 # Faster runs are not compared, because chance decides how much faster another run of the one pair is: a whole run with
 # everything sent at once, a response, a first token.
 MIN_RUN_S, MIN_LATENCY_NS, MIN_TTFT_NS = 0.05, 5_000_000, 5_000_000
-# Answers that are computed come piece by piece; from a cache they come at once. What keeps prompts leaves that pace.
+# Responses that are computed come piece by piece; from a cache they come at once. What keeps prompts leaves that pace.
 DECODE_FASTER = 1.5
 _SAME = ("model_params", "endpoint_config", "datasets")  # of config.yaml
 
@@ -132,11 +132,11 @@ def _word(passed: bool) -> str:
     ("endpoints-audit-too-fast", "warning", OURS, "duration of the audit's reference run",
      "run the client's audit with more samples"),
     ("endpoints-audit-kept-prompts", "warning", "[endpoints] §2.9.5",
-     "repeated prompts were answered sooner, and not from kept answers",
-     "ask with a salt, or with prefix caching off, to see the answers' own pace"),
+     "repeated prompts were answered sooner, and not from kept responses",
+     "ask with a salt, or with prefix caching off, to see the responses' own pace"),
     ("endpoints-audit-second-time", "error", OURS, "the reference's samples were not answered faster than before it",
      "find out what is kept between queries; run the audit alone, on a server just started"),
-    ("endpoints-audit-lengths", "warning", OURS, "the reference's answers are as long as they were before it",
+    ("endpoints-audit-lengths", "warning", OURS, "the reference's responses are as long as they were before it",
      "take the unchanged folder; run again"),
     ("endpoints-audit-verdict", "note", OURS, "the client's verdict and ours", "see the numbers of both"),
 )  # fmt: skip
@@ -150,12 +150,13 @@ def _judged(
         yield compared("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
         if not answered:
             return
-    # Lengths of answers are bytes; where all ended at the limit, they are of one length, whatever a random model wrote.
-    legs = (reference, cached)
-    ends = [np.unique(load.events.reason[load.rows][load.answered]).tolist() for load in legs]
-    by_limit = ends == [[load.events.reasons.get("length")] for load in legs]
-    # How much longer the first answer took where the server had answered nothing before.
-    first_ns = [int((load.complete_ns - load.issued_ns)[load.answered][0]) for load in legs]
+    # Lengths of responses are bytes; where all ended at the limit, they are of one length, whatever a random model
+    # wrote.
+    runs = (reference, cached)
+    ends = [np.unique(load.events.reason[load.rows][load.answered]).tolist() for load in runs]
+    by_limit = ends == [[load.events.reasons.get("length")] for load in runs]
+    # How much longer the first response took where the server had answered nothing before.
+    first_ns = [int((load.complete_ns - load.issued_ns)[load.answered][0]) for load in runs]
     cold = main is None and not reference.config.settings.warmup.enabled
     cold_ns = max(0, first_ns[0] - first_ns[1]) if cold else 0
     paces = _pace(reference, REFERENCE, by_limit, cold_ns), _pace(cached, CACHED, by_limit)
@@ -178,15 +179,15 @@ def _judged(
     findings = [*findings, *against]
     yield from findings
     broken = next((one for one in findings if one.severity == "error"), None)
-    rate, issued = decisive(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
-    prompts, answers = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
+    rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
+    prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
     text = f"{_client_verdict(client)}; here: "
     text += (
         f"FAIL, {broken.text}"
         if broken
         else (
             f"PASS, {rate['name']} {rate['test']:.6g} with a limit of {rate['limit']:.6g}: prompts {prompts:.0%} and "
-            f"answers {answers:.0%} as long as the reference's"
+            f"responses {responses:.0%} as long as the reference's"
         )
         + (f", which began {cold_ns / 1e9:.2f} s cold" if cold_ns else "")
     )
@@ -201,7 +202,7 @@ def _client_verdict(client: ClientVerdict) -> str:
 
 
 def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
-    """A run in the numbers that are compared; with `by_limit` all answers are of one length.
+    """A run in the numbers that are compared; with `by_limit` all responses are of one length.
 
     A cold start never takes more than half away: a run of one batch is all start.
     """
@@ -222,7 +223,7 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
     index, place, inverse, count = np.unique(
         load.index[answered], return_index=True, return_inverse=True, return_counts=True
     )
-    outputs = np.ones(len(rows)) if by_limit else events.answer_bytes[rows]
+    outputs = np.ones(len(rows)) if by_limit else events.response_bytes[rows]
     lengths = zip(
         events.prompt_size[rows][place].tolist(), (np.bincount(inverse, outputs) / count).tolist(), strict=True
     )
@@ -268,7 +269,7 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
     before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
     same_load = main.config.settings.load_pattern == reference.config.settings.load_pattern
     if same_load and _too_fast(before) is None:
-        # A server that keeps answers has those of the reference.
+        # A server that keeps responses has those of the reference.
         name = RATE if after.scenario == "Offline" else LATENCY  # in Offline more samples wait longer
         rates = compare_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
         found = next(one for one in rates if one.numbers.get("name") == name)
@@ -276,10 +277,13 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
         yield replace(found, rule="endpoints-audit-second-time", text=text)
     lengths, again = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
     both, params = lengths.keys() & again.keys(), main.run.raw_config.get("model_params")
-    # Without sampling a prompt has one answer, up to what changes with the others in its batch.
+    # Without sampling a prompt has one response, up to what changes with the others in its batch.
     if both and isinstance(params, dict) and params.get("temperature") == 0:
         expected, found_bytes = (float(np.mean([one[index][1] for index in both])) for one in (lengths, again))
-        text, right = f"{REFERENCE}: mean bytes of {len(both)} answers", abs(found_bytes / expected - 1) <= LENGTH_SHARE
+        text, right = (
+            f"{REFERENCE}: mean bytes of {len(both)} responses",
+            abs(found_bytes / expected - 1) <= LENGTH_SHARE,
+        )
         limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"
         files = main.events.path, reference.events.path
         yield compared("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)

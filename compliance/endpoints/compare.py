@@ -20,8 +20,8 @@ from compliance.endpoints.derive import (
     ROUNDING,
     SERIES,
     WINDOW,
+    ApproximateFloat,
     Metrics,
-    Near,
     summary_of,
 )
 from runs.endpoints.folder import EndpointsRun, LoadPattern, Series, Snapshot, Summary
@@ -42,7 +42,7 @@ def _agree(reported: Any, expected: Any) -> bool:
     if isinstance(expected, list | tuple) and isinstance(reported, list | tuple):
         return len(reported) == len(expected) and all(map(_agree, reported, expected))
     if isinstance(expected, float) and isinstance(reported, int | float):
-        within = expected.within if isinstance(expected, Near) else ROUNDING
+        within = expected.within if isinstance(expected, ApproximateFloat) else ROUNDING
         return math.isclose(reported, expected, rel_tol=within, abs_tol=within)
     return bool(reported == expected)
 

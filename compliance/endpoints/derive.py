@@ -8,7 +8,7 @@
   QPS, TPS   completed / duration and tokens / duration; over the window (completed - 1) / window and tokens / window
   TTFT       first piece - issue; latency: completion - issue, of what failed too
   TPOT       (completion - first piece) / tokens after the first piece
-  tokens     counted by the client, which tokenises the text of each answer again
+  tokens     counted by the client, which tokenizes the text of each response again
 """
 
 import math
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from qsl.tokenizers import Tokenizer
 from runs.endpoints.events import MESSAGES, NO_TIME, NOTHING, TEXT, Column, Events
-from runs.loadgen.early_stopping import latecomers_allowed
+from runs.loadgen.early_stopping import late_queries_allowed
 
 Values = Column | NDArray[np.float64]
 Metrics = dict[str, Any]  # as in final_snapshot.json, by name: a counter's value, or the statistics of a series
@@ -42,10 +42,10 @@ ISSUED, COMPLETED, FAILED = (f"tracked_samples_{what}" for what in ("issued", "c
 DURATION, WINDOW = "tracked_duration_ns", "legacy_loadgen_window_duration_ns"
 COUNTERS = (*(REASON + reason for reason in REASONS), ISSUED, COMPLETED, FAILED, DURATION, WINDOW)
 ROUNDING = 1e-9  # far above what doubles lose, and far below what a change could gain
-BATCH = 2_000  # texts that are tokenised in one call
+BATCH = 2_000  # texts that are tokenized in one call
 
 
-class Near(float):
+class ApproximateFloat(float):
     """A number that rounding moves by more than ROUNDING: `within` is the share."""
 
     within: float = ROUNDING
@@ -104,23 +104,23 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
 
 
 def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
-    """Three rows: the tokens of each sample's answer, of what came after its first piece, and of its prompt. None where
-    a chat template would join the parts of an answer."""
-    if np.any(events.answer_kind[events.tracked] == MESSAGES):
+    """Three rows: the tokens of each sample's response, of what came after its first piece, and of its prompt. None
+    where a chat template would join the parts of a response."""
+    if np.any(events.response_kind[events.tracked] == MESSAGES):
         return None
     counts = np.zeros((3, len(events)), np.int64)
     special = len(tokenizer.encode(""))  # the client counts without what a tokenizer puts before or after a text
-    known: dict[int, int] = {}  # of a text's hash: texts come again with each pass over the data set
+    known: dict[int, int] = {}  # of a text's hash: texts come again with each pass over the dataset
 
     def count(column: Column, texts: list[tuple[int, str]]) -> None:
         new = {hash(text): text for _, text in texts if hash(text) not in known}
         known.update(zip(new, (len(ids) - special for ids in tokenizer.encode_batch(list(new.values()))), strict=True))
         column[[row for row, _ in texts]] = [known[hash(text)] for _, text in texts]
 
-    answers, prompts = events.answers(), events.prompts()
-    while part := list(islice(answers, BATCH)):
-        count(counts[0], [(row, answer.text) for row, answer in part])
-        count(counts[1], [(row, answer.rest) for row, answer in part])
+    responses, prompts = events.responses(), events.prompts()
+    while part := list(islice(responses, BATCH)):
+        count(counts[0], [(row, response.text) for row, response in part])
+        count(counts[1], [(row, response.rest) for row, response in part])
     while texts := list(islice(prompts, BATCH)):
         count(counts[2], texts)
     return counts
@@ -134,7 +134,7 @@ def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
     found: dict[str, Any] = EMPTY | {"count": len(listed)}
     if early_stopping:
         found["early_stopping_percentiles"] = {
-            str(share): listed[-late] if (late := latecomers_allowed(len(listed), share / 100)) >= 1 else None
+            str(share): listed[-late] if (late := late_queries_allowed(len(listed), share / 100)) >= 1 else None
             for share in PERCENTILES
             if share >= 50.0
         }
@@ -155,7 +155,7 @@ def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
     }
 
 
-def summarised(stat: Mapping[str, Any]) -> dict[str, Any]:
+def summarized(stat: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of a series as result_summary.json has them."""
     names = ("total", "min", "max", "percentiles", "early_stopping_percentiles")
     count, total, squares = stat["count"], stat.get("total"), stat.get("sum_sq")
@@ -163,7 +163,7 @@ def summarised(stat: Mapping[str, Any]) -> dict[str, Any]:
         empty = dict.fromkeys(("total", "min", "max", "median", "avg", "std_dev"))
         return {**empty, "early_stopping_percentiles": stat["early_stopping_percentiles"]}
     spread = max((squares - total * total / count) / (count - 1), 0.0) if count > 1 else 0.0
-    deviation = Near(math.sqrt(spread))
+    deviation = ApproximateFloat(math.sqrt(spread))
     if spread:  # the difference of two large sums, each of them rounded
         deviation.within = ROUNDING + ROUNDING * squares / ((count - 1) * spread)
     return {name: stat[name] for name in names} | {
@@ -190,7 +190,7 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
         "finish_reason_counts": {reason: metrics[REASON + reason] for reason in REASONS},
         "qps": qps,
         **({"tps": tps} if OUTPUT in metrics else {}),
-        **{name: summarised(metrics[metric]) for name, metric in FIELDS.items() if metric in metrics},
+        **{name: summarized(metrics[metric]) for name, metric in FIELDS.items() if metric in metrics},
     }
 
 
@@ -204,7 +204,7 @@ def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float
 
 def numbers(metrics: Metrics) -> dict[str, Any]:
     """For programs: everything that was derived. `answered_qps` is without what failed, over the duration."""
-    series = {name: summarised(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
+    series = {name: summarized(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
     for stat in series.values():
         stat.pop("histogram", None)
         stat["std_dev"] = stat["std_dev"] and float(stat["std_dev"])

@@ -58,7 +58,7 @@ class EndpointsEvidence:
 
     @property
     def total_tokens(self) -> int | None:
-        """Of all answers, counted again."""
+        """Of all responses, counted again."""
         if self.tokens is None or self.run.events is None:
             return None
         return int(self.tokens[0, self.run.events.answered].sum())

@@ -6,7 +6,7 @@ from pathlib import Path
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
 from runs.errors import InputError
 
-MOST_FOLDERS = 64  # twice as many as a curve has points
+MAX_FOLDERS = 64  # twice as many as a curve has points
 _DIVISIONS = ("closed", "open", "network")
 
 
@@ -39,8 +39,8 @@ def run_folders(root: Path) -> list[Path]:
         for path in root.glob(f"{depth}/{name}")
     )
     found = {folder for folder in there if folder.parent.name != AUDIT}
-    if len(found) > MOST_FOLDERS:
-        raise InputError(f"{root} has more than {MOST_FOLDERS} run folders", "check those of one curve at a time")
+    if len(found) > MAX_FOLDERS:
+        raise InputError(f"{root} has more than {MAX_FOLDERS} run folders", "check those of one curve at a time")
     return sorted(found)
 
 

@@ -19,15 +19,15 @@ from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
 AGENTIC = "agentic_inference"  # its client ends samples by itself, in no order of receiving
-MOST_SHOWN = 8  # differences of one file that are findings of their own
+MAX_SHOWN = 8  # differences of one file that are findings of their own
 TOKENS_OFF_PCT = 1.0
-# Short answers do come at once: with an honest server of a few answers at a time, one or two of 60.
+# Short responses do come at once: with an honest server of a few responses at a time, one or two of 60.
 FEW_LATE = 0.05
 # The client's process for metrics counts its snapshots: one in this time from the session's start on, and the last once
-# all answers are tokenised. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
+# all responses are tokenized. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
 SNAPSHOT_S, TIMER_S = 0.25, 0.1  # and what its timers may err by
-MOST_APART = 8  # intervals between two snapshots on average: at most 2.6 in runs of a busy machine
-# Tokenising ends with the session or some seconds later; what is more than this may be a session made shorter.
+MAX_APART = 8  # intervals between two snapshots on average: at most 2.6 in runs of a busy machine
+# Tokenizing ends with the session or some seconds later; what is more than this may be a session made shorter.
 LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
 UNCHANGED = "take the client's own files, unchanged"
 KEEP = "keep the whole folder as the client wrote it"
@@ -38,7 +38,7 @@ KEEP = "keep the whole folder as the client wrote it"
     ("endpoints-files", "error", OURS, "the folder has every file that the client writes", KEEP),
     ("endpoints-finished", "error", OURS, "the client ended by itself and counted everything", RERUN),
 )  # fmt: skip
-def whole(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
     """Is everything there, and did the run end?"""
     run = case.run
     found = "missing: " + ", ".join(run.missing) if run.missing else "all there"
@@ -66,7 +66,7 @@ def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
     if agentic:
         case.leave("order of completions", "the client of an agentic run ends samples by itself")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
-    odd = list(_odd(events, agentic, case.is_complete))[:MOST_SHOWN]
+    odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
     yield from odd or [compared("endpoints-events", "", True, found, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
@@ -118,7 +118,7 @@ def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]
      UNCHANGED),
     needs=("events", "snapshot", "complete"),
 )  # fmt: skip
-def clock(case: EndpointsEvidence) -> Iterator[Finding]:
+def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
     """Does the session last as long as the client's snapshots, which another process counts by a clock of its own?"""
     events, snapshot = case.run.events, case.run.snapshot
     if events is None or snapshot is None or snapshot.timestamp_ns is None or not case.is_complete:
@@ -130,8 +130,8 @@ def clock(case: EndpointsEvidence) -> Iterator[Finding]:
     problems = {
         f"and {snapshot.counter} take {counted_s:.3f} s": taken_s < counted_s,
         f"with {snapshot.counter} in all, one every {SNAPSHOT_S} s": taken_s
-        > MOST_APART * SNAPSHOT_S * (snapshot.counter or 0),
-        f"and the session has {session_s:.3f} s: tokenising took long, or the session was longer": taken_s
+        > MAX_APART * SNAPSHOT_S * (snapshot.counter or 0),
+        f"and the session has {session_s:.3f} s: tokenizing took long, or the session was longer": taken_s
         > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s),
     }
     for problem in (problem for problem, holds in problems.items() if holds):
@@ -163,11 +163,11 @@ def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
 
 def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
     found = list(differences)
-    for name, reported, expected in found[:MOST_SHOWN]:
+    for name, reported, expected in found[:MAX_SHOWN]:
         text = f"{name}: {_shown(reported)} reported, {_shown(expected)} derived again"
         yield fail(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
-    if len(found) > MOST_SHOWN:
-        yield fail(rule, f"and {len(found) - MOST_SHOWN} more numbers", *files, differences=len(found))
+    if len(found) > MAX_SHOWN:
+        yield fail(rule, f"and {len(found) - MAX_SHOWN} more numbers", *files, differences=len(found))
     if not found:
         yield compared(rule, "", True, "every number agrees", "", *files)
 
@@ -188,7 +188,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
     for name, title, texts, sizes, kinds in (
-        (OUTPUT, "output lengths", done, events.answer_bytes, events.answer_kind),
+        (OUTPUT, "output lengths", done, events.response_bytes, events.response_kind),
         (
             INPUT,
             "input lengths",
@@ -196,7 +196,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             events.prompt_size,
             events.prompt_kind,
         ),
-        (TPOT, "TPOT", streamed, events.rest_bytes, events.answer_kind),
+        (TPOT, "TPOT", streamed, events.rest_bytes, events.response_kind),
     ):
         if name not in reported or name in case.metrics:
             continue
@@ -242,7 +242,7 @@ def _unfit(stat: dict[str, Any]) -> dict[str, bool]:
 @decides(
     "plausible",
     ("endpoints-failed", "warning", OURS, "no sample failed", "run again with a server that answers every request"),
-    ("endpoints-first-token", "warning", OURS, "a first token comes before the whole answer",
+    ("endpoints-first-token", "warning", OURS, "a first token comes before the whole response",
      "have the server send its pieces one by one"),
     needs=("events",),
 )  # fmt: skip
@@ -256,7 +256,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
         rate = f"QPS {summary.qps:.4g}" if summary is not None and summary.qps is not None else "QPS"
         text = (
             f"{failed:,} of {completed:,} completed samples failed; the client counts them as completed, "
-            f"in its {rate}; answers alone: {alone or 0:.4g}/s"
+            f"in its {rate}; responses alone: {alone or 0:.4g}/s"
         )
         yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
@@ -264,7 +264,7 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
-            text = f"the first token of {counted(late, 'sample')} came with the whole answer: its TPOT is 0 or less"
+            text = f"the first token of {counted(late, 'sample')} came with the whole response: its TPOT is 0 or less"
             make = warn if late > FEW_LATE * completed else note
             yield make("endpoints-first-token", text, events.path, samples=late)
         else:
@@ -273,10 +273,10 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "result",
-    ("endpoints-tokens", "error", OURS, "the reported tokens are those of the answers' texts, within 1 %",
+    ("endpoints-tokens", "error", OURS, "the reported tokens are those of the responses' texts, within 1 %",
      "name the tokenizer of the model that was served"),
     ("endpoints-tokens-served", "error", OURS, "no more tokens are reported than the server can have made, within 1 %",
-     "count tokens by the server's usage or ids"),
+     "count tokens by the server's usage or IDs"),
 )  # fmt: skip
 def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     """Tokens counted again, and against the most that the server was allowed to make."""
@@ -287,14 +287,14 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     files = case.run.path(SUMMARY), events.path
     if ours is not None:
         off = 100 * (total / ours - 1) if ours else 0.0
-        text = f"the client reports {total:,} tokens, its answers have {ours:,} by this tokenizer, {off:+.2f} %"
+        text = f"the client reports {total:,} tokens, its responses have {ours:,} by this tokenizer, {off:+.2f} %"
         found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
             yield compared("endpoints-tokens", "", True, text, "", *files, **found)
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
-        case.leave("tokens", "answers with reasoning or tool calls are counted through a chat template")
+        case.leave("tokens", "responses with reasoning or tool calls are counted through a chat template")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
         case.leave("tokens of the server", "config.yaml has no max_new_tokens")
@@ -304,12 +304,12 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} reported, {limit:,} allowed"
         yield compared("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
-        case.leave("tokens of the server", "the folder records neither its usage nor its ids")
+        case.leave("tokens of the server", "the folder records neither its usage nor its IDs")
         return
     # Without a tokenizer it is not known whether the client counted its own tokens right; with one it counted too many.
     text = (
         f"{total:,} tokens are reported, {over:.1f} % more than the server was allowed to make ({limit:,}): the client "
-        f"tokenises the text of each answer again, which gives other tokens than the server made"
+        f"tokenizes the text of each response again, which gives other tokens than the server made"
     )
     make = fail if case.model_path is not None else warn
     yield make("endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over)

@@ -1,6 +1,6 @@
 """The load of a run folder, replayed: which samples the client had to send, in which order, when, how many at a time.
 
-The order follows from dataloader_random_seed and the size of the data set, Poisson arrivals from scheduler_random_seed
+The order follows from dataloader_random_seed and the size of the dataset, Poisson arrivals from scheduler_random_seed
 and the rate, both by Python's generator. [mlcommons/endpoints ea332753: load_generator/sample_order.py, delay.py,
 strategy.py, session.py; config/runtime_settings.py] Latencies count from when a sample was sent, so a sample that was
 sent late waited before its latency began.
@@ -35,7 +35,7 @@ LATE_NS = 10_000_000
 ANOTHER_SCHEDULE = 0.2
 # Beyond this many standard deviations of two schedules' difference the client did not keep up at all.
 NOT_KEPT_UP = 5.0
-# Poisson runs of the client end up to 0.15 s after the last answer; after a second it was stopped.
+# Poisson runs of the client end up to 0.15 s after the last response; after a second it was stopped.
 STALLED_NS = 1_000_000_000
 # What late sending may hide of the latencies.
 LATE_SHARE = 0.10
@@ -43,12 +43,12 @@ LATE_SHARE = 0.10
 FULL_SHARE = 0.95
 # The client asks for 10 a second where a run by duration names no rate, and for a tenth more than the duration takes.
 USUAL_QPS, MORE = 10.0, 1.1
-# Without the data set its size is looked for, up to so many times the highest index, in so many steps of shuffling.
+# Without the dataset its size is looked for, up to so many times the highest index, in so many steps of shuffling.
 SIZES, STEPS, ENOUGH, CHANCE = 8, 4_000_000, 6, 1e-9
-MOST_ROWS = 10_000_000
+MAX_ROWS = 10_000_000
 MS, SECOND = 1e6, 1e9
 INTERRUPTED = "the run was interrupted"
-ANY = -1  # one sample, whichever it is
+ANY_SAMPLE = -1  # one sample, whichever it is
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Load:
     config: Config
     events: Events
     rows: Column  # of the events
-    index: Column  # in the data set
+    index: Column  # in the dataset
     issued_ns: Column
     complete_ns: Column
     answered: NDArray[np.bool_]  # neither failed nor open
@@ -70,7 +70,7 @@ class Load:
 
     @cached_property
     def size(self) -> tuple[int | None, bool]:
-        """Of the data set, by which the order follows from the seed; and whether that is sure."""
+        """Of the dataset, by which the order follows from the seed; and whether that is sure."""
         return dataset_size(self.index, self.config.settings.runtime.dataloader_random_seed)
 
     @cached_property
@@ -93,7 +93,7 @@ class Load:
 
 
 def replayed_order(seed: int, size: int, count: int) -> Column:
-    """The first `count` indices: the data set shuffled, and what came of it shuffled again for each further pass."""
+    """The first `count` indices: the dataset shuffled, and what came of it shuffled again for each further pass."""
     draw, order = random.Random(seed), list(range(size))
     passes: list[int] = []
     while len(passes) < count:
@@ -109,12 +109,12 @@ def replayed_arrivals(seed: int, target_qps: float, count: int) -> Column:
 
 
 def dataset_size(index: Column, seed: int) -> tuple[int | None, bool]:
-    """The size of a data set whose shuffled order begins with these indices, None where none does; and whether there is
+    """The size of a dataset whose shuffled order begins with these indices, None where none does; and whether there is
     none, as far as chance allows.
 
     Sizes are tried from the smallest that holds them all to the place where the first index comes again.
     """
-    if len(index) == 0 or index.min() < 0 or index.max() >= MOST_ROWS:
+    if len(index) == 0 or index.min() < 0 or index.max() >= MAX_ROWS:
         return None, True
     first, steps = int(index.max()) + 1, 0
     # That all of `len(index)` lie below one share of the size has this chance: the share to that power.
@@ -158,14 +158,14 @@ def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
         return None, None
     reported = read_object(verdict, "take the unchanged file of the client's audit", within=root.parent)
     count = reported.get("audit_requested" if repeats else "ref_requested")
-    return count if isinstance(count, int) else 0, ANY if repeats else None
+    return count if isinstance(count, int) else 0, ANY_SAMPLE if repeats else None
 
 
 @decides(
     "contradiction",
     ("endpoints-order", "error", OURS, "the samples' order follows from dataloader_random_seed",
      "take the unchanged folder; run again"),
-    ("endpoints-prompts", "error", OURS, "one index of the data set stands for one prompt", RERUN),
+    ("endpoints-prompts", "error", OURS, "one index of the dataset stands for one prompt", RERUN),
     ("endpoints-count", "error", OURS, "as many samples were sent as were asked for", RERUN),
     ("endpoints-arrivals", "error", OURS, "samples were sent at the times of scheduler_random_seed", RERUN),
     ("endpoints-late", "warning", OURS, "no sample was sent late",
@@ -210,10 +210,10 @@ def _order(load: Load) -> Iterator[Finding]:
         return
     size, sure = load.size
     if load.repeats is not None:
-        wrong = int((index != (index[0] if load.repeats == ANY else load.repeats)).sum())
+        wrong = int((index != (index[0] if load.repeats == ANY_SAMPLE else load.repeats)).sum())
         yield _compared(load, "order", "queries of another sample than the repeated one", not wrong, wrong, 0)
     elif not sure:
-        yield note("endpoints-order", "too few samples to find the size of the data set, and so their order", place)
+        yield note("endpoints-order", "too few samples to find the size of the dataset, and so their order", place)
     else:
         wrong = len(index) if size is None else int((replayed_order(seed, size, len(index)) != index).sum())
         text = f"samples out of the order of seed {seed}" + (f" and {size} rows" if size else "")
@@ -239,10 +239,10 @@ def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     # A schedule of other times drifts apart from there as a random walk does.
     lag, step_ns = max(1, count // 8), math.sqrt(2) / target_qps * SECOND
     if count >= ENOUGH and late[-1] < NOT_KEPT_UP * math.sqrt(count) * step_ns:
-        apart, walk = float(np.median(np.abs(late[lag:] - late[:-lag]))), math.sqrt(lag) * step_ns
-        most = max(ANOTHER_SCHEDULE * walk, LATE_NS)
+        apart, random_walk_ns = float(np.median(np.abs(late[lag:] - late[:-lag]))), math.sqrt(lag) * step_ns
+        most = max(ANOTHER_SCHEDULE * random_walk_ns, LATE_NS)
         text = f"how far {lag} samples' times shift against their schedule, half of the time"
-        limit = f"at most {most / MS:.1f} ms; another schedule's shift {walk / MS:.0f} ms"
+        limit = f"at most {most / MS:.1f} ms; another schedule's shift {random_walk_ns / MS:.0f} ms"
         yield _compared(load, "arrivals", text, apart <= most, f"{apart / MS:.1f} ms", limit)
     # What late sending hides: the wait before a late sample was sent is in no latency.
     ended = ~load.left
@@ -285,7 +285,7 @@ def _warm_up(load: Load) -> Iterator[Finding]:
     before = load.events.issued_ns < load.start_ns
     sent, wanted = int(before.sum()), (warm_up.n_requests or load.size[0]) if warm_up.enabled else 0
     if wanted is None:
-        yield note("endpoints-warm-up", f"{sent} samples were sent before; the data set's size is not known", place)
+        yield note("endpoints-warm-up", f"{sent} samples were sent before; the dataset's size is not known", place)
         return
     yield _compared(load, "warm-up", "samples sent before the measurement", sent == wanted, sent, wanted)
     # The client records a warm-up sample's completion only once the measurement runs.
@@ -301,10 +301,10 @@ def _whole(load: Load) -> Iterator[Finding]:
     wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())
     patience_s, limit_ns = settings.drain.performance_timeout_s, float(settings.runtime.max_duration_ms) * MS
     time_was_up = 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
-    # The client writes nothing of ^C: it sends nothing more and waits for no answer.
+    # The client writes nothing of ^C: it sends nothing more and waits for no response.
     interrupted = open_ones > 0 and wanted is not None and sent < wanted
     if wanted is None:
-        yield note("endpoints-count", "how many samples were asked for depends on the data set's size", place)
+        yield note("endpoints-count", "how many samples were asked for depends on the dataset's size", place)
     elif sent < wanted and (time_was_up or interrupted):
         text = f"{sent} of {wanted} samples were sent: {'max_duration_ms was over' if time_was_up else INTERRUPTED}"
         yield warn("endpoints-count", text, place, sent=sent, asked=wanted)
@@ -314,12 +314,13 @@ def _whole(load: Load) -> Iterator[Finding]:
         yield _compared(load, "drained", "samples without an end", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
             text = (
-                f"measuring ended {idle_ns / SECOND:.3f} s after the last answer: later samples may have been taken out"
+                f"measuring ended {idle_ns / SECOND:.3f} s after the last response: later samples may have been "
+                "taken out"
             )
             yield warn("endpoints-drained", text, place, idle_s=idle_ns / SECOND)
         return
-    # After ^C once all is sent, no answer came for a while before the client stopped, or what is left waited no longer
-    # than others did for theirs. Of an answer taken out early neither holds.
+    # After ^C once all is sent, no response came for a while before the client stopped, or what is left waited no
+    # longer than others did for theirs. Of a response taken out early neither holds.
     waited_ns = np.where(left, load.end_ns, load.complete_ns) - load.issued_ns
     while_it_drained = (
         bool(left.all())
@@ -331,7 +332,7 @@ def _whole(load: Load) -> Iterator[Finding]:
         "the time for draining was over": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
         "max_duration_ms was over": time_was_up,
         INTERRUPTED: interrupted,
-        f"{INTERRUPTED} while it drained, or answers were taken out": while_it_drained,
+        f"{INTERRUPTED} while it drained, or responses were taken out": while_it_drained,
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
     text = f"{open_ones} of {sent} samples have no end" + (

@@ -59,7 +59,7 @@ def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
     ("endpoints-rule-model", "error", f"{_ENDPOINTS} §3.2", "the model is the round's", "run a model of the round"),
     ("endpoints-rule-pattern", "error", f"{_ENDPOINTS} §6.1", "a point has a fixed concurrency, or all samples at once",
      "set load_pattern to concurrency; a curve has one Offline point"),
-    ("endpoints-rule-dataset", "error", f"{_ENDPOINTS} §2.9.1", "the data set is the benchmark's", "use that one"),
+    ("endpoints-rule-dataset", "error", f"{_ENDPOINTS} §2.9.1", "the dataset is the benchmark's", "use that one"),
     ("endpoints-rule-sampling", "error", f"{_ENDPOINTS} §2.9.1", "sampling is the benchmark's", "set model_params so"),
     ("endpoints-rule-seeds", "error", f"{_ENDPOINTS} §4.6", "the seeds are those of a published set",
      "set both seeds to those of one set"),
@@ -68,7 +68,7 @@ def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
     ("endpoints-rule-warm-up", "error", f"{_ENDPOINTS} §6.3.1", "warm-up takes no sample of the performance data",
      "set warmup.salt: the client warms up with the performance data"),
     ("endpoints-rule-failures", "error", f"{_ENDPOINTS} §9.1", "no sample failed", RERUN),
-    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "samples are whole passes over the data set",
+    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "samples are whole passes over the dataset",
      "set n_samples_to_issue to a multiple of its rows"),
     ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "a point lasts as long as its concurrency asks for",
      "issue more passes"),
@@ -106,7 +106,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     else:
         case.leave("duration", "the published rules name none for the Offline point")
     if size is None:
-        case.leave("number of samples", "the data set's size is not known")
+        case.leave("number of samples", "the dataset's size is not known")
     else:
         rows.append(("samples", sent % size == 0, f"{sent} of {size} rows", f"a multiple of {size}"))
     if "dataset" in rules:
@@ -115,7 +115,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
     else:
-        case.leave("data set", "the published rules name none for this model")
+        case.leave("dataset", "the published rules name none for this model")
     if "sampling" in rules:
         given = case.run.raw_config.get("model_params")
         sampling = {key: given.get(key) for key in rules["sampling"]} if isinstance(given, dict) else {}
@@ -132,9 +132,9 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
 @decides(
     "official",
     ("endpoints-rule-accuracy", "error", f"{_ENDPOINTS} §4.3", "the accuracy meets the benchmark's targets",
-     "correct the model or its sampling; run again with an accuracy data set"),
+     "correct the model or its sampling; run again with an accuracy dataset"),
     ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "four points and the Offline one have one",
-     "add the benchmark's data set with type accuracy"),
+     "add the benchmark's dataset with type accuracy"),
 )  # fmt: skip
 def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
     """What accuracy_results.json claims."""
@@ -162,7 +162,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
 
 
 def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
-    """The scores of each data set, by its name; without those of the measured phase."""
+    """The scores of each dataset, by its name; without those of the measured phase."""
     if not run.has(ACCURACY):
         return {}
     content = read_object(run.path(ACCURACY), _FIX, within=run.root).get("accuracy_scores")
@@ -181,13 +181,13 @@ def scores_of(entry: dict[str, Any]) -> dict[str, float]:
 
 @decides(
     "contradiction",
-    ("endpoints-accuracy", "error", _ENDPOINTS, "the scores follow from the answers", _FIX),
+    ("endpoints-accuracy", "error", _ENDPOINTS, "the scores follow from the responses", _FIX),
 )  # fmt: skip
 def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
-    """ROUGE of the logged answers against the data set's references, as the client's own scorer computes it.
+    """ROUGE of the logged responses against the dataset's references, as the client's own scorer computes it.
 
     Raises:
-        InputError: the data set has no such rows.
+        InputError: the dataset has no such rows.
     """
     run, events, dataset_path = case.run, case.run.events, case.dataset_path
     for one in run.datasets():
@@ -200,18 +200,20 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         if not place:
             continue
         if dataset_path is None:
-            case.leave("scores", "give --dataset-path to score the answers again")
+            case.leave("scores", "give --dataset-path to score the responses again")
             continue
         rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):
             text = f"{dataset_path} has {len(rows)} rows, and the run asked for row {max(place.values())}"
-            raise InputError(text, "give the data set of the run")
-        pairs = [(answer.text, str(rows[place[row]].get(column))) for row, answer in events.answers() if row in place]
+            raise InputError(text, "give the dataset of the run")
+        pairs = [
+            (response.text, str(rows[place[row]].get(column))) for row, response in events.responses() if row in place
+        ]
         scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
         for score, reported in scores_of(accuracy_entries(run).get(name, {})).items():
             if score in scores:
                 right = round(reported, ROUGE_DECIMALS) == round(scores[score], ROUGE_DECIMALS)
-                text, path = f"{name}: {score} of {len(pairs)} answers", run.path(ACCURACY)
+                text, path = f"{name}: {score} of {len(pairs)} responses", run.path(ACCURACY)
                 yield compared("endpoints-accuracy", text, right, f"{reported:g}", f"{scores[score]:g}", path)
 
 

@@ -33,7 +33,7 @@ from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"
 TIMEOUT_S = 600
-MOST_MESSAGES = 500
+MAX_MESSAGES = 500
 # A point's files in a submission: where the client's folder has them, or who makes them.
 POINT_FILES = {
     CONFIG: CONFIG,
@@ -82,8 +82,8 @@ class FoldersChecked(Verdict):
         if self.official is None:
             yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
             return
-        answer = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
-        yield f"official checker ({self.official['program']}): {answer}"
+        response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
+        yield f"official checker ({self.official['program']}): {response}"
         for one in self.official["messages"]:
             if one["severity"] != "info":
                 yield printable(f"  {one['severity']} {one['rule']}: {one['text']}")
@@ -113,7 +113,7 @@ def check_folders(
     ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
     ("endpoints-offline", "warning", "[endpoints] §5.7", "a curve has one Offline point",
      "run one with max_throughput, or elect the point of the highest concurrency"),
-    ("endpoints-one-system", "error", "[endpoints] §5.1", "a curve has one model, sampling, data set and seeds",
+    ("endpoints-one-system", "error", "[endpoints] §5.1", "a curve has one model, sampling, dataset and seeds",
      "give the run folders of one curve"),
 )  # fmt: skip
 def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
@@ -203,5 +203,5 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
             "use version 1.5 of the package, which has --json",
         ) from error
     outcome = "ok" if done.returncode == 0 else "errors"
-    messages = messages[:MOST_MESSAGES]
+    messages = messages[:MAX_MESSAGES]
     return {"program": program, "outcome": outcome, "exit_code": done.returncode, "messages": messages}

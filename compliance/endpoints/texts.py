@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.evidence.plausibility import DIFFERENT_IDS, REPEAT_SHARE, SHARED_AT_LEAST, SHARED_SHARE
+from compliance.evidence.plausibility import DIFFERENT_IDS, MIN_SHARED, REPEAT_SHARE, SHARED_SHARE
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN
@@ -41,17 +41,17 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     assert load is not None  # see `needs`
     events, rows = load.events, load.rows[load.events.answered[load.rows]]
     # Each response once for each prompt.
-    texts, prompts = np.unique(np.stack([events.answer_hash[rows], events.prompt_hash[rows]]), axis=1)
+    texts, prompts = np.unique(np.stack([events.response_hash[rows], events.prompt_hash[rows]]), axis=1)
     count = len(np.unique(prompts))
     if count < 2:
         return
     known, inverse, times = np.unique(texts, return_inverse=True, return_counts=True)
     shared = {text: number for text, number in zip(known.tolist(), times.tolist(), strict=True) if number > 1}
-    allowed = max(SHARED_AT_LEAST - 1, int(count * SHARED_SHARE))
+    allowed = max(MIN_SHARED - 1, int(count * SHARED_SHARE))
     words: dict[int, int] = {}
-    for row, (_, answer, _) in events.answers() if max(shared.values(), default=0) > allowed else ():
-        if (text := int(events.answer_hash[row])) in shared:
-            words[text] = len(set(answer.split()))
+    for row, (_, response, _) in events.responses() if max(shared.values(), default=0) > allowed else ():
+        if (text := int(events.response_hash[row])) in shared:
+            words[text] = len(set(response.split()))
     few = max(SHORT_SHARE * count, SHORT_PROMPTS)
     limits = {text: allowed if number >= DIFFERENT_IDS else int(few) for text, number in words.items()}
     most = max((shared[text] for text in words if shared[text] > limits[text]), default=0)
@@ -119,13 +119,13 @@ def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
     assert load is not None  # see `needs`
     events, answered = load.events, load.events.answered
     reasons = [events.reasons[name] for name in ("tool_calls", "function_call") if name in events.reasons]
-    calls = int((answered & (events.answer_kind == TEXT) & np.isin(events.reason, reasons)).sum())
+    calls = int((answered & (events.response_kind == TEXT) & np.isin(events.reason, reasons)).sum())
     yield compared("endpoints-tool-calls", "", not calls, f"{calls}", "0", events.path)
     total = None if summary is None else summary.output_sequence_lengths.total
-    if summary is None or not total or (events.answer_kind[answered] > TEXT).any():
+    if summary is None or not total or (events.response_kind[answered] > TEXT).any():
         return
     files = case.run.path(SUMMARY), events.path
-    per_token = float(events.answer_bytes[answered].sum()) / total
+    per_token = float(events.response_bytes[answered].sum()) / total
     limit = f"at most {MAX_TOKEN_BYTES:g}"
     yield compared("endpoints-token-bytes", "", per_token <= MAX_TOKEN_BYTES, f"{per_token:.2f}", limit, *files)
     streamed = answered & (events.first_ns != NO_TIME) & (events.rest_bytes > per_token)

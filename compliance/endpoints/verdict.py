@@ -17,12 +17,12 @@ from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LAT
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
 from compliance.endpoints.folder_rules import (
     KEEP,
-    clock,
+    check_clock,
+    check_files,
     failures,
     honest_tokens,
     order_of_events,
     reported_numbers,
-    whole,
 )
 from compliance.endpoints.load import judge_load
 from compliance.endpoints.rules import accuracy, accuracy_files, point, rescored
@@ -51,7 +51,7 @@ class FolderVerdict(Verdict):
     run: EndpointsRun | None = field(default=None, repr=False)  # None: it could not be read
     numbers: dict[str, Any] = field(default_factory=dict)  # derived again
     lines: list[str] = field(default_factory=list)  # the same for people
-    measured: dict[str, float] = field(default_factory=dict)  # as legs have them: samples_per_second, ttft_p99_ms
+    measured: dict[str, float] = field(default_factory=dict)  # as runs have them: samples_per_second, ttft_p99_ms
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
@@ -123,18 +123,18 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
     """The audit's own rules, and on both of its runs those that apply to any."""
     yield from judge_audit(case.run, case.load)
     for name in (REFERENCE, CACHED):
-        leg = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
-        found = judge(leg, ON_EACH_RUN)
+        run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
+        found = judge(run, ON_EACH_RUN)
         yield from found.findings
         if found.error is not None:
             raise found.error
-        for one in (*leg.left, *found.not_judged):
+        for one in (*run.left, *found.not_judged):
             case.leave(f"{', '.join(one.rules) or one.what} of the audit's {name}", one.why)
 
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
 # In the order of the findings.
-ON_EACH_RUN = tuple(map(check, (whole, order_of_events, clock, reported_numbers)))
+ON_EACH_RUN = tuple(map(check, (check_files, order_of_events, check_clock, reported_numbers)))
 AUDIT_ALONE = (check(_audit, audit),)
 CHECKS = (
     *ON_EACH_RUN,

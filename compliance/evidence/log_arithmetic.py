@@ -30,7 +30,7 @@ from runs.numbers.numbers import (
     latency_keys,
     reported_numbers,
 )
-from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.record.finished_run import ACCURACY, PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
 ZONES = timedelta(hours=26)  # between the dates of one moment, and for loading the samples
@@ -81,7 +81,7 @@ _SAME_VALUE = {
 @decides(
     "contradiction",
     ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", RERUN),
-    ("log-order", "error", "[loadgen]", "the samples issued are those that the seeds in force give", RERUN),
+    ("log-order", "error", "[loadgen]", "the samples issued are those that the effective seeds give", RERUN),
     ("log-arithmetic", "error", "[loadgen]", "the log's numbers are consistent", RERUN),
     ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
     ("log-summary", "error", "[loadgen]", "summary and detail log agree", RERUN),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
+from compliance.evidence.run_evidence import Requirements, RunEvidence
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN, RuleRow
@@ -46,7 +46,7 @@ class RuleInput:
     @property
     def min_queries(self) -> int:
         """By early stopping. What a round requires as a setting is more where nothing stops early, and less where it
-        is the whole data set."""
+        is the whole dataset."""
         queries = min_queries(0 if self.detail.scenario == "Server" else 1, self.percentile)
         return min(queries, self.entry.min_queries.get(self.detail.scenario, queries))
 
@@ -128,7 +128,7 @@ def _mean_tokens(given: RuleInput) -> float | None:
 
 
 def _tokens_target(bound: str) -> Value:
-    """A limit of output tokens a sample from the accuracy targets: a performance leg runs the same samples."""
+    """A limit of output tokens a sample from the accuracy targets: a performance run issues the same samples."""
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
@@ -139,7 +139,7 @@ def _size_asked(given: RuleInput) -> int:
 
 
 def _latency_ms(given: RuleInput) -> float | None:
-    """The latency limit in force; in Interactive, which has no such setting, the latency."""
+    """The latency effective limit; in Interactive, which has no such setting, the latency."""
     key = "result_99.00_percentile_latency_ns" if given.scenario == "Interactive" else "effective_target_latency_ns"
     found = given.detail.get(key)
     return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
@@ -151,7 +151,7 @@ def _of_queries(key: str) -> Value:
 
 
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
-    """Rows for a latency and for the limit in force. The official checker requires less than the limit, LoadGen no
+    """Rows for a latency and for the effective limit. The official checker requires less than the limit, LoadGen no
     more than the limit."""
 
     def limit_ms(given: RuleInput) -> float | None:
@@ -170,7 +170,7 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
             f"p99 {title} is below the scenario's limit", "lower target_qps", f"p99 {title}",
             p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,)),
         Row("perf-limits", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
-            "leave ttft_latency and tpot_latency alone", f"{title} limit in force",
+            "leave ttft_latency and tpot_latency alone", f"effective {title} limit",
             in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping is judged by", keys=(limit_key,)),
     )  # fmt: skip
 
@@ -180,7 +180,7 @@ PERFORMANCE_ROWS = (
         "run a scenario of the benchmark", "scenario",
         lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
     Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
-        "set min_duration = 600000 and run the leg again", "min_duration",
+        "set min_duration = 600000 and rerun", "min_duration",
         "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
         "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
@@ -192,13 +192,13 @@ PERFORMANCE_ROWS = (
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
         lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=", the run's min_duration",
         keys=("effective_max_duration_ms",)),
-    Row("perf-data-set", "[rules] data set", "the whole data set was in use", RERUN, "data set",
+    Row("perf-data-set", "[rules] dataset", "the whole dataset was in use", RERUN, "dataset",
         "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
-        "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
+        "performance_sample_count is the dataset's size", "leave performance_sample_count_override alone",
         "performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
-    Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
+    Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole dataset",
         "do not lower min_query_count", "samples in the query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
@@ -228,7 +228,7 @@ PERFORMANCE_ROWS = (
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
             "output tokens a sample are those that the accuracy target has",
-            "compare tokens/s with samples/s in the logs; generate as in the accuracy leg", "output tokens",
+            "compare tokens/s with samples/s in the logs; generate as in the accuracy run", "output tokens",
             _mean_tokens, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
@@ -240,8 +240,8 @@ PERFORMANCE_ROWS = (
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
-    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN,
-        "data set", "qsl_reported_total_count", "", _size_asked, "{:,}",
+    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole dataset was answered", RERUN,
+        "dataset", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
 )  # fmt: skip
 
@@ -252,17 +252,17 @@ def _declared(rows: Iterable[Row]) -> Iterator[RuleRow]:
 
 
 @decides("official", *_declared(PERFORMANCE_ROWS), needs=("log", "numbers"))
-def performance_limits(leg: LegEvidence) -> Iterator[Finding]:
+def performance_limits(run: RunEvidence) -> Iterator[Finding]:
     """Apply the rows for performance runs."""
-    given = RuleInput(leg.detail, leg.scenario_name, leg.requirements, reported_numbers(leg.detail))
+    given = RuleInput(run.detail, run.scenario_name, run.requirements, reported_numbers(run.detail))
     for row in PERFORMANCE_ROWS:
         yield from row.judged(given)
 
 
 @decides("official", *_declared(ACCURACY_ROWS), needs=("log",))
-def accuracy_limits(leg: LegEvidence) -> Iterator[Finding]:
+def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
     """Apply the rows for accuracy runs."""
-    given = RuleInput(leg.detail, leg.scenario_name, leg.requirements)
+    given = RuleInput(run.detail, run.scenario_name, run.requirements)
     for row in ACCURACY_ROWS:
         yield from row.judged(given)
 
@@ -273,9 +273,9 @@ def accuracy_limits(leg: LegEvidence) -> Iterator[Finding]:
      "run with the LoadGen of the round, or name the round with --round"),
     needs=("log",),
 )  # fmt: skip
-def performance_seeds(leg: LegEvidence) -> Iterator[Finding]:
-    """Are the seeds in force those of the round?"""
-    yield seeds("perf-seeds", leg.detail, leg.requirements.rounds)
+def performance_seeds(run: RunEvidence) -> Iterator[Finding]:
+    """Are the effective seeds those of the round?"""
+    yield seeds("perf-seeds", run.detail, run.requirements.rounds)
 
 
 @decides(
@@ -284,13 +284,13 @@ def performance_seeds(leg: LegEvidence) -> Iterator[Finding]:
      "run with the LoadGen of the round"),
     needs=("log",),
 )  # fmt: skip
-def accuracy_seeds(leg: LegEvidence) -> Iterator[Finding]:
-    """Are the seeds in force those of the round?"""
-    yield seeds("accuracy-seeds", leg.detail, leg.requirements.rounds)
+def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
+    """Are the effective seeds those of the round?"""
+    yield seeds("accuracy-seeds", run.detail, run.requirements.rounds)
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
-    """Compare the three seeds in force with those of a round, or of several of which one is enough."""
+    """Compare the three effective seeds with those of a round, or of several of which one is enough."""
     found = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
     of = next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
@@ -315,11 +315,11 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
 
 @decides(
     "plausible",
-    ("perf-tokens-accuracy", "error", OURS, "the performance leg has the output tokens a sample of the accuracy leg",
-     "compare tokens/s with samples/s in the logs; generate as in the accuracy leg"),
+    ("perf-tokens-accuracy", "error", OURS, "the performance run has the output tokens a sample of the accuracy run",
+     "compare tokens/s with samples/s in the logs; generate as in the accuracy run"),
 )  # fmt: skip
 def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: str) -> Iterator[Finding]:
-    """Compare output tokens a sample of a performance leg with those in accuracy.txt.
+    """Compare output tokens a sample of a performance run with those in accuracy.txt.
 
     Args:
         tokens: output tokens a sample, by the detail log.
@@ -330,7 +330,7 @@ def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: 
         return
     yield compared(
         "perf-tokens-accuracy",
-        "output tokens of both legs",
+        "output tokens of both runs",
         abs(tokens - wanted) <= TOKENS_APART * wanted,
         f"{tokens:.2f} a sample, by tokens/s and samples/s",
         f"{wanted:.2f}, as {named} has it, within 3 %",

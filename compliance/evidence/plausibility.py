@@ -1,7 +1,7 @@
-"""What no honest system does, whatever its hardware: rules on a single leg, without a second one to compare with.
+"""What no honest system does, whatever its hardware: rules on a single run, without a second one to compare with.
 
-Audits compare legs, and a cheat that acts in all legs alike, or that notices an audit, passes them. These rules look at
-one leg's own record. Each limit lies far from what honest systems show, so that a finding means something.
+Audits compare runs, and a cheat that acts in all runs alike, or that notices an audit, passes them. These rules look at
+one run's own record. Each limit lies far from what honest systems show, so that a finding means something.
 """
 
 import random
@@ -12,38 +12,38 @@ from dataclasses import replace
 import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.accuracy.scores import DecodedAnswer, TokenIds
+from compliance.accuracy.scores import DecodedResponse, TokenIds
 from compliance.judge.check import check, decides
 from compliance.judge.finding import Finding, compared
 from compliance.judge.rule import OURS, RERUN
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
-from runs.record.leg import FinishedLeg
+from runs.record.finished_run import FinishedRun
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:
+# The same text for different articles: two of them may be the same article. Outputs of few different IDs do not count:
 # a weak model falls into the same loop over and over.
 DIFFERENT_IDS = 16
-SHARED_AT_LEAST = 3
+MIN_SHARED = 3
 SHARED_SHARE = 0.001
 # A prediction that is a stretch of the reference from its start, at least so long.
 VERBATIM_CHARACTERS = 40
 VERBATIM_SHARE = 0.01
-# Ids that leave no trace in the text: special ones, and blanks at the ends, which scoring strips. Tokenising the text
-# again gives about as many ids as the model made (the embedded model's answers have up to 4 more than their text).
+# IDs that leave no trace in the text: special ones, and blanks at the ends, which scoring strips. Tokenizing the text
+# again gives about as many IDs as the model made (the embedded model's responses have up to 4 more than their text).
 PADDING_IDS = 16
 PADDING_SHARE = 0.01
-# To tokenise takes long. Where the share is 1 %, none of so many outputs is padded in 2 of 10^9 cases.
+# To tokenize takes long. Where the share is 1 %, none of so many outputs is padded in 2 of 10^9 cases.
 PADDING_LOOKED_AT = 2_000
-# Quantised and full-precision models of the benchmark lie within 1 or 2 % of the reference scores.
+# Quantized and full-precision models of the benchmark lie within 1 or 2 % of the reference scores.
 ROUGE_SHARE = 1.1
-# Repeated samples against their own first occurrence. Short honest legs come down to 0.67 as the machine warms up.
+# Repeated samples against their own first occurrence. Short honest runs come down to 0.67 as the machine warms up.
 REPEATED_SAMPLES = 20
 REPEAT_SHARE = 0.4
 # Some of them from a cache leave the median alone. Where repetitions and first occurrences cost the same, no more of
-# the ones than of the others are below the fifth percentile; below 0.4 of it none was seen in honest legs.
+# the ones than of the others are below the fifth percentile; below 0.4 of it none was seen in honest runs.
 QUICKEST_PERCENTILE = 5
 QUICK_SHARE = 0.1
 # One step of a model alone gives the first token (over the whole prompt) or the next one (over one token).
@@ -61,34 +61,34 @@ HELD_LIMIT_SHARE = 0.25  # of the limit; below it nothing is gained by holding b
 # whatever its pace; five standard errors and a quarter of the median time to first token are far from that.
 HELD_ERRORS = 5.0
 HELD_LINE = 0.25
-LINE_AT_LEAST = 64
+MIN_LINE = 64
 
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
 @decides("plausible", ("plausible-shared-answers", "error", OURS, "different samples have different outputs", RERUN))
-def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
-    """Do different samples get different answers? A system that drops samples answers them with a canned text. None
-    when there is no answer of at least 16 different ids.
+def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | None:
+    """Do different samples get different responses? A system that drops samples answers them with a canned text. None
+    when there is no response of at least 16 different IDs.
 
     Args:
-        answers: sample index and output ids, in any order; indices may repeat.
+        responses: sample index and output IDs, in any order; indices may repeat.
     """
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
-    for sample_index, ids in answers:
+    for sample_index, ids in responses:
         if len(set(ids.tolist())) >= DIFFERENT_IDS:
             samples_of[ids.tobytes()].add(sample_index)
     if not samples_of:
         return None
     largest = max(samples_of.values(), key=len)
     samples = len(set().union(*samples_of.values()))
-    allowed = max(SHARED_AT_LEAST - 1, int(samples * SHARED_SHARE))
+    allowed = max(MIN_SHARED - 1, int(samples * SHARED_SHARE))
     return compared(
         "plausible-shared-answers",
         "",
         len(largest) <= allowed,
         f"one output for {len(largest)} of {samples} samples (such as {', '.join(map(str, sorted(largest)[:3]))})",
-        f"at most {allowed} samples with the same output of {DIFFERENT_IDS} different ids or more",
+        f"at most {allowed} samples with the same output of {DIFFERENT_IDS} different IDs or more",
     )
 
 
@@ -99,12 +99,12 @@ def repeats_cost_as_much(
     """Does a sample take as long when it comes again? In SingleStream and Server, where each sample has its own time.
 
     Others that used the cores when the samples came first, and later did not, make repetitions shorter, by as much as
-    they left the leg less, or as its loop was late, for which a request waits twice; so far it is a warning. So are
-    some repetitions far quicker than any new sample: what else used the accelerators is not on record. None where fewer
-    than 20 samples were repeated or the scenario is another.
+    they left the run less, or as its loop was late, for which a request waits twice; so far it is a warning. So are
+    some repetitions far quicker than any new sample: what else used the accelerators is not in the manifest. None where
+    fewer than 20 samples were repeated or the scenario is another.
 
     Args:
-        foreign: share of the cores that others used while the leg ran.
+        foreign: share of the cores that others used while the run was made.
         lag_ns: how late the loop was, at p99.
     """
     if loadgen_scenario not in ("SingleStream", "Server") or not len(requests):
@@ -179,7 +179,7 @@ def first_tokens_not_held_back(
     Args:
         ttft_ns: of a Server run.
         limit_ns: the TTFT that LoadGen judged by.
-        p10_ns: the tenth percentile, by the record of every request; None: the smallest counts.
+        p10_ns: the tenth percentile, by the request log; None: the smallest counts.
     """
     if ttft_ns is None or limit_ns <= 0:
         return None
@@ -200,12 +200,12 @@ def first_tokens_not_held_back(
 
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
-    """Does an answer of no further tokens take no further time? In a record of a Server run with enough answers of
+    """Does a response of no further tokens take no further time? In a record of a Server run with enough responses of
     different lengths."""
     several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
     tokens = (requests.output_tokens[several] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
-    if len(tokens) < LINE_AT_LEAST or not off.any():
+    if len(tokens) < MIN_LINE or not off.any():
         return None
     spans_ns = (requests.complete_ns - requests.first_token_ns)[several].astype(np.float64)
     ttft_ns = float(np.median((requests.first_token_ns - requests.issue_ns)[several]))
@@ -218,7 +218,7 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
         "plausible-first-tokens-held",
         "later tokens take their time after the first",
         not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
-        f"the time from first token to last begins at {begin_ns / 1e6:,.0f} ms (± {error_ns / 1e6:,.0f}) for answers "
+        f"the time from first token to last begins at {begin_ns / 1e6:,.0f} ms (± {error_ns / 1e6:,.0f}) for responses "
         f"of no further token, TTFT is {ttft_ns / 1e6:,.0f} ms at p50",
         f"above {-HELD_LINE:.0%} of that TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of the limit",
         begin_ns=begin_ns,
@@ -228,7 +228,7 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
 
 @decides("plausible", ("plausible-reference-texts", "error", OURS, "outputs are not the reference texts", RERUN))
 def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
-    """Are the predictions a model's own? A system that knows the data set may answer with its reference texts."""
+    """Are the predictions a model's own? A system that knows the dataset may answer with its reference texts."""
     if not predictions:
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
@@ -249,9 +249,9 @@ def _is_verbatim(prediction: str, reference: str) -> bool:
     return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
 
 
-@decides("plausible", ("plausible-padding", "error", OURS, "outputs have as many ids as their text needs", RERUN))
+@decides("plausible", ("plausible-padding", "error", OURS, "outputs have as many IDs as their text needs", RERUN))
 def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Finding | None:
-    """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing."""
+    """Do the outputs have as many IDs as their text needs? More than that are tokens per second for nothing."""
     if not predictions:
         return None
     for places in _looked_at(id_counts):
@@ -265,7 +265,7 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
         "plausible-padding",
         "",
         padded <= allowed,
-        f"{padded} of {len(surplus)} outputs have more than {PADDING_IDS} ids that leave no text "
+        f"{padded} of {len(surplus)} outputs have more than {PADDING_IDS} IDs that leave no text "
         f"(at most {max(surplus)})",
         f"at most {allowed}",
     )
@@ -295,39 +295,39 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
 @decides(
     "plausible", needs=("log", "record"), after=("perf-errors",), also=("plausible-repeats", "plausible-first-token")
 )
-def requests_plausible(leg: FinishedLeg) -> list[Finding]:
-    """Rules on the times of a performance run that need our record of every request."""
-    if (table := leg.requests) is None:
+def requests_plausible(run: FinishedRun) -> list[Finding]:
+    """Rules on the times of a performance run that need the request log."""
+    if (table := run.requests) is None:
         return []
-    scenario = leg.detail.scenario
-    found = repeats_cost_as_much(table, scenario, *_disturbance(leg)), first_token_takes_a_step(table, scenario)
+    scenario = run.detail.scenario
+    found = repeats_cost_as_much(table, scenario, *_disturbance(run)), first_token_takes_a_step(table, scenario)
     return [one for one in found if one is not None]
 
 
-def _disturbance(leg: FinishedLeg) -> tuple[float, float]:
+def _disturbance(run: FinishedRun) -> tuple[float, float]:
     """The share of the processors that others used, and the p99 of the loop's lag in ns."""
-    observed = leg.manifest.observed if leg.manifest is not None else None
+    observed = run.manifest.observed if run.manifest is not None else None
     if observed is None:
         return 0.0, 0.0
     return observed.foreign_share, observed.loop_lag.p99_ms * 1e6 if observed.loop_lag is not None else 0.0
 
 
 @decides("plausible", needs=("log", "numbers"), after=("perf-errors",), also=("plausible-first-tokens-held",))
-def first_tokens_plausible(leg: FinishedLeg) -> list[Finding]:
+def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
     """Rules on the first tokens of a Server run."""
-    if leg.detail.scenario != "Server":
+    if run.detail.scenario != "Server":
         return []
-    logged_ns = leg.detail.get("requested_server_ttft_latency")
+    logged_ns = run.detail.get("requested_server_ttft_latency")
     limit_ns = float(logged_ns) if isinstance(logged_ns, int | float) else 0.0
-    table, p10_ns, (foreign, lag_ns) = leg.requests, None, _disturbance(leg)
+    table, p10_ns, (foreign, lag_ns) = run.requests, None, _disturbance(run)
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
-    held = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
-    # This harness reports to LoadGen at once, so in its legs the engine held tokens back, unless others used the cores
-    # and the loop was late. In other legs it is a question for a reviewer.
+    held = first_tokens_not_held_back(reported_numbers(run.detail).ttft_ns, limit_ns, p10_ns)
+    # This harness reports to LoadGen at once, so in its runs the engine held tokens back, unless others used the cores
+    # and the loop was late. In other runs it is a question for a reviewer.
     late = held is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held.numbers["p50_ns"]
     found = (
-        _to_ask(held) if leg.manifest is None or late else held,
+        _to_ask(held) if run.manifest is None or late else held,
         _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns)),
     )
     return [one for one in found if one is not None]
@@ -337,14 +337,14 @@ def _to_ask(found: Finding | None) -> Finding | None:
     return found if found is None or found.passed else replace(found, severity="warning")
 
 
-def answers_plausible(
-    answers: Sequence[DecodedAnswer], references: Sequence[str], tokenizer: Tokenizer
+def responses_plausible(
+    responses: Sequence[DecodedResponse], references: Sequence[str], tokenizer: Tokenizer
 ) -> list[Finding]:
-    """Rules on the answers of an accuracy leg that are scored; `references` of the same samples, in the same order."""
-    texts = [answer.text.strip() for answer in answers]
+    """Rules on the scored responses of an accuracy run; `references` of the same samples, in the same order."""
+    texts = [response.text.strip() for response in responses]
     found = (
-        shared_answers((answer.sample_index, answer.ids) for answer in answers),
-        not_padded([len(answer.ids) for answer in answers], texts, tokenizer.encode_batch),
+        shared_responses((response.sample_index, response.ids) for response in responses),
+        not_padded([len(response.ids) for response in responses], texts, tokenizer.encode_batch),
         not_the_reference(texts, references),
     )
     return [finding for finding in found if finding is not None]

@@ -4,13 +4,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from compliance.accuracy.accuracy_verdict import score_line
-from compliance.evidence import accuracy, input_checks, logged_answers, official_rules, performance, plausibility
-from compliance.evidence.leg_evidence import LegEvidence
-from compliance.evidence.whole_record import unchanged
+from compliance.evidence import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
+from compliance.evidence.attestation_check import unchanged
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.judge.check import Check, check, judge
 from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
-from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.record.finished_run import ACCURACY, PERFORMANCE
 
 # In the order of the findings. Each module lists its own checks.
 CLAIMS = {PERFORMANCE: performance.CLAIM, ACCURACY: accuracy.CLAIM}
@@ -28,7 +28,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         *accuracy.OF_ANY,
         check(performance.contradictions),
         check(unchanged),
-        *logged_answers.ACCURACY,
+        *logged_responses.ACCURACY,
         *official_rules.ACCURACY,
         *official_rules.ACCURACY_SEEDS,
         *input_checks.OF_OURS,
@@ -79,51 +79,51 @@ class RunVerdict(Verdict):
         }
 
 
-def judge_run(leg: LegEvidence, *, official: bool = False) -> RunVerdict:
+def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
     """Judge a performance or accuracy run.
 
     Args:
-        official: the official rules count whatever its own record says.
+        official: the official rules count whatever its manifest says.
 
     Raises:
         InputError: a file is damaged, or there is nothing to take scores from. ExecutionError: LoadGen did not finish.
         SetupError: there are scores, and no log of the responses.
     """
-    mode = leg.claimed_mode or leg.mode
-    found = judge(leg, CLAIMS[mode])
-    of_its_mode = mode == leg.mode
+    mode = run.claimed_mode or run.mode
+    found = judge(run, CLAIMS[mode])
+    of_its_mode = mode == run.mode
     if of_its_mode:
         if mode == ACCURACY:
-            accuracy.require_answers(leg)
-        found.take(judge(leg, CHECKS[mode]))
+            accuracy.require_responses(run)
+        found.take(judge(run, CHECKS[mode]))
     if found.error is not None:
         raise found.error
     verdict = RunVerdict(
         mode="performance" if mode == PERFORMANCE else "accuracy",
-        directory=str(leg.run.root),
-        scenario=leg.scenario,
-        loadgen_key=leg.benchmark.loadgen_key,
-        loadgen_version=str(leg.detail.get("loadgen_version", "")),
-        claims_official=leg.claims_official,
+        directory=str(run.dir.root),
+        scenario=run.scenario,
+        loadgen_key=run.benchmark.loadgen_key,
+        loadgen_version=str(run.detail.get("loadgen_version", "")),
+        claims_official=run.claims_official,
         rule="",
         findings=found.findings,
         applied=frozenset(found.applied),
         not_judged=found.not_judged,
         outcome_policy=LOGS,
-        held_official=official or leg.claims_official,
-        declared=leg.manifest.unofficial_reasons if leg.manifest else [],
+        held_official=official or run.claims_official,
+        declared=run.manifest.unofficial_reasons if run.manifest else [],
     )
     if not of_its_mode:
         verdict.rule = "the log is of a run in the mode that its directory claims"
     elif mode == PERFORMANCE:
-        _add_numbers(verdict, leg)
+        _add_numbers(verdict, run)
     else:
-        _add_scores(verdict, leg)
+        _add_scores(verdict, run)
     return verdict
 
 
-def _add_numbers(verdict: RunVerdict, leg: LegEvidence) -> None:
-    result, scenario = leg.result, leg.detail.scenario
+def _add_numbers(verdict: RunVerdict, run: RunEvidence) -> None:
+    result, scenario = run.result, run.detail.scenario
     source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
     if not result.derived:
         source = "summary, there being no per-sample times"
@@ -136,19 +136,19 @@ def _add_numbers(verdict: RunVerdict, leg: LegEvidence) -> None:
         verdict.reference_score = (
             performance.score_of(scenario, result.derived)
             if result.derived is not None
-            else performance.printed_score(leg)
+            else performance.printed_score(run)
         )
         verdict.lines += performance.number_lines(result.reported)
     verdict.details = result.model_dump(mode="json")
 
 
-def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
-    targets = ", ".join(leg.benchmark.targets)
+def _add_scores(verdict: RunVerdict, run: RunEvidence) -> None:
+    targets = ", ".join(run.benchmark.targets)
     verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
-    scored = leg.accuracy
-    verdict.scored_again = leg.scores.path == leg.run.accuracy_log
+    scored = run.accuracy
+    verdict.scored_again = run.scores.path == run.dir.accuracy_log
     verdict.details = {
-        "scores_from": leg.scores.path.name,
+        "scores_from": run.scores.path.name,
         "label": scored.label,
         "metric": scored.metric.name,
         "scores": scored.scores,
@@ -160,5 +160,5 @@ def _add_scores(verdict: RunVerdict, leg: LegEvidence) -> None:
         verdict.lines.append(f"reference: {scored.label}")
         for one, reference in zip(scored.findings, (scored.references or {}).values(), strict=True):
             verdict.lines.append(f"{score_line(one)}  (reference {reference:.10g})")
-    if leg.absent("answers") and (leg.sources.dataset_path or leg.sources.model_path):
+    if run.absent("responses") and (run.sources.dataset_path or run.sources.model_path):
         verdict.notes.append("--dataset-path and --model-path are not used for it")

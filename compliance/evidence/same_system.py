@@ -1,4 +1,4 @@
-"""Whether runs are of one system: each question has the facts that count, and the rule that a difference breaks."""
+"""Whether runs are of one system: each question has the facts that count, and the rule that a difference violates."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -7,7 +7,7 @@ from runs.record import fingerprint as scopes
 from runs.record.fingerprint import Differences, Facts, Scope, differences
 
 _DAY_NS = 86_400 * 10**9
-MOST_DAYS_APART = 183  # between the first run of a result or bundle and the last; a round takes half a year
+MAX_DAYS_APART = 183  # between the first run of a result or bundle and the last; a round takes half a year
 
 
 class Question(NamedTuple):
@@ -23,12 +23,12 @@ REPEATS = Question("B-3/other_conditions", scopes.MEASURED, "the repeats ran und
 MODES = Question("H-1/other_path", scopes.BOTH_MODES, "accuracy and performance ran differently")
 DATA_OF_MODES = Question("H-3/other_model_or_data", scopes.BUNDLE_BENCHMARK, MODES.text)
 AUDIT = Question("H-5/caching_audit_forged", scopes.AUDITED, "the audit is of another system")
-HARNESS = Question("B-3/other_harness", scopes.CODE, "legs by different versions of the harness")
-_BUNDLE = Question("H-9/several_systems", scopes.BUNDLE, "the legs of this bundle are of several systems")
+HARNESS = Question("B-3/other_harness", scopes.CODE, "runs by different versions of the harness")
+_BUNDLE = Question("H-9/several_systems", scopes.BUNDLE, "the runs of this bundle are of several systems")
 BUNDLE = (
     _BUNDLE,
-    _BUNDLE._replace(scope=scopes.BUNDLE_BENCHMARK, kind=lambda leg: leg.benchmark.submission_name),
-    _BUNDLE._replace(scope=scopes.BUNDLE_MODE, kind=lambda leg: (leg.benchmark.submission_name, leg.mode)),
+    _BUNDLE._replace(scope=scopes.BUNDLE_BENCHMARK, kind=lambda run: run.benchmark.submission_name),
+    _BUNDLE._replace(scope=scopes.BUNDLE_MODE, kind=lambda run: (run.benchmark.submission_name, run.mode)),
 )
 # Both runs of a result, where both have a manifest and where they have logs alone; the text is what is compared.
 RECORDED_PAIR, LOGGED_PAIR = (
@@ -76,4 +76,4 @@ def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[int, One, One] | N
         return None
     (early_ns, early), (late_ns, late) = in_order[0], in_order[-1]
     days = (late_ns - early_ns) // _DAY_NS
-    return (days, early, late) if days > MOST_DAYS_APART else None
+    return (days, early, late) if days > MAX_DAYS_APART else None

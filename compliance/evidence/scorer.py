@@ -1,7 +1,7 @@
-"""Scoring answers again, nothing twice, and without going to the network.
+"""Scoring responses again, nothing twice, and without going to the network.
 
-A command may ask for the scores of one leg several times (`submit` verifies, then signs off), and score several legs
-over one data set. A scorer keeps what it has read and found, under the hashes of what that was made from, and its
+A command may ask for the scores of one run several times (`submit` verifies, then signs off), and score several runs
+over one dataset. A scorer keeps what it has read and found, under the hashes of what that was made from, and its
 worker processes. All of it lives in this process and no longer than the command: scores in a file could be forged.
 """
 
@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from compliance.accuracy.metrics import METRICS, Scores
-from compliance.accuracy.scores import DecodedAnswer, Progress, begin_scoring, decoded_answers
+from compliance.accuracy.scores import DecodedResponse, Progress, begin_scoring, decoded_responses
 from compliance.accuracy.scoring_pool import ScoringPool
-from compliance.evidence.plausibility import answers_plausible
+from compliance.evidence.plausibility import responses_plausible
 from compliance.judge.finding import Finding
 from qsl.dataset import References, load_references
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer, tokenizer_fingerprint
@@ -25,7 +25,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a leg's answers, and the rules on the answers themselves (compliance/evidence/plausibility.py)."""
+    """Scores of a run's responses, and the rules on the responses themselves (compliance/evidence/plausibility.py)."""
 
     scores: Scores
     findings: tuple[Finding, ...]
@@ -47,7 +47,7 @@ class Scorer:
         self._references: dict[tuple[Path, int, int, int], References] = {}  # by the file's state
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._begun: dict[_Key, tuple[list[DecodedAnswer], list[str], Callable[[Progress | None], Scores]]] = {}
+        self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[Progress | None], Scores]]] = {}
         self._scored: dict[_Key, Scored] = {}
 
     def __enter__(self) -> Self:
@@ -59,17 +59,17 @@ class Scorer:
         self._pool.__exit__(kind, error, trace)
 
     def expect(self, samples: int, dataset_path: Path | None) -> None:
-        """Say that so many answers will be scored: the processes start, and one reads the data set meanwhile."""
+        """Say that so many responses will be scored: the processes start, and one reads the dataset meanwhile."""
         if not self._scored:
             self._pool.start(samples)
         if dataset_path is not None and not self._references and dataset_path not in self._reading:
             self._reading[dataset_path] = self._pool.submit(load_references, dataset_path)
 
     def references(self, dataset_path: Path) -> References:
-        """The summaries of a data set, and the lengths of its prompts.
+        """The summaries of a dataset, and the lengths of its prompts.
 
         Raises:
-            InputError: it cannot be read, or is no data set.
+            InputError: it cannot be read, or is no dataset.
         """
         try:
             facts = dataset_path.stat()
@@ -90,19 +90,19 @@ class Scorer:
         *,
         expected_count: int | None,
     ) -> Callable[[Progress | None], Scored]:
-        """Begin to score a log's answers, unless the very same were scored before.
+        """Begin to score a log's responses, unless the very same were scored before.
 
         Args:
-            model: the folder whose tokenizer decodes the answers, or "bytes".
-            expected_count: samples of the run; None: the whole data set.
+            model: the folder whose tokenizer decodes the responses, or "bytes".
+            expected_count: samples of the run; None: the whole dataset.
 
         Returns:
             What waits for the scores. It calls its argument with the number of samples done and of all samples, and
             raises an ExecutionError where a process died.
 
         Raises:
-            InputError: the tokenizer cannot be loaded, or more samples are expected than the data set has.
-            ExecutionError: the log does not hold every expected sample, or its data are not ids.
+            InputError: the tokenizer cannot be loaded, or more samples are expected than the dataset has.
+            ExecutionError: the log does not hold every expected sample, or its data are not IDs.
         """
         fingerprint = tokenizer_fingerprint(model)
         key = _Key(metric, _hash_of(entries), references.sha256, fingerprint, expected_count)
@@ -110,16 +110,18 @@ class Scorer:
             self._pool.start(len(entries))
             if fingerprint not in self._tokenizers:
                 self._tokenizers[fingerprint] = load_tokenizer(model)
-            answers = decoded_answers(
+            responses = decoded_responses(
                 entries, references.texts, self._tokenizers[fingerprint].batch_decode, expected_count
             )
-            wanted = [references.texts[answer.sample_index] for answer in answers]
-            self._begun[key] = answers, wanted, begin_scoring(METRICS[metric], answers, wanted, self._pool)
+            wanted = [references.texts[response.sample_index] for response in responses]
+            self._begun[key] = responses, wanted, begin_scoring(METRICS[metric], responses, wanted, self._pool)
 
         def finish(progress: Progress | None = None) -> Scored:
             if key not in self._scored:
-                answers, wanted, scores = self._begun.pop(key)
-                findings = answers_plausible(answers, wanted, self._tokenizers[fingerprint])  # while processes score
+                responses, wanted, scores = self._begun.pop(key)
+                findings = responses_plausible(
+                    responses, wanted, self._tokenizers[fingerprint]
+                )  # while processes score
                 self._scored[key] = Scored(scores(progress), tuple(findings))
             return self._scored[key]
 
@@ -139,8 +141,8 @@ def local_model(name: str, revision: str | None = None) -> str:
     """Where a model's tokenizer lies: a folder as it is named, a hub id in the hub's local cache.
 
     Args:
-        name: a model folder, a hub id of the form org/name, or "bytes" for the byte tokenizer.
-        revision: of a hub id, the commit that the leg used; None: the one that the cache has as its main branch.
+        name: a model folder, a hub ID of the form org/name, or "bytes" for the byte tokenizer.
+        revision: of a hub ID, the commit that the run used; None: the one that the cache has as its main branch.
 
     Returns:
         The folder, or "bytes".
@@ -152,7 +154,7 @@ def local_model(name: str, revision: str | None = None) -> str:
         return name
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise InputError(
-            f"model folder {name} does not exist", "name the folder of the model that the leg used: --model-path DIR"
+            f"model folder {name} does not exist", "name the folder of the model that the run used: --model-path DIR"
         )
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
 

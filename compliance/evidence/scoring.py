@@ -19,16 +19,16 @@ from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.replay import expected_samples
 from runs.reading import read_record
-from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.finished_run import ACCURACY, FinishedRun
 
 _MAX_TEXT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class ScoreSources:
-    """What the answers are scored with. None: what the leg's manifest names, if it is still there.
+    """What the responses are scored with. None: what the run's manifest names, if it is still there.
 
-    `scorer` keeps what was scored before in the same command; None: one for this leg alone.
+    `scorer` keeps what was scored before in the same command; None: one for this run alone.
     """
 
     dataset_path: Path | None = None
@@ -66,14 +66,14 @@ def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Sc
         yield replace(sources, scorer=scorer), scorer
 
 
-def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
-    """Have the answers of accuracy legs scored from now on, in other processes, while the caller does other work."""
-    for leg in legs:
-        if sources.scorer is not None and leg.mode == ACCURACY and not is_truncated(leg.run):
-            recorded = Path(leg.manifest.plan.dataset_path) if leg.manifest else None
-            sources.scorer.expect(expected_samples(leg.detail) or 0, sources.dataset_path or recorded)
-            with suppress(HarnessError, OSError):  # reported when the leg is verified
-                _scoring(leg, sources)
+def expect_scoring(runs: Iterable[FinishedRun], sources: ScoreSources) -> None:
+    """Have the responses of accuracy runs scored from now on, in other processes, while the caller does other work."""
+    for run in runs:
+        if sources.scorer is not None and run.mode == ACCURACY and not is_truncated(run.dir):
+            recorded = Path(run.manifest.plan.dataset_path) if run.manifest else None
+            sources.scorer.expect(expected_samples(run.detail) or 0, sources.dataset_path or recorded)
+            with suppress(HarnessError, OSError):  # reported when the run is verified
+                _scoring(run, sources)
 
 
 @names_its_file
@@ -90,7 +90,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
 
 
-def find_scores(leg: FinishedLeg, sources: ScoreSources, text: str | None, *, whole: bool) -> FoundScores:
+def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, whole: bool) -> FoundScores:
     """The scores of an accuracy run.
 
     Args:
@@ -100,13 +100,13 @@ def find_scores(leg: FinishedLeg, sources: ScoreSources, text: str | None, *, wh
     Raises:
         InputError: there are none. ExecutionError: the log does not hold what it should.
     """
-    log, path, stated, why = leg.run.accuracy_log, leg.run.accuracy_text, None, ""
+    log, path, stated, why = run.dir.accuracy_log, run.dir.accuracy_text, None, ""
     if text is not None:
-        stated = read_scores(metric_of(leg.benchmark), text, str(path), expected_samples(leg.detail))
+        stated = read_scores(metric_of(run.benchmark), text, str(path), expected_samples(run.detail))
     if whole:
         try:
             with with_scorer(sources) as (given, _):
-                scored = _scoring(leg, given)(sources.progress)
+                scored = _scoring(run, given)(sources.progress)
             return FoundScores(scored.scores, log, stated, scored.findings)
         except HarnessError as error:
             if isinstance(error, ExecutionError) or (
@@ -116,7 +116,7 @@ def find_scores(leg: FinishedLeg, sources: ScoreSources, text: str | None, *, wh
             why = error.message
     if stated is None:
         raise InputError(
-            f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
+            f"{run.dir.root} has no accuracy.txt, and the responses cannot be scored",
             "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
             path=path,
             missing=True,
@@ -124,65 +124,65 @@ def find_scores(leg: FinishedLeg, sources: ScoreSources, text: str | None, *, wh
     return FoundScores(stated, path, stated, not_again=why)
 
 
-def _scoring(leg: FinishedLeg, sources: ScoreSources) -> Callable[[Progress | None], Scored]:
-    references, model = references_of(leg, sources), model_of(leg, sources)
+def _scoring(run: FinishedRun, sources: ScoreSources) -> Callable[[Progress | None], Scored]:
+    references, model = references_of(run, sources), model_of(run, sources)
     with with_scorer(sources) as (_, scorer):
-        count = expected_samples(leg.detail)
-        return scorer.scoring(leg.benchmark.metric, leg.entries, references, model, expected_count=count)
+        count = expected_samples(run.detail)
+        return scorer.scoring(run.benchmark.metric, run.entries, references, model, expected_count=count)
 
 
-def references_of(leg: FinishedLeg, sources: ScoreSources) -> References:
-    """The data set that a leg was run on.
+def references_of(run: FinishedRun, sources: ScoreSources) -> References:
+    """The dataset that a run was run on.
 
     Raises:
         InputError: nothing names it, it cannot be read, or it is another one.
     """
-    plan = leg.manifest.plan if leg.manifest else None
+    plan = run.manifest.plan if run.manifest else None
     path = sources.dataset_path or (Path(plan.dataset_path) if plan else None)
     if path is None:
-        raise InputError(f"{leg.run.root}: nothing names the data set", "name it with --dataset-path")
+        raise InputError(f"{run.dir.root}: nothing names the dataset", "name it with --dataset-path")
     if sources.dataset_path is None and not path.is_file():
-        path = _bundled(leg) or path
+        path = _bundled(run) or path
     with with_scorer(sources) as (_, scorer):
         found = scorer.references(path)
     if plan is not None and found.sha256 != plan.dataset_sha256:
         raise InputError(
-            f"{path} has SHA-256 {found.sha256}, the leg used one with {plan.dataset_sha256}",
-            "give the data set that the leg used",
+            f"{path} has SHA-256 {found.sha256}, the run used one with {plan.dataset_sha256}",
+            "give the dataset that the run used",
         )
     return found
 
 
-def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
-    """Where the files of a leg's model lie on this machine, or "bytes".
+def model_of(run: FinishedRun, sources: ScoreSources) -> str:
+    """Where the files of a run's model lie on this machine, or "bytes".
 
     Raises:
         InputError: nothing names it, or they are not at hand.
     """
-    recorded = leg.manifest.plan.model_path if leg.manifest else None
+    recorded = run.manifest.plan.model_path if run.manifest else None
     name = sources.model_path or recorded
     if name is None:
-        raise InputError(f"{leg.run.root}: nothing names the model", "name it with --model-path")
-    return local_model(name, leg.manifest.model.revision if leg.manifest and name == recorded else None)
+        raise InputError(f"{run.dir.root}: nothing names the model", "name it with --model-path")
+    return local_model(name, run.manifest.model.revision if run.manifest and name == recorded else None)
 
 
-def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
+def target_of(run: FinishedRun) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
-    model = leg.manifest.model if leg.manifest else None
+    model = run.manifest.model if run.manifest else None
     return targets_that_apply(
-        leg.benchmark,
-        expected_samples(leg.detail),
-        lambda: _bundled(leg) is not None,
+        run.benchmark,
+        expected_samples(run.detail),
+        lambda: _bundled(run) is not None,
         lambda: model.sha256.get("model.safetensors") if model else None,
         model.weights if model else None,
     )
 
 
-def _bundled(leg: FinishedLeg) -> Path | None:
-    """The bundled articles, wherever they lie now, where the leg was run on them."""
-    if leg.manifest is None:
+def _bundled(run: FinishedRun) -> Path | None:
+    """The bundled articles, wherever they lie now, where the run used them."""
+    if run.manifest is None:
         return None
-    plan = leg.manifest.plan
+    plan = run.manifest.plan
     try:
         path = bundled_dataset(local_model(plan.model_path))
         return path if sha256_of(path) == plan.dataset_sha256 else None

@@ -16,12 +16,12 @@ from runs.errors import HarnessError
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
 # The parts of a subject that a check may need. log: a detail log that can be judged. numbers: LoadGen's results.
-# record: our record of each request. manifest: our record of the run. answers: the whole accuracy log. text:
+# record: the request log. manifest: manifest.json. responses: the whole accuracy log. text:
 # accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
 # events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
 # files: those of the run of a row, or all that a sign-off reads. requests: a request of a run.
 Need = Literal[
-    "log", "numbers", "record", "manifest", "answers", "text", "conf", "both", "power", "audit", "events", "snapshot",
+    "log", "numbers", "record", "manifest", "responses", "text", "conf", "both", "power", "audit", "events", "snapshot",
     "load", "complete", "files", "requests",
 ]  # fmt: skip
 
@@ -67,7 +67,7 @@ class Check:
 
     Attributes:
         decide: takes the subject.
-        rules: ids.
+        rules: IDs.
         silent: those of them that are reported only where they are violated.
         needs: parts of the subject that must be there.
         applies: why the rules have no object in a subject; empty where they have one.

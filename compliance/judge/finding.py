@@ -18,7 +18,7 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 class Finding:
     """One rule, applied to one thing."""
 
-    rule: str  # its id
+    rule: str  # its ID
     severity: Severity  # mostly the rule's own
     text: str  # what was compared, in a few words; the whole finding as a sentence if `found` is empty
     # files or directories that it is about; of a contradiction all that it is between
@@ -49,12 +49,12 @@ class Finding:
 
     @property
     def violated(self) -> bool:
-        """Whether the rule was broken; a note breaks none."""
+        """Whether the rule was violated; a note violates none."""
         return self.severity in ("error", "warning")
 
     @property
     def slug(self) -> str:
-        """The last part of an id such as P-5/same_process."""
+        """The last part of an ID such as P-5/same_process."""
         return self.rule.rpartition("/")[2]
 
     @property
@@ -107,7 +107,7 @@ def compared(
     decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:
-    """A rule that was applied: kept, or broken with its own severity. `text` defaults to the rule's summary."""
+    """A rule that was applied: met, or violated with its own severity. `text` defaults to the rule's summary."""
     known = find_rule(rule)
     severity: Severity = "pass" if passed else known.severity
     return Finding(rule, severity, text or known.summary, files, numbers, found, required, decided_by=tuple(decided_by))
@@ -116,12 +116,12 @@ def compared(
 def fail(
     rule: str, text: str, *files: Path, line: int | None = None, decided_by: Sequence[str] = (), **numbers: Any
 ) -> Finding:
-    """A broken rule, as a sentence."""
+    """A violated rule, as a sentence."""
     return Finding(rule, "error", text, files, numbers, line=line, decided_by=tuple(decided_by))
 
 
 def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """A broken rule that alone refutes no result."""
+    """A violated rule that alone refutes no result."""
     return Finding(rule, "warning", text, files, numbers)
 
 

@@ -1,6 +1,6 @@
-"""Rules: what a result, a tree or a technique must keep. Each is declared once, at the function that decides it.
+"""Rules: what a result, a tree or a technique must meet. Each is declared once, at the function that decides it.
 
-Commands, divisions and rounds select rules by id and kind, and never rename them. Sources begin with a mark (SOURCES),
+Commands, divisions and rounds select rules by ID and kind, and never rename them. Sources begin with a mark (SOURCES),
 or are a path in mlcommons/inference or in runs/.
 """
 
@@ -14,16 +14,16 @@ from typing import Literal
 from runs.errors import HarnessError
 
 # The kinds of rules. contradiction: files that cannot all be true. result: every result, official or not. official: a
-# result that claims to be official. plausible: what no honest system does, in any result. tree: a submission tree.
-# submit: before a tree is built. gate: a declared technique. signoff: the independent sign-off. audit: an audit's legs.
-# machine: what a leg needs to start.
+# result that claims to be eligible for submission. plausible: what no honest system does, in any result. tree: a
+# submission tree. submit: before a tree is built. gate: a declared technique. signoff: the independent sign-off. audit:
+# an audit's runs. machine: what a run needs to start.
 Kind = Literal[
     "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
 ]  # fmt: skip
-ON_LEGS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
+ON_RUNS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
-RuleRow = tuple[str, RuleSeverity, str, str, str]  # id, severity, source, summary, fix
+RuleRow = tuple[str, RuleSeverity, str, str, str]  # ID, severity, source, summary, fix
 
 OURS = "[ours]"
 _INFERENCE = "mlcommons/inference b66003e1, "
@@ -37,7 +37,7 @@ SOURCES = {
     OURS: "a rule of ours: it follows from what a result claims, and the official checker does not look at it",
 }
 AUDIT_AGAIN = "correct the system and run the audit again"
-RERUN = "run the leg again and submit LoadGen's own logs"
+RERUN = "rerun and submit LoadGen's own logs"
 
 
 class Rank(IntEnum):
@@ -46,7 +46,7 @@ class Rank(IntEnum):
     COPIES = 0  # contradictions and copies
     AUDITS = 1  # audits that are empty, missing or failing
     LIMITS = 2  # rules and limits
-    SETTINGS = 3  # settings that were not in force
+    SETTINGS = 3  # settings that did not take effect
     FILES = 4  # files and descriptions
 
 
@@ -69,10 +69,10 @@ class Rule:
 
     id: str
     kind: Kind
-    severity: RuleSeverity  # of a finding that the rule is broken; note: no rule is broken
+    severity: RuleSeverity  # of a finding that the rule is violated; note: no rule is violated
     source: str  # where the rule comes from
     summary: str  # the rule in a few words
-    fix: str  # what to do if it is broken
+    fix: str  # what to do if it is violated
     rank: Rank
 
     @property
@@ -94,11 +94,11 @@ def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> No
         rank: None: that of the kind.
 
     Raises:
-        UnknownRuleError: the id is taken.
+        UnknownRuleError: the ID is taken.
     """
     for rule_id, severity, source, summary, fix in rows:
         if rule_id in RULES:
-            raise UnknownRuleError(f"two rules have the id {rule_id}", "give each its own")
+            raise UnknownRuleError(f"two rules have the ID {rule_id}", "give each its own")
         of = _RANK_OF.get(kind, Rank.FILES) if rank is None else rank
         RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, of)
 
@@ -114,7 +114,7 @@ def all_rules() -> dict[str, Rule]:
 
 
 def find_rule(rule_id: str) -> Rule:
-    """The rule of that id.
+    """The rule of that ID.
 
     Raises:
         UnknownRuleError: it is not declared.

@@ -13,10 +13,10 @@ def by_severity(verdict: Verdict) -> list[Finding]:
 
 
 def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: bool = False) -> Iterator[str]:
-    """A line for each finding; one that does not count is marked as a reason why the subject is not official."""
+    """A line for each finding; one that does not count is a reason why the subject is not eligible for submission."""
     for finding in findings:
         if finding.violated and not verdict.counts(finding):
-            yield f"  not official: {finding.rule}: {finding.sentence}"
+            yield f"  not eligible for submission: {finding.rule}: {finding.sentence}"
         else:
             yield f"  {finding.line_with_place if with_place else finding}"
 

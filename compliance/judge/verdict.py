@@ -33,7 +33,7 @@ class Verdict:
     Attributes:
         outcome_policy: how they add up.
         held_official: official rules count. Else they are shown beside the verdict.
-        declared: why the subject's own record says that it is not official.
+        declared: why the subject's own manifest says that it is not eligible for submission.
     """
 
     schema_version: ClassVar[int] = 1  # of its record; 2: `not_judged` is a list of objects
@@ -125,7 +125,7 @@ class Verdict:
 
     @property
     def unofficial(self) -> list[str]:
-        """Why the subject is not official, each reason once; empty where it has to pass as an official one."""
+        """Why the subject is not eligible for submission, each reason once; empty where it must be eligible."""
         reasons = [
             text
             for one in (*self.members, self)

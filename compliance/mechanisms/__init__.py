@@ -1,1 +1,1 @@
-"""The technique of a result: its declaration, the engine's record of it, and the quality gate."""
+"""The technique of a result: its declaration, its recorded engine configuration, and the quality gate."""

@@ -96,13 +96,13 @@ class Declaration:
         return self.given.get(SUPPORT_STATUS, default if "mechanism" in self.given else None)
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
-        """This declaration, with further fields of the run's own record, which without a technique is a baseline's.
+        """This declaration, with further fields of the run's manifest, which without a technique is a baseline's.
 
         A record that names another technique is ignored, and becomes an issue.
         """
         theirs = declare(recorded, {"mechanism": BASELINE})
         if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
-            issue = f"declared {self.mechanism} here, the run's own record declares {theirs.mechanism}"
+            issue = f"declared {self.mechanism} here, the run's manifest declares {theirs.mechanism}"
             return Declaration(self.given, (*self.issues, issue))
         return Declaration({**theirs.given, **self.given}, (*self.issues, *theirs.issues))
 

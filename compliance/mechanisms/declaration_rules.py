@@ -10,7 +10,7 @@ from compliance.mechanisms.declaration import OF_TECHNIQUES, SUPPORT_STATUS, SUP
 from compliance.mechanisms.technique import BASELINE, NO_VARIANT, pair_of
 from compliance.mechanisms.technique_registry import QUALITY_STATUSES, Registries
 
-_DECLARE = "correct the declaration, or run the legs again with the technique that it names"
+_DECLARE = "correct the declaration, or repeat the runs with the technique that it names"
 
 
 @decides(
@@ -68,7 +68,7 @@ def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, A
     """The validation record of a row. Never raises.
 
     Returns:
-        `mechanism_eval_registered`, `quality_eval_registered` (None without an id), `quality_eval_status_known` (None
+        `mechanism_eval_registered`, `quality_eval_registered` (None without an ID), `quality_eval_status_known` (None
         without a status) and `issues`. The first three are None where the registries could not be read.
     """
     if registries.error:

@@ -1,7 +1,8 @@
-"""The lossy techniques that were in force by the engine's own record, and whether a declaration agrees with it.
+"""The lossy techniques that were effective by the recorded engine configuration, and whether a declaration agrees with
+it.
 
 The record is manifest.json (the running engine's configuration, the given options, the headers of the model's weights)
-and engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was in force.
+and engine.log (the configuration that vLLM prints at its start). A technique that any of these shows was effective.
 """
 
 import json
@@ -27,10 +28,10 @@ _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash"
 
 # Variants that vLLM makes of plain weights; with other methods the weights are stored so.
 _ONLINE = {"fp8": "fp8_w8a8"}
-# Methods for stored quantised weights.
+# Methods for stored quantized weights.
 _STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
 _FP8_CACHE = ("kv_quantization", "fp8_e4m3")
-_WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantised weights with an FP8 cache
+_WITH_CACHE = "_kv_fp8"  # suffix of a variant of quantized weights with an FP8 cache
 _NO_WEIGHTS = "manifest.json: model.weights is missing: the weights' precision is not known"
 
 Pair = tuple[str, str | None]  # mechanism and variant; None = a variant that the record does not show
@@ -48,7 +49,7 @@ class EngineFacts:
 
 
 def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
-    """Read the record of a leg."""
+    """Read the manifest of a run."""
     if manifest is None:
         return _facts(None, [], None, [f"{run.manifest} is missing: what the engine ran with is not known"])
     gaps: list[str] = []
@@ -120,7 +121,7 @@ def _facts(engine: Any, places: list[Place], backend: Any, gaps: list[str]) -> E
         "draft_model": next((model for model in drafts if isinstance(model, str)), None),
         "attention_backend": backend if isinstance(backend, str) else None,
     }
-    # Quantised weights with an FP8 cache are declared as one technique.
+    # Quantized weights with an FP8 cache are declared as one technique.
     weights, cache = next((pair for pair in in_force if pair[0] == "weight_quantization"), None), _FP8_CACHE
     if weights is not None and cache in in_force:
         both = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
@@ -199,18 +200,18 @@ def _text(value: Any) -> str | None:
 
 @decides(
     "gate",
-    ("gate/mechanism_misdeclared", "error", OURS, "the engine's own record agrees with the declaration",
-     "correct the declaration, or run the legs again with the technique that it names"),
+    ("gate/mechanism_misdeclared", "error", OURS, "the recorded engine configuration agrees with the declaration",
+     "correct the declaration, or repeat the runs with the technique that it names"),
 )  # fmt: skip
 def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
-    """Contradictions between a declaration and the engine's record."""
+    """Contradictions between a declaration and the recorded engine configuration."""
     mechanism, variant = pair_of(declared)
     found, drafted_with = list(facts.contradictions), facts.columns["draft_model"]
     for (one, shown), place in facts.in_force.items():
         if one != mechanism:
-            found.append(f"declared {mechanism}, but {one} was in force ({place})")
+            found.append(f"declared {mechanism}, but {one} was effective ({place})")
         elif shown is not None and shown != variant:
-            found.append(f"declared {mechanism}/{variant}, but {shown} was in force ({place})")
+            found.append(f"declared {mechanism}/{variant}, but {shown} was effective ({place})")
     recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
     leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
     if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:

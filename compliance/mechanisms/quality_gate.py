@@ -17,7 +17,7 @@ from compliance.judge.verdict import Verdict
 from compliance.mechanisms.declaration import FIELD_NAMES, Declaration, declare, is_empty
 from compliance.mechanisms.declaration_rules import VALIDATION, check_declaration
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_row, misdeclared
-from compliance.mechanisms.row import CERTIFICATION, JudgedRow
+from compliance.mechanisms.row import CERTIFICATION, MechanismRow
 from compliance.mechanisms.technique import BASELINE, pair_of
 from compliance.mechanisms.technique_registry import Division, Registries, eligibility
 from runs.benchmarks import BENCHMARKS
@@ -181,7 +181,7 @@ def _texts(findings: list[Finding]) -> list[str]:
 class RowEvidence:
     """A row that declares a technique, and what it is judged by."""
 
-    judged: JudgedRow
+    judged: MechanismRow
     registries: Registries
     division: Division | None  # in which it must be eligible
 
@@ -225,7 +225,7 @@ class RowsEvidence:
 
 
 def judge_rows(
-    rows: Iterable[JudgedRow],
+    rows: Iterable[MechanismRow],
     registries: Registries,
     *,
     strict: bool = False,
@@ -266,7 +266,7 @@ def _no_evaluation(of: RowEvidence) -> str:
 @decides(
     "gate",
     ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
-     "give the accuracy leg as it ran, or run it again"),
+     "give the accuracy run as it ran, or run it again"),
     applies=_no_evaluation,
 )  # fmt: skip
 def _completed(of: RowEvidence) -> Iterator[Finding]:
@@ -280,7 +280,7 @@ def _completed(of: RowEvidence) -> Iterator[Finding]:
     elif quality is None:
         yield warn(rule, "the row's run directory is not available, and the row alone is no evidence")
     elif quality.directory is None:
-        yield warn(rule, "the result has no accuracy leg")
+        yield warn(rule, "the result has no accuracy run")
     elif not quality.passed:
         yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.reasons, 3)}")
 
@@ -301,7 +301,7 @@ def _eligible(of: RowEvidence) -> Iterator[Finding]:
 @decides(
     "gate",
     ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
-     "run the leg again"),
+     "rerun"),
 )  # fmt: skip
 def _verified(of: RowEvidence) -> Iterator[Finding]:
     """A row without files can only contradict itself."""
@@ -320,8 +320,8 @@ def _verified(of: RowEvidence) -> Iterator[Finding]:
 
 @decides(
     "gate",
-    ("gate/engine_record_missing", "warning", OURS, "the engine's record shows what was in force",
-     "run the leg again with an engine that records its configuration"),
+    ("gate/engine_record_missing", "warning", OURS, "the recorded engine configuration shows what was effective",
+     "rerun with an engine that records its configuration"),
     needs=("files",),
 )  # fmt: skip
 def _recorded(of: RowEvidence) -> Iterable[Finding]:

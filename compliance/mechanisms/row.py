@@ -21,16 +21,16 @@ from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Decla
 from compliance.mechanisms.declaration_rules import VALIDATION, validate
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.technique_registry import Registries
-from compliance.verify.find_results import ResultLegs, find_results
+from compliance.verify.find_results import ResultRuns, find_results
 from compliance.verify.result_verdict import ResultVerdict, verify_result
 from runs.endpoints.layout import CONFIG, EVENTS, SUMMARY, is_run_folder
 from runs.errors import HarnessError, InputError, SetupError, StalledError
 from runs.files import sha256_of
 from runs.numbers.derive_result import result_of
 from runs.reading import MIB, json_value, read_whole
-from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, leg_fingerprint, value_text
+from runs.record.fingerprint import LOSSY, describe, differences, fingerprint, run_fingerprint, value_text
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import ROUNDS, Round
 from runs.store import COLUMN_NAMES, COLUMNS
@@ -39,24 +39,24 @@ CERTIFICATION = "loadgen_run_verified"  # a LoadGen run whose files agree
 _AUDITS = "audits"
 _RUN_IDS = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # name space
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
-MOST_PARTS = 500_000  # objects and lists, which take 20 times as much memory as in the file
-# Columns that depend on what the answers are scored with, and those that are always taken from a run's files.
+MAX_PARTS = 500_000  # objects and lists, which take 20 times as much memory as in the file
+# Columns that depend on what the responses are scored with, and those that are always taken from a run's files.
 _BY_SCORING = ("accuracy_passed", _AUDITS)
 _FROM_FILES = [
     *("timestamp", "official", "status", "certification", "manifest_sha256"),
-    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the engine's record
+    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the recorded engine configuration
     *(column.name for column in COLUMNS if column.role in ("condition", "number") and column.name not in _BY_SCORING),
 ]
-# Broken rules that leave open whether the answers are good enough.
+# Violated rules that leave open whether the responses are good enough.
 _NOT_KNOWN = frozenset({"accuracy-scored-again", "accuracy-no-target"})
 _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 
 
 @dataclass(frozen=True)
 class QualityEvidence:
-    """An accuracy leg, judged."""
+    """An accuracy run, judged."""
 
-    directory: str | None = None  # None: there is no leg
+    directory: str | None = None  # None: there is no run
     failures: tuple[str, ...] = ()  # why it does not pass
     unknown: tuple[str, ...] = ()  # why nobody knows whether it passes
     evaluation: str | None = None  # its name in the registry
@@ -79,7 +79,7 @@ class QualityEvidence:
 
 
 @dataclass(frozen=True)
-class JudgedRow:
+class MechanismRow:
     """A row, and the evidence in its run's files; `engine` and `quality` are None for a row without files."""
 
     row: dict[str, Any]
@@ -95,7 +95,7 @@ def rows_of_runs(
     registries: Registries,
     sources: ScoreSources | None = None,
     in_round: Round | None = None,
-) -> list[JudgedRow]:
+) -> list[MechanismRow]:
     """A row for each result in `paths`: run directories or results' directories as `verify` takes them, campaigns, or
     run folders of the MLPerf Endpoints client.
 
@@ -108,13 +108,13 @@ def rows_of_runs(
         InputError: there is no run in a path.
     """
     sources, folders = sources or ScoreSources(), [path for path in paths if is_run_folder(path)]
-    legs = [path for path in paths if path not in folders]
-    results = find_results(legs) if legs else []
+    runs = [path for path in paths if path not in folders]
+    results = find_results(runs) if runs else []
     rows = [_row(result, declaration, registries, sources, in_round) for result in results]
     return rows + [_row_of_folder(path, declaration, registries, sources) for path in folders]
 
 
-def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
+def _row_of_folder(path: Path, declaration: Declaration, registries: Registries, sources: ScoreSources) -> MechanismRow:
     """The row of a run folder of the MLPerf Endpoints client, which does not record its server."""
     judge = judge_of("verdict")
     verdict = judge.judge_folder(path, model_path=sources.model_path, dataset_path=sources.dataset_path)
@@ -146,29 +146,29 @@ def _row_of_folder(path: Path, declaration: Declaration, registries: Registries,
 
 
 def _row(
-    result: ResultLegs,
+    result: ResultRuns,
     declaration: Declaration,
     registries: Registries,
     sources: ScoreSources,
     in_round: Round | None,
-) -> JudgedRow:
+) -> MechanismRow:
     verdict = verify_result(result, sources=sources, in_round=in_round)
-    main = result.leg(PERFORMANCE) or result.leg(ACCURACY)
-    run, manifest = (main.run, main.manifest) if main else (RunDir(result.directories[0]), None)
+    main = result.run(PERFORMANCE) or result.run(ACCURACY)
+    run_dir, manifest = (main.dir, main.manifest) if main else (RunDir(result.directories[0]), None)
     if main is None:
-        with contextlib.suppress(HarnessError):  # a leg that did not finish
-            manifest = read_manifest(run.manifest)
-    engine = facts_of_run(run, manifest)
-    for leg in result.legs:  # an accuracy leg may show more
-        if leg.run.root != run.root:
-            other = facts_of_run(leg.run, leg.manifest)
+        with contextlib.suppress(HarnessError):  # a run that did not finish
+            manifest = read_manifest(run_dir.manifest)
+    engine = facts_of_run(run_dir, manifest)
+    for run in result.runs:  # an accuracy run may show more
+        if run.dir.root != run_dir.root:
+            other = facts_of_run(run.dir, run.manifest)
             contradictions = engine.contradictions + other.contradictions
             engine = replace(engine, in_force=other.in_force | engine.in_force, contradictions=contradictions)
     quality = quality_evidence(result, verdict)
-    # The id follows from the detail log, which no two runs share, else from the manifest.
-    identity = run.detail if run.detail.is_file() else run.manifest
+    # The ID follows from the detail log, which no two runs share, else from the manifest.
+    identity = run_dir.detail if run_dir.detail.is_file() else run_dir.manifest
     if not identity.is_file():
-        raise InputError(f"{run.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
+        raise InputError(f"{run_dir.root} has neither LoadGen's detail log nor a manifest.json", "name a run directory")
     given = {
         "run_id": str(uuid.uuid5(_RUN_IDS, sha256_of(identity))),
         "run_directory": str(result.home.resolve()),
@@ -188,7 +188,7 @@ def _declared(
     quality: QualityEvidence,
     declaration: Declaration,
     registries: Registries,
-) -> JudgedRow:
+) -> MechanismRow:
     values = declaration.values
     validation = validate({**values, SUPPORT_STATUS: declaration.support_status}, registries)
     validation["issues"] += declaration.issues
@@ -208,11 +208,11 @@ def _declared(
     }
     broken = None if row["certification"] else row["error_message"]
     row["evidence"] = {"gaps": engine.gaps, "misdeclared": misdeclared(values, engine), "quality": asdict(quality)}
-    return JudgedRow(row, row["run_directory"], engine, quality, broken)
+    return MechanismRow(row, row["run_directory"], engine, quality, broken)
 
 
-def _status(result: ResultLegs, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
-    """`status`: success, failed or timeout; None where no verdict is possible on a leg that may be sound. `valid`: 1 or
+def _status(result: ResultRuns, verdict: ResultVerdict, manifest: Manifest | None) -> dict[str, Any]:
+    """`status`: success, failed or timeout; None where no verdict is possible on a run that may be sound. `valid`: 1 or
     0; None where the files contradict each other, or only an input is missing."""
     error = result.error or verdict.error
     if error is None:
@@ -230,16 +230,16 @@ def _status(result: ResultLegs, verdict: ResultVerdict, manifest: Manifest | Non
     return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
-def quality_evidence(result: ResultLegs, verdict: ResultVerdict) -> QualityEvidence:
-    """Judge the accuracy leg of a result.
+def quality_evidence(result: ResultRuns, verdict: ResultVerdict) -> QualityEvidence:
+    """Judge the accuracy run of a result.
 
     Args:
         verdict: of `verify_result`.
     """
-    leg, part = result.leg(ACCURACY), verdict.part("accuracy")
-    if leg is None:
+    run, part = result.run(ACCURACY), verdict.part("accuracy")
+    if run is None:
         return QualityEvidence()
-    found = QualityEvidence(str(leg.run.root), evaluation=leg.benchmark.quality_eval)
+    found = QualityEvidence(str(run.dir.root), evaluation=run.benchmark.quality_eval)
     if part is None:
         return replace(found, unknown=(verdict.error.message if verdict.error else "it could not be judged",))
     failed = [one for one in part.broken if part.counts(one)]
@@ -247,19 +247,19 @@ def quality_evidence(result: ResultLegs, verdict: ResultVerdict) -> QualityEvide
     unknown = [one.sentence for one in part.contradictions]
     unknown += [one.sentence for one in failed if one.rule in _NOT_KNOWN]
     if not part.scored_again:
-        unknown.append("the answers were not scored again, so the scores are not verified")
-    performance = result.leg(PERFORMANCE)
+        unknown.append("the responses were not scored again, so the scores are not verified")
+    performance = result.run(PERFORMANCE)
     if performance is not None:
         failures += [check.sentence for check in verdict.of("error")]
-        different = differences(leg_fingerprint(performance), leg_fingerprint(leg), LOSSY)
-        failures += describe(different, "in the performance leg", "in the accuracy leg")
+        different = differences(run_fingerprint(performance), run_fingerprint(run), LOSSY)
+        failures += describe(different, "in the performance run", "in the accuracy run")
     scores, target = part.details.get("scores"), part.details.get("target")
     deltas = [
         f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
         for name, reference in (target or {}).items()
         if scores and name != "gen_num"
     ]
-    log, text = (sha256_of(path) if path.is_file() else None for path in (leg.run.accuracy_log, leg.run.accuracy_text))
+    log, text = (sha256_of(path) if path.is_file() else None for path in (run.dir.accuracy_log, run.dir.accuracy_text))
     return replace(
         found,
         failures=tuple(failures),
@@ -293,9 +293,9 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 _SERVER_CACHING = ("told_by_the_server.prefix_caching", "declared.enable_prefix_caching")
 
 
-def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
+def _conditions(manifest: Manifest | None, run: FinishedRun | None) -> dict[str, Any]:
     """The columns of conditions, without the technique."""
-    facts = leg_fingerprint(leg) if leg is not None else fingerprint(manifest) if manifest is not None else {}
+    facts = run_fingerprint(run) if run is not None else fingerprint(manifest) if manifest is not None else {}
     conditions: dict[str, Any] = {
         column: next((facts[key] for key in keys if facts.get(key) is not None), None)
         for column, keys in _COLUMNS.items()
@@ -318,9 +318,9 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
             "sampling": _sorted_json(plan.sampling),
             "official": manifest.official,
         }
-    if leg is not None:
-        conditions["target_qps"] = leg.detail.number("effective_target_qps")
-        conditions["manifest_sha256"] = sha256_of(leg.run.manifest) if leg.manifest else None
+    if run is not None:
+        conditions["target_qps"] = run.detail.number("effective_target_qps")
+        conditions["manifest_sha256"] = sha256_of(run.dir.manifest) if run.manifest else None
     return conditions
 
 
@@ -328,12 +328,12 @@ def _sorted_json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
-    """The numbers of a performance leg: derived from per-sample records, else LoadGen's."""
-    if leg is None or leg.mode != PERFORMANCE:
+def _numbers(run: FinishedRun | None) -> dict[str, Any]:
+    """The numbers of a performance run: derived from the request log, else LoadGen's."""
+    if run is None or run.mode != PERFORMANCE:
         return {}
     try:
-        result = result_of(leg, scenario=leg.scenario)
+        result = result_of(run, scenario=run.scenario)
     except HarnessError:  # the verdict's error, too
         return {}
     numbers = result.derived or result.reported
@@ -349,21 +349,21 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
     }
 
 
-def _audits(result: ResultLegs, leg: FinishedLeg | None) -> str | None:
+def _audits(result: ResultRuns, run: FinishedRun | None) -> str | None:
     """The outcome of each audit in the result's directory, judged again, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
-    homes = result_homes(*(one.run.root for one in result.legs), named=result.home)
+    homes = result_homes(*(one.dir.root for one in result.runs), named=result.home)
     for path in (path for home in homes for path in sorted(home.root.glob("audit/*/audit_*.json"))):
         name = path.stem.removeprefix("audit_")
-        state = audit_state(path.parent, name, leg) if leg is not None and name not in outcomes else None
-        if leg is None or state is None:
+        state = audit_state(path.parent, name, run) if run is not None and name not in outcomes else None
+        if run is None or state is None:
             outcomes.setdefault(name, "unreadable")
-        elif not state.differs_from(leg):  # beside single runs there may be audits of others
+        elif not state.differs_from(run):  # beside single runs there may be audits of others
             outcomes[name] = state.outcome if state.outcome in ("PASS", "FAIL") else "unreadable"
     return _sorted_json(outcomes) if outcomes else None
 
 
-def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[JudgedRow]:
+def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[MechanismRow]:
     """Read a JSON file of one row or a list of them, as the result store exports them or another tool wrote them.
 
     If a row's run directory still has that run, its evidence is read again.
@@ -373,8 +373,8 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
     """
     fix = "name a run directory or a JSON file of rows"
     text = read_whole(path, fix, max_bytes=MAX_ROWS_BYTES)
-    if (parts := text.count(b"{") + text.count(b"[")) > MOST_PARTS:
-        raise InputError(f"{path} has {parts:,} objects and lists, at most {MOST_PARTS:,} are read", fix)
+    if (parts := text.count(b"{") + text.count(b"[")) > MAX_PARTS:
+        raise InputError(f"{path} has {parts:,} objects and lists, at most {MAX_PARTS:,} are read", fix)
     content = json_value(text, path, fix)
     rows = content if isinstance(content, list) else [content]
     for number, row in enumerate(rows, start=1):
@@ -386,8 +386,10 @@ def read_rows(path: Path, registries: Registries, sources: ScoreSources | None =
     return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
 
 
-def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sources: ScoreSources | None) -> JudgedRow:
-    bare = JudgedRow(row, source)
+def _with_evidence(
+    row: dict[str, Any], source: str, registries: Registries, sources: ScoreSources | None
+) -> MechanismRow:
+    bare = MechanismRow(row, source)
     directory = row.get("run_directory")
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return bare

@@ -72,7 +72,7 @@ class Registries:
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → its entry
     compression: tuple[str, ...] = ()
     speculative: tuple[str, ...] = ()
-    quality_evals: tuple[str, ...] = ()  # ids
+    quality_evals: tuple[str, ...] = ()  # IDs
     error: str | None = None  # why the files could not be read
 
     def compresses(self, mechanism: str) -> bool:
@@ -118,13 +118,13 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     return Registries(by_name, compression, speculative, evals)
 
 
-# Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimisations are
-# allowed. Closed-division models are mathematically equivalent to the reference; quantisation is allowed while the
+# Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimizations are
+# allowed. Closed-division models are mathematically equivalent to the reference; quantization is allowed while the
 # accuracy target is met, pruning and sparsifying are not. Speculative decoding is in the closed division only for
 # benchmarks that name a draft model, which those of runs/benchmarks do not.
 _CLOSED_IF_ACCURATE = frozenset({"kv_quantization", "weight_quantization"})
 _NOT_CLOSED = {
-    "kv_compression": "compressing the KV cache otherwise than by quantising it changes the model",
+    "kv_compression": "compressing the KV cache otherwise than by quantizing it changes the model",
     "compressed_attention": "attention that leaves positions out changes the model",
     "speculative_decoding": "the benchmark names no draft model: speculative decoding is for the open division",
 }
@@ -136,8 +136,8 @@ def eligibility(
     """The divisions in which a result may be submitted, by its technique.
 
     Args:
-        accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
-        lossy_in_force: techniques that the engine's record shows; they count as the declared one does.
+        accuracy_passed: whether its own accuracy run meets the targets when derived again; None = not known.
+        lossy_in_force: techniques that the recorded engine configuration shows; they count as the declared one does.
         recorded: whether there is a whole record of what the engine ran with.
 
     Returns:

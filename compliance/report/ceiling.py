@@ -53,10 +53,10 @@ def find_device(name: str) -> Device | None:
 
 
 def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
-    """The bounds of a leg's devices and the share that it reached, or why they are not known.
+    """The bounds of a run's devices and the share that it reached, or why they are not known.
 
     Args:
-        tokens_per_second: of the leg.
+        tokens_per_second: of the run.
     """
     if not (manifest.plan.engine_record.computes_here and manifest.observed.accelerators):
         return []

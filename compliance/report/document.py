@@ -27,7 +27,7 @@ from runs.wording import printable
 
 KINDS: dict[Kind, str] = {
     "result": "It is a result",
-    "official": "It keeps the rules of the benchmark",
+    "official": "It meets the rules of the benchmark",
     "plausible": "It is plausible",
     "contradiction": "Its files agree with each other",
 }
@@ -62,7 +62,7 @@ def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
         harness=harness_facts(),
         kinds=KINDS,
         sha256_of=sha256_of,
-        leg_outcome=_leg_outcome,
+        run_outcome=_run_outcome,
         where=_where,
         record_lines=_record_lines,
         files_of=_files_of,
@@ -79,7 +79,7 @@ def _escaped(value: Any) -> str:
     return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
 
 
-def _leg_outcome(verdict: ResultVerdict, mode: str) -> str:
+def _run_outcome(verdict: ResultVerdict, mode: str) -> str:
     part = verdict.part(mode)
     if part is None:
         return "not given"
@@ -123,8 +123,8 @@ def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
         yield from (f"{part.mode}: {text}" for text in _left(part, rules))
     for mode in ("performance", "accuracy"):
         if verdict.part(mode) is None:
-            yield f"all rules on {mode}: no {mode} leg was given or could be read"
-    yield from (f"both legs: {text}" for text in _left(verdict, rules))
+            yield f"all rules on {mode}: no {mode} run was given or could be read"
+    yield from (f"both runs: {text}" for text in _left(verdict, rules))
     for kind, command in ELSEWHERE.items():
         if count := sum(rule.kind == kind for rule in rules.values()):
             yield f"the {count} rules of `{command}`"
@@ -146,7 +146,7 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
                 yield f"{part.mode}: {finding.sentence}. Why? Fix: {finding.fix or finding.known.fix}."
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
-            continue  # the leg is not of this harness
+            continue  # the run is not of this harness
         for one in part.not_judged:
             if one.what == WITHOUT_INPUT:
                 yield f"{part.mode}: {one.why}. Why? Not applied without it: {', '.join(one.rules)}."
@@ -161,8 +161,8 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
             yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
     modes = {part.mode for part in verdict.parts}
     if modes == {"performance"}:
-        yield "Is the model as accurate in this configuration? Verify the accuracy leg together with this one."
+        yield "Is the model as accurate in this configuration? Verify the accuracy run together with this one."
     if modes == {"accuracy"}:
-        yield "Which performance result do these scores belong to? Verify both legs together."
+        yield "Which performance result do these scores belong to? Verify both runs together."
     if verdict.outcome == "PASS":
         yield "Does another reading of the raw files agree? `main.py signoff` derives everything again."

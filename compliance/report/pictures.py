@@ -41,7 +41,7 @@ def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """A leg over time. `edges_s` has one more entry than the rates; counts are those at the edges."""
+    """A run over time. `edges_s` has one more entry than the rates; counts are those at the edges."""
 
     edges_s: Floats
     waiting: Floats | None  # issued and without a first token; None if first tokens are not reported
@@ -54,7 +54,7 @@ class TimeSeries:
 def time_series(
     requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None
 ) -> TimeSeries:
-    """Reduce a leg to BINS intervals.
+    """Reduce a run to BINS intervals.
 
     Args:
         requests: at least one.
@@ -134,7 +134,7 @@ def _axes() -> Any:
 
 
 def _picture(figure: Figure, words: str) -> Picture:
-    """A picture without date and random ids, so that its bytes do not change."""
+    """A picture without date and random IDs, so that its bytes do not change."""
     file = io.BytesIO()
     # `savefig` would draw everything twice.
     canvas: Any = FigureCanvasSVG(figure)
@@ -147,7 +147,7 @@ def _plain_number(value: float, _place: object = None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-# One leg ------------------------------------------------------------------------------------------------------------
+# One run ------------------------------------------------------------------------------------------------------------
 
 
 def distribution(
@@ -225,12 +225,12 @@ def overview(title: str, lines: Sequence[str], requests: RequestTable, series: T
     issued = (requests.issue_ns - requests.issue_ns.min()) / 1e9
     step = max(1, len(issued) // OVERVIEW_QUERIES)  # a picture stays small, however long the run
     known = series.waiting is not None
-    for name, times_ns, colour in (
+    for name, times_ns, color in (
         ("whole response", requests.complete_ns, ONE),
         *((("first token (TTFT)", requests.first_token_ns, TWO),) if known else ()),
     ):
         latencies_s = (times_ns - requests.issue_ns) / 1e9
-        below.plot(issued[::step], latencies_s[::step], "o", color=colour, markersize=4, linewidth=0, label=name)
+        below.plot(issued[::step], latencies_s[::step], "o", color=color, markersize=4, linewidth=0, label=name)
     top_s = float(((requests.complete_ns - requests.issue_ns) / 1e9).max())
     below.set_ylim(bottom=0, top=1.3 * top_s)
     below.legend(loc="upper right", ncols=2)
@@ -284,7 +284,7 @@ class CurvePoint:
     ttft_ms: float | None
     tpot_ms: float | None
     limits_ms: tuple[float | None, float | None] = (None, None)  # of TTFT and TPOT, where its benchmark has any
-    holds: bool = True  # the leg is VALID; for the client's runs: no sample failed
+    holds: bool = True  # the run is VALID; for the client's runs: no sample failed
     ours: bool = False
 
     @property
@@ -297,7 +297,7 @@ def curve(
     label: str, points: Sequence[tuple[CurvePoint, float]], limits: Sequence[float], *, more_is_better: bool
 ) -> Picture:
     """Tokens/s against a latency; a step line joins the points that no other point beats in both. Disc: a run of the
-    client. Square: a leg of ours. Hollow: `holds` is false."""
+    client. Square: a run of ours. Hollow: `holds` is false."""
     axes = _axes()
     holding = [(x, point.tokens_per_second) for point, x in points if point.holds]
     front: list[tuple[float, float]] = []
@@ -307,9 +307,9 @@ def curve(
     if front:
         axes.step(*zip(*front, strict=True), where="post", color=MUTED, linewidth=1.0)
     for point, x in points:
-        colour = TWO if point.ours else ONE
-        (drawn,) = axes.plot([x], [point.tokens_per_second], "s" if point.ours else "o", color=colour, markersize=6)
-        drawn.set_markerfacecolor(colour if point.holds else "none")
+        color = TWO if point.ours else ONE
+        (drawn,) = axes.plot([x], [point.tokens_per_second], "s" if point.ours else "o", color=color, markersize=6)
+        drawn.set_markerfacecolor(color if point.holds else "none")
         axes.annotate(point.load, (x, point.tokens_per_second), xytext=(5, 4), textcoords="offset points", fontsize=9)
     for limit in limits:
         axes.axvline(limit, color=GOOD, linestyle="--", linewidth=1.4)
@@ -331,13 +331,13 @@ class Point:
 
 
 def points(title: str, points: Sequence[Point], unit: str, limit: float | None = None) -> Picture:
-    """Values in rows, some with their names; values on or beyond the limit in another colour."""
+    """Values in rows, some with their names; values on or beyond the limit in another color."""
     axes = _axes()
     rows = sorted({point.row for point in points})
     axes.figure.set_size_inches(5.75, 1.2 + 0.3 * max(len(rows), 3))
     for point in points:
-        colour = BAD if limit is not None and point.value >= limit else TWO if point.name else ONE
-        axes.plot([point.value], [rows.index(point.row)], "o", color=colour, alpha=0.75, markersize=5)
+        color = BAD if limit is not None and point.value >= limit else TWO if point.name else ONE
+        axes.plot([point.value], [rows.index(point.row)], "o", color=color, alpha=0.75, markersize=5)
     named = [point for point in points if point.name]
     for number, point in enumerate(named):
         axes.annotate(
@@ -360,27 +360,27 @@ def points(title: str, points: Sequence[Point], unit: str, limit: float | None =
 
 def tune_rates(title: str, record: Mapping[str, Any]) -> Picture:
     """p99 TTFT and TPOT against the rate, from the record of a tune (tune.json). Disc: VALID. Ring: INVALID. Triangle:
-    stopped, with the p99 of the answers so far. A larger ring around confirmations."""
-    tried = [(leg, False) for leg in record.get("probes", [])]
-    tried += [(leg, True) for leg in record.get("confirmations", [])]
+    stopped, with the p99 of the responses so far. A larger ring around confirmations."""
+    tried = [(run, False) for run in record.get("probes", [])]
+    tried += [(run, True) for run in record.get("confirmations", [])]
     measures = {
-        name: legs
+        name: runs
         for name in ("ttft", "tpot")
-        if (legs := [one for one in tried if one[0]["target_qps"] > 0 and one[0].get(f"{name}_p99_ms")])
+        if (runs := [one for one in tried if one[0]["target_qps"] > 0 and one[0].get(f"{name}_p99_ms")])
     }
     figure = Figure(figsize=(4.6, 2.9 * max(1, len(measures)) + 0.4))
     figure.suptitle(title, x=0.02, ha="left")
-    for place, (name, legs) in enumerate(measures.items(), start=1):
+    for place, (name, runs) in enumerate(measures.items(), start=1):
         axes: Any = figure.add_subplot(len(measures), 1, place)
-        limit_ms = next((leg[f"{name}_limit_ms"] for leg, _ in tried if leg.get(f"{name}_limit_ms")), None)
-        values_ms = [leg[f"{name}_p99_ms"] for leg, _ in legs]
-        for (leg, confirms), p99_ms in zip(legs, values_ms, strict=True):
-            valid = leg["verdict"] == "VALID"
-            colour = GOOD if valid else BAD
-            (drawn,) = axes.plot([leg["target_qps"]], [p99_ms], "^" if leg["stopped"] else "o", color=colour)
-            drawn.set(markerfacecolor=colour if valid else "none", markersize=6)
+        limit_ms = next((run[f"{name}_limit_ms"] for run, _ in tried if run.get(f"{name}_limit_ms")), None)
+        values_ms = [run[f"{name}_p99_ms"] for run, _ in runs]
+        for (run, confirms), p99_ms in zip(runs, values_ms, strict=True):
+            valid = run["verdict"] == "VALID"
+            color = GOOD if valid else BAD
+            (drawn,) = axes.plot([run["target_qps"]], [p99_ms], "^" if run["stopped"] else "o", color=color)
+            drawn.set(markerfacecolor=color if valid else "none", markersize=6)
             if confirms:
-                axes.plot([leg["target_qps"]], [p99_ms], "o", color=colour, markerfacecolor="none", markersize=11)
+                axes.plot([run["target_qps"]], [p99_ms], "o", color=color, markerfacecolor="none", markersize=11)
         if limit_ms:
             axes.axhline(limit_ms, color=TWO, linestyle="--", linewidth=1.4)
         if record.get("target_qps") is not None:
@@ -395,5 +395,5 @@ def tune_rates(title: str, record: Mapping[str, Any]) -> Picture:
         limit = f", limit {milliseconds(limit_ms)} ms" if limit_ms else ""
         axes.set(xlabel="target_qps", ylabel="ms", title=f"p99 {name.upper()} against target_qps{limit}")
     if not measures:
-        figure.text(0.5, 0.4, "no answers", ha="center")
-    return _picture(figure, f"{title}: p99 against target_qps of {len(tried)} legs")
+        figure.text(0.5, 0.4, "no responses", ha="center")
+    return _picture(figure, f"{title}: p99 against target_qps of {len(tried)} runs")

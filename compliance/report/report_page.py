@@ -1,4 +1,4 @@
-"""The page of legs: one HTML file without scripts and external files, for light and dark screens and for print.
+"""The page of runs: one HTML file without scripts and external files, for light and dark screens and for print.
 
 Its layout is page.html.
 """
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.report.leg_section import LegSection, leg_section
 from compliance.report.pictures import CurvePoint, Picture, curve, tune_rates
+from compliance.report.run_section import RunSection, run_section
 from runs.endpoints.folder import read_folder
 from runs.errors import HarnessError
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 
-MOST_SECTIONS = 24  # legs with a section; others are only named
+MAX_SECTIONS = 24  # runs with a section; others are only named
 
 
 @dataclass
@@ -24,42 +24,42 @@ class Page:
 
     title: str
     made: str
-    legs: list[LegSection] = field(default_factory=list)
+    runs: list[RunSection] = field(default_factory=list)
     tunes: list[tuple[Path, dict[str, Any], Picture]] = field(default_factory=list)  # directory, tune.json
-    points: list[CurvePoint] = field(default_factory=list)  # runs of the MLPerf Endpoints client, and legs over HTTP
+    points: list[CurvePoint] = field(default_factory=list)  # runs of the MLPerf Endpoints client, and runs over HTTP
     curves: list[Picture] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # a sentence for each leg that could not be read
+    left_out: list[str] = field(default_factory=list)  # a sentence for each run that could not be read
 
 
 def make_page(
     title: str,
     made: str,
-    legs: Sequence[tuple[str, Path]],
+    runs: Sequence[tuple[str, Path]],
     tunes: Sequence[tuple[Path, dict[str, Any]]],
     folders: Sequence[tuple[str, Path]] = (),
 ) -> Page:
-    """Read and draw everything; a leg that cannot be read is named on the page.
+    """Read and draw everything; a run that cannot be read is named on the page.
 
     Args:
-        legs: name and run directory.
+        runs: name and run directory.
         tunes: directory, and the record in its tune.json.
         folders: name and directory of runs of the MLPerf Endpoints client.
     """
     page = Page(title, made)
     page.tunes = [(directory, record, tune_rates(record["scenario"], record)) for directory, record in tunes]
-    for number, (name, root) in enumerate(legs[:MOST_SECTIONS], start=1):
+    for number, (name, root) in enumerate(runs[:MAX_SECTIONS], start=1):
         try:
-            page.legs.append(leg_section(root, f"leg{number}", name))
+            page.runs.append(run_section(root, f"run{number}", name))
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
-    page.left_out += [f"{name}: not drawn, the page has {MOST_SECTIONS} legs" for name, _ in legs[MOST_SECTIONS:]]
+    page.left_out += [f"{name}: not drawn, the page has {MAX_SECTIONS} runs" for name, _ in runs[MAX_SECTIONS:]]
     for name, root in folders:
         try:
             page.points += [point] if (point := point_of_folder(root, name)) is not None else []
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
     if page.points:
-        over_http = [point_of_leg(leg.manifest, leg.result, leg.name) for leg in page.legs]
+        over_http = [point_of_run(run.manifest, run.result, run.name) for run in page.runs]
         page.points += [point for point in over_http if point is not None]
         page.curves = list(curves(page.points))
     return page
@@ -85,8 +85,8 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
     return CurvePoint(name, load, float(summary.tps), _ms(ttft), _ms(tpot), holds=not summary.n_samples_failed)
 
 
-def point_of_leg(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
-    """A performance leg over HTTP; None for every other."""
+def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
+    """A performance run over HTTP; None for every other."""
     numbers, asked = result.reported, result.in_force
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
         return None

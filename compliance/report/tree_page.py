@@ -13,7 +13,7 @@ from statistics import median
 
 from compliance.report.page import render
 from compliance.report.pictures import Picture, Point, points
-from compliance.submission.check.causes import WEIGHTS
+from compliance.submission.check.causes import RANKS
 from compliance.submission.check.check_report import head, not_judged_lines
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.findings import object_or_empty, shown_lines
@@ -22,12 +22,12 @@ from compliance.submission.tree import Place
 from runs.benchmark import SCENARIOS
 from runs.wording import printable
 
-MOST_FINDINGS = 4000  # on a page, the gravest first
-MOST_OF_A_LINE = 300  # characters
-MOST_COLUMNS = 24  # causes in the matrix
-MOST_PICTURES = 48
-MOST_POINTS = 400  # in a picture
-MOST_NAMED = 6
+MAX_FINDINGS = 4000  # on a page, the gravest first
+MAX_LINE_CHARS = 300  # characters
+MAX_COLUMNS = 24  # causes in the matrix
+MAX_PICTURES = 48
+MAX_POINTS = 400  # in a picture
+MAX_NAMED = 6
 OUTLIER = 1.3  # times the median of the same accelerator, or that part of it
 NEAR_LIMIT = 99.0  # percent
 _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
@@ -37,23 +37,23 @@ _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 def tree_page(checked: Checked, made: str) -> str:
     """The page as HTML text."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
-    gravest = sorted(checked.caused, key=lambda one: order[one.cause])[:MOST_FINDINGS]
+    gravest = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
     counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
-    columns = checked.causes[:MOST_COLUMNS]
+    columns = checked.causes[:MAX_COLUMNS]
     page = {
         "title": f"Check of {printable(checked.tree.root.name, 80)}, round {checked.tree.round}",
         "made": made,
         "checked": checked,
         "head": next(text for text, _ in head(checked)),
-        "weights": WEIGHTS,
+        "weights": RANKS,
         "columns": columns,
         # submitter, and how many findings of each of the columns
         "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
         # each with the lines that it is about
-        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MOST_OF_A_LINE))) for one in gravest],
+        "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in gravest],
         "not_judged": list(not_judged_lines(checked)),
-        "rates": list(_rates(checked))[:MOST_PICTURES],
-        "latencies": list(_latencies(checked))[:MOST_PICTURES],
+        "rates": list(_rates(checked))[:MAX_PICTURES],
+        "latencies": list(_latencies(checked))[:MAX_PICTURES],
     }
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     return render(page, "tree_page.html", script=_SCRIPT, digest=digest)
@@ -80,10 +80,10 @@ def _rates(checked: Checked) -> Iterator[Picture]:
             for place, name, rate in found
             if several[name] > 2 and not 1 / OUTLIER <= rate / middle[name] <= OUTLIER
         }
-        named = set(sorted(far, key=lambda place: -far[place])[:MOST_NAMED])
+        named = set(sorted(far, key=lambda place: -far[place])[:MAX_NAMED])
         shown = [
-            Point(_label(name), rate, _label(place.organisation) if place in named else "")
-            for place, name, rate in found[:MOST_POINTS]
+            Point(_label(name), rate, _label(place.organization) if place in named else "")
+            for place, name, rate in found[:MAX_POINTS]
         ]
         yield points(f"{_label(benchmark)} {_label(scenario)}", shown, f"{unit} per accelerator")
 
@@ -96,10 +96,10 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
             if numbers.get(limit) and key in numbers and place.scenario.lower() in ("server", "interactive"):
                 groups[_benchmark(checked, place)].append((place, name, 100 * numbers[key] / numbers[limit]))
     for benchmark, found in sorted(groups.items()):
-        near = [one for one in sorted(found, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MOST_NAMED]
+        near = [one for one in sorted(found, key=lambda one: -one[2]) if one[2] >= NEAR_LIMIT][:MAX_NAMED]
         shown = [
-            Point(f"{_label(one[0].scenario)} {one[1]}", one[2], _label(one[0].organisation) if one in near else "")
-            for one in found[:MOST_POINTS]
+            Point(f"{_label(one[0].scenario)} {one[1]}", one[2], _label(one[0].organization) if one in near else "")
+            for one in found[:MAX_POINTS]
         ]
         yield points(_label(benchmark), shown, "% of the limit", 100)
 
@@ -115,7 +115,7 @@ def _label(text: str) -> str:
 
 def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
     """The accelerator's name and how many the system has; of a system without any its processor and sockets."""
-    system = object_or_empty(checked.tree.system(place.division, place.organisation, place.system))
+    system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
 
     def number(name: str) -> int:
         found = str(system.get(name, "")).strip()

@@ -1,4 +1,4 @@
-"""Whether a leg is anchored in time, sealed only, or not sealed, and whether a campaign's chain of statements is whole.
+"""Whether a run is anchored in time, sealed only, or not sealed, and whether a campaign's chain of statements is whole.
 docs/signoff.md explains what each state shows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,25 +19,25 @@ from runs.record.manifest import Manifest
 from runs.record.statements import statements_below
 from runs.wording import duration, printable
 
-CLOCKS_DIFFER_S = 60.0  # a leg may seem to be anchored so long before its end
+CLOCKS_DIFFER_S = 60.0  # a run may seem to be anchored so long before its end
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What a reviewer trusts. With a ledger or an authority every leg must be anchored."""
+    """What a reviewer trusts. With a ledger or an authority every run must be anchored."""
 
     ledger: Mapping[str, Entry] | None = None  # by digest
     authorities: Sequence[Certificate] = ()  # that sign time stamps
-    key: str | None = None  # that must have signed every leg
+    key: str | None = None  # that must have signed every run
 
 
 @decides(
     "signoff",
-    ("anchored", "error", OURS, "the statement of the leg is in the reviewer's ledger, or has a time stamp",
-     "give the leg as it was anchored; a leg is anchored when it ends, by `main.py anchor`"),
+    ("anchored", "error", OURS, "the statement of the run is in the reviewer's ledger, or has a time stamp",
+     "give the run as it was anchored; a run is anchored when it ends, by `main.py anchor`"),
 )  # fmt: skip
 def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[Finding]:
-    """A finding with the state of a leg, and findings on what contradicts an anchor or the reviewer's key."""
+    """A finding with the state of a run, and findings on what contradicts an anchor or the reviewer's key."""
     make = fail if trust.ledger is not None or trust.authorities else note
     try:
         statement = read_attestation(run)
@@ -71,22 +71,22 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
     if manifest is None or manifest.end_time_ns is None:
         yield note("anchored", text, run.seal)
     elif (after_s := time.timestamp() - manifest.end_time_ns / 1e9) < -CLOCKS_DIFFER_S:
-        text += f", but by its own clock the leg ended {duration(-after_s)} later"
+        text += f", but by its own clock the run ended {duration(-after_s)} later"
         yield warn("anchored", text, run.seal, after_s=after_s)
     else:
-        yield note("anchored", f"{text}, {duration(max(0.0, after_s))} after the leg ended", run.seal, after_s=after_s)
+        yield note("anchored", f"{text}, {duration(max(0.0, after_s))} after the run ended", run.seal, after_s=after_s)
 
 
 @decides(
     "signoff",
     ("statement-chain", "warning", OURS, "each statement of a campaign names the one before it",
-     "give the campaign's whole directory as it ended, with discarded legs"),
+     "give the campaign's whole directory as it ended, with discarded runs"),
 )  # fmt: skip
 def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
-    """Breaks in the chains of the campaigns that these legs belong to.
+    """Breaks in the chains of the campaigns that these runs belong to.
 
-    A missing statement was written again or removed; the chain does not show which. A campaign runs one leg at a time,
-    so no two of its legs name the same statement. Legs outside a campaign's directory are ignored.
+    A missing statement was written again or removed; the chain does not show which. A campaign starts one run at a
+    time, so no two of its runs name the same statement. Runs outside a campaign's directory are ignored.
     """
     campaigns: dict[Path, None] = {}
     for run in runs:
@@ -105,4 +105,4 @@ def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
                 yield warn("statement-chain", text, *seals)
             elif len(seals) > 1:
                 before = statements[previous][0].root
-                yield warn("statement-chain", f"{len(seals)} legs name the statement of {before} as previous", *seals)
+                yield warn("statement-chain", f"{len(seals)} runs name the statement of {before} as previous", *seals)

@@ -1,5 +1,5 @@
 """B: whether a baseline may be compared with: repeats under the same conditions, with close results and coherent
-answers. And the metrics that gates compare, which are derived from raw files."""
+responses. And the metrics that gates compare, which are derived from raw files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from compliance.signoff.provenance import one_system
 from runs.numbers.numbers import Numbers
 
 NOISY_BANDS = 3  # bands of spread, or of unexplained gain; more are a FLAG
-LEAST_REPEATS = 2
+MIN_REPEATS = 2
 
 # Headline metric by LoadGen scenario.
 _HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}
@@ -33,9 +33,9 @@ def headline_of(evidence: Evidence) -> str:
     return _HEADLINE[evidence.detail.scenario]
 
 
-def medians(legs: list[Evidence]) -> dict[str, float]:
+def medians(runs: list[Evidence]) -> dict[str, float]:
     """The median of each metric over repeats; only metrics that all of them have."""
-    all_metrics = [metrics_of(evidence) for evidence in legs]
+    all_metrics = [metrics_of(evidence) for evidence in runs]
     names = set.intersection(*(set(one) for one in all_metrics)) if all_metrics else set()
     return {name: median(one[name] for one in all_metrics) for name in sorted(names)}
 
@@ -50,9 +50,9 @@ def change_pct(name: str, ref: float, cand: float) -> float:
 def baseline(of: Sides) -> Iterator[Finding]:
     """B-1, B-2, B-3 and B-5 on all repeats."""
     repeats = of.before
-    if len(repeats) < LEAST_REPEATS:
-        text = f"{len(repeats)} performance legs; a baseline has at least {LEAST_REPEATS}"
-        yield fail("B-1/too_few_repeats", text, *(leg.run.root for leg in of.ref[:1]), repeats=len(repeats))
+    if len(repeats) < MIN_REPEATS:
+        text = f"{len(repeats)} performance runs; a baseline has at least {MIN_REPEATS}"
+        yield fail("B-1/too_few_repeats", text, *(run.dir.root for run in of.ref[:1]), repeats=len(repeats))
     else:
         yield from same_conditions(repeats)
         yield from spread(repeats, of.verdict.noise_band_pct)
@@ -71,9 +71,9 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     values = [metrics_of(evidence).get(name) for evidence in repeats]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        yield fail("P-1/null_metric", f"{name} of a repeat cannot be derived", repeats[0].run.root)
+        yield fail("P-1/null_metric", f"{name} of a repeat cannot be derived", repeats[0].dir.root)
         return
-    yield from judge_spread(name, known, band_pct, repeats[0].run.root)
+    yield from judge_spread(name, known, band_pct, repeats[0].dir.root)
 
 
 @checks(

@@ -17,12 +17,12 @@ from runs.errors import InputError
 from runs.numbers.timeline import timeline
 from runs.reading import first_problem, json_object, read_whole
 
-LeverClass = Literal["A", "B"]
+OptionClass = Literal["A", "B"]
 Phase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
-    """One lever of a bundle and the file of its verdict, relative to the claim's file."""
+    """One changed option of a bundle and the file of its verdict, relative to the claim's file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -36,7 +36,7 @@ class Claim(BaseModel):
     Attributes:
         levers: names of the engine options, or environment variables, that make the candidate what it is.
         lever_class: A for kernels and their choice, B for serving and algorithm.
-        conditions: "identical" if only the levers are claimed to differ.
+        conditions: "identical" if only the changed options are claimed to differ.
         ref, cand: claimed numbers by the names of the verdict's `metrics`.
         delta_pct: the claimed gain of the headline metric.
         baseline: the headline metric of the baseline that was signed off earlier.
@@ -44,14 +44,14 @@ class Claim(BaseModel):
         headline: what the claim is about.
         phase: the part of a request's time that is claimed to have changed.
         reported_metrics: all metrics that are reported with the claim.
-        patch_verdicts: of a bundle, one for each lever.
+        patch_verdicts: of a bundle, one for each changed option.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     short_name: str | None = None
     levers: list[str] = Field(default_factory=list)
-    lever_class: LeverClass | None = None
+    lever_class: OptionClass | None = None
     conditions: Literal["identical"] | None = None
     ref: dict[str, FiniteFloat | None] = Field(default_factory=dict)
     cand: dict[str, FiniteFloat | None] = Field(default_factory=dict)
@@ -86,7 +86,7 @@ def read_claim(path: Path) -> Claim:
     return claim.model_copy(update={"patch_verdicts": verdicts})
 
 
-# Fields that are compared with the legs: without --cand, in a profile; and those that are not, with --cand.
+# Fields that are compared with the runs: without --cand, in a profile; and those that are not, with --cand.
 _ONE_SIDE, _PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
 _NOT_COMPARED = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
 
@@ -116,7 +116,7 @@ def claimed_numbers(of: Sides) -> Iterator[Finding]:
                 continue
             if known is None:
                 yield warn(
-                    "G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed, and cannot be derived from the legs"
+                    "G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed, and cannot be derived from the runs"
                 )
             elif abs(value - known) > of.verdict.noise_band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
@@ -130,11 +130,11 @@ ATTRIBUTED_SHARE = 0.95  # of the requests must have all three phases
 PHASES = ("wait", "prefill", "decode")
 
 
-def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
+def _phases(runs: list[Evidence]) -> tuple[dict[str, float], int, int]:
     """Mean time of a request in each phase, in ms; the number of requests, and of those with all phases."""
     sums = np.zeros(3)
     requests = attributed = 0
-    for evidence in legs:
+    for evidence in runs:
         if evidence.requests is None or not evidence.details.get("derived"):
             continue
         times = timeline(evidence.detail, evidence.requests, evidence.trace)
@@ -157,21 +157,21 @@ def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
 def attribution(of: Sides) -> Iterator[Finding]:
     """The phases of both sides, then M-2 if the claim names a phase."""
     known: list[dict[str, float]] = []
-    for name, legs in (("reference", of.before), ("candidate", of.after)):
-        phases, requests, attributed = _phases(legs)
+    for name, runs in (("reference", of.before), ("candidate", of.after)):
+        phases, requests, attributed = _phases(runs)
         known += [phases] if attributed else []
         if not requests:
             text = f"the {name} has no times of phases"
-            yield from (warn("M-1/unattributed", text, leg.run.root) for leg in legs[:1])
+            yield from (warn("M-1/unattributed", text, run.dir.root) for run in runs[:1])
             continue
         share, whole = attributed / requests, sum(phases.values())
         if share < ATTRIBUTED_SHARE:
             text = f"{share:.1%} of the {name}'s requests have a first token; the others have no phases"
-            yield warn("M-1/unattributed", text, legs[0].run.requests, attributed_share=share)
+            yield warn("M-1/unattributed", text, runs[0].dir.requests, attributed_share=share)
             continue
         shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())
         text = f"{name}: {shares} of {whole:.3f} ms a request; {max(phases, key=phases.__getitem__)} dominates"
-        yield note("M-1/phases", text, legs[0].run.requests, **phases, requests=requests, attributed=attributed)
+        yield note("M-1/phases", text, runs[0].dir.requests, **phases, requests=requests, attributed=attributed)
     if of.claim.phase is not None:
         yield _credited(known, of.claim.phase, of.verdict.noise_band_pct)
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.scoring import ScoreSources, expect_scoring
 from compliance.judge.check import Decider, Need, decides
@@ -15,8 +15,8 @@ from compliance.judge.rule import OURS, RuleSeverity
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import HarnessError
+from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.record.liveness import unfinished
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from compliance.signoff.claim import Claim
 
 FEW_SAMPLES = 16  # a share of fewer is no evidence
-# Between our time of an answer and LoadGen's; the median of honest legs is at most 3.3 ms.
+# Between our time of a response and LoadGen's; the median of honest runs is at most 3.3 ms.
 STAMP_MEDIAN_NS = 5_000_000
 FASTER_FAIL = 5.0  # times as fast as what does the same work
 
 _FIXES = {
-    "P": "give the leg's own files, all of them as it left them; or run it again",
-    "B": "run the legs again, one at a time on an idle machine, under the same conditions",
-    "C": "run the accuracy leg again with the model as it is, and look at the answers",
+    "P": "give the run's own files, all of them as it left them; or run it again",
+    "B": "repeat the runs, one at a time on an idle machine, under the same conditions",
+    "C": "repeat the accuracy run with the model as it is, and look at the responses",
     "G": "correct the claim, or run reference and candidate again with one change between them",
     "H": "run performance and accuracy again with one system, as it is",
-    "M": "correct the claim, or run the legs again with --enable-log-trace",
+    "M": "correct the claim, or repeat the runs with --enable-log-trace",
 }
 
 
@@ -53,30 +53,30 @@ def checks(
 
 
 @dataclass(eq=False)
-class Evidence(LegEvidence):
-    """One leg. Reading `part` fills `reasons` if `main.py verify` cannot judge the leg."""
+class Evidence(RunEvidence):
+    """One run. Reading `part` fills `reasons` if `main.py verify` cannot judge the run."""
 
     reasons: list[Finding] = field(default_factory=list)
 
     @cached_property
     def part(self) -> RunVerdict | None:
-        """What `main.py verify` says of the leg; None when that could not judge it."""
+        """What `main.py verify` says of the run; None when that could not judge it."""
         found = None
         try:
             if self.mode in (PERFORMANCE, ACCURACY):
                 found = judge_run(self)
             _ = self.requests, self.trace
         except (HarnessError, OSError) as error:
-            self.reasons.append(_unreadable(error, self.run.root))
+            self.reasons.append(_unreadable(error, self.dir.root))
             return None
         return found
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
         if need == "files":
-            return "" if self.part is not None else f"{self.run.root} cannot be judged"
+            return "" if self.part is not None else f"{self.dir.root} cannot be judged"
         if need == "requests":
-            return super().absent("record") or ("" if self.requests else f"{self.run.requests.name} has no request")
+            return super().absent("record") or ("" if self.requests else f"{self.dir.requests.name} has no request")
         return super().absent(need)
 
     @property
@@ -98,7 +98,7 @@ class Evidence(LegEvidence):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The numbers and scores that `main.py verify` derived; empty if it cannot judge the leg."""
+        """The numbers and scores that `main.py verify` derived; empty if it cannot judge the run."""
         return self.part.details if self.part is not None else {}
 
 
@@ -115,39 +115,39 @@ class Sides:
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
-        if need == "files" and not (self.ref and all(evidence.complete for evidence in self.legs)):
+        if need == "files" and not (self.ref and all(evidence.complete for evidence in self.runs)):
             return "a raw file of a run is missing or damaged"
         lacks_side = need == "both" and not (self.before and self.after)
         return "a performance run is missing on one of the two sides" if lacks_side else ""
 
     @property
-    def legs(self) -> list[Evidence]:
+    def runs(self) -> list[Evidence]:
         return self.ref + self.cand
 
     @cached_property
     def before(self) -> list[Evidence]:
         """The performance runs of the reference, in the order of their start."""
-        return _performance_legs(self.ref)
+        return _performance_runs(self.ref)
 
     @cached_property
     def after(self) -> list[Evidence]:
         """Those of the candidate."""
-        return _performance_legs(self.cand)
+        return _performance_runs(self.cand)
 
 
-def _performance_legs(legs: list[Evidence]) -> list[Evidence]:
-    found = [evidence for evidence in legs if evidence.is_performance]
+def _performance_runs(runs: list[Evidence]) -> list[Evidence]:
+    found = [evidence for evidence in runs if evidence.is_performance]
     return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
 
 
 def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
-    """The legs in some directories, and why others cannot be judged.
+    """The runs in some directories, and why others cannot be judged.
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
-        sources: what answers are scored with; the manifests name what is not given.
+        sources: what responses are scored with; the manifests name what is not given.
     """
-    legs: list[Evidence] = []
+    runs: list[Evidence] = []
     reasons: list[Finding] = []
     for path in paths:
         if crashed := _crashed(RunDir(path)):
@@ -161,14 +161,14 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         for result in results:
             if result.error is not None:
                 reasons.append(_unreadable(result.error, path))
-            legs += [Evidence.of(leg, sources) for leg in result.legs]
-    expect_scoring(legs, sources or ScoreSources())
-    return legs, reasons
+            runs += [Evidence.of(run, sources) for run in result.runs]
+    expect_scoring(runs, sources or ScoreSources())
+    return runs, reasons
 
 
-@checks("G-10", ("crashed", "error", "leg and engine did not crash"))
+@checks("G-10", ("crashed", "error", "run and engine did not crash"))
 def _crashed(run: RunDir) -> Finding | None:
-    """G-10: the record says that the leg did not finish."""
+    """G-10: the record says that the run did not finish."""
     try:
         manifest = read_manifest(run.manifest)
     except HarnessError:
@@ -176,7 +176,7 @@ def _crashed(run: RunDir) -> Finding | None:
     if manifest.status == "finished" and manifest.error is None and manifest.exit_code in (0, 1):
         return None
     if manifest.status == "finished":
-        text = f"the leg finished with exit code {manifest.exit_code} and the error {manifest.error}"
+        text = f"the run finished with exit code {manifest.exit_code} and the error {manifest.error}"
     else:
         text = f"{unfinished(manifest)}; exit code {manifest.exit_code}"
     return fail("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)

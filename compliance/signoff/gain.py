@@ -7,7 +7,7 @@ from typing import Any
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import (
     HIGHER_IS_BETTER,
-    LEAST_REPEATS,
+    MIN_REPEATS,
     NOISY_BANDS,
     change_pct,
     headline_of,
@@ -23,7 +23,7 @@ WORSE_PCT = 10.0  # that another metric may get worse without a finding
 def gain(of: Sides) -> Iterator[Finding]:
     """All of these checks, on the derived headline metric of every repeat."""
     name, sides = headline_of(of.before[0]), (of.before, of.after)
-    values = [[value for one in legs if (value := metrics_of(one).get(name)) is not None] for legs in sides]
+    values = [[value for one in runs if (value := metrics_of(one).get(name)) is not None] for runs in sides]
     real = list(real_gain(of.verdict, name, *values))
     yield from real
     yield from drift(of.verdict, name, of.claim)
@@ -40,8 +40,8 @@ def gain(of: Sides) -> Iterator[Finding]:
 )
 def real_gain(verdict: SignOff, name: str, ref: list[float], cand: list[float]) -> Iterator[Finding]:
     """G-4: more than the noise band, and the worst candidate is better than the best reference."""
-    if min(len(ref), len(cand)) < LEAST_REPEATS:
-        text = f"{len(ref)} reference and {len(cand)} candidate repeats; {LEAST_REPEATS} each are needed"
+    if min(len(ref), len(cand)) < MIN_REPEATS:
+        text = f"{len(ref)} reference and {len(cand)} candidate repeats; {MIN_REPEATS} each are needed"
         yield fail("G-4/too_few_repeats", text, ref=len(ref), cand=len(cand))
         return
     band_pct = verdict.noise_band_pct

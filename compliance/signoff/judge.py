@@ -1,4 +1,4 @@
-"""Sign-off of a scope: read the legs, run the checks of the scope, return the verdict."""
+"""Sign-off of a scope: read the runs, run the checks of the scope, return the verdict."""
 
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,25 +11,25 @@ from compliance.evidence.scoring import ScoreSources, with_scorer
 from compliance.judge.check import WITHOUT_INPUT, Check, Judgement, check, judge
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import UnknownRuleError
+from compliance.signoff import changed_options
 from compliance.signoff import gain as gain_checks
 from compliance.signoff import harness as harness_checks
-from compliance.signoff import levers
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.baseline import NOISY_BANDS, baseline, judge_spread, medians, same_conditions, spread
+from compliance.signoff.changed_options import judge_changed_options
 from compliance.signoff.claim import Claim, attribution, claimed_numbers, not_looked_at
 from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, Sides, checks, damaged, load
 from compliance.signoff.gain import gain
 from compliance.signoff.harness import harness, one_system_in_both_modes
-from compliance.signoff.levers import judge_levers
 from compliance.signoff.provenance import (
-    between_legs,
+    between_runs,
     contention,
     far_apart,
-    foreign_legs,
-    leg_proofs,
+    foreign_runs,
     one_bundle,
     one_harness,
+    run_proofs,
 )
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, Policy, Scope, SignOff
 from compliance.verify.find_results import find_results
@@ -38,7 +38,7 @@ from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 from runs.time_limit import OutOfTime, within
 
-MOST_PATCH_LEGS = 64  # of a patch verdict of a bundle; each is judged again
+MAX_PATCH_RUNS = 64  # of a patch verdict of a bundle; each is judged again
 SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds
 
 
@@ -57,12 +57,13 @@ def sign_off(
     """The verdict on a scope, from raw files alone.
 
     Args:
-        ref: directories of the reference legs, performance and accuracy; or run folders of the MLPerf Endpoints client.
-        cand: directories of the candidate's legs; of a patch, at least one.
+        ref: directories of the reference runs, performance and accuracy; or run folders of the MLPerf Endpoints client.
+        cand: directories of the candidate's runs; of a patch, at least one.
         claim: what is claimed of the result.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
-        sources: what answers are scored with; each leg's manifest names what is not given. Answers that their scorer
+        sources: what responses are scored with; each run's manifest names what is not given. Responses that their
+        scorer
             has scored before are not scored again.
         trust: the reviewer's ledger, authorities and key.
         limit_s: after which the sign-off ends without a verdict.
@@ -93,7 +94,7 @@ def sign_off(
     except OutOfTime:  # the thread that judges may still write into its verdict
         late = ExecutionError(f"no verdict within {limit_s:g} s")
         verdict = replace(verdict, findings=[*verdict.findings], error=late)
-    except Exception as error:  # a failure of the sign-off itself is no verdict on the legs
+    except Exception as error:  # a failure of the sign-off itself is no verdict on the runs
         place = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         verdict.error = ExecutionError(what)
@@ -110,9 +111,9 @@ def _judge(
 ) -> None:
     (reference, reasons), (candidate, more) = load(ref, sources), load(cand, sources)
     of, found = Sides(verdict, reference, candidate, claim, sources, trust), Judgement([*reasons, *more])
-    for evidence in of.legs:
-        found.take(leg_proofs(evidence))
-        verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
+    for evidence in of.runs:
+        found.take(run_proofs(evidence))
+        verdict.log_sha256[str(evidence.dir.root)] = evidence.hashes
     verdict.metrics = {"ref": medians(of.before), "cand": medians(of.after)}
     compared = COMPARISONS.get(verdict.scope, ()) if cand else ()
     found.take(judge(of, (*SCOPES[verdict.scope], *compared), damaged))
@@ -151,11 +152,11 @@ def _both_modes(of: Sides) -> Iterator[Finding]:
     return (finding for finding in modes if finding.severity != "note")
 
 
-@checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))
+@checks("G-4", ("missing_raw", "error", "both sides have a performance run"))
 def _both_sides(of: Sides) -> Iterator[Finding]:
     of.verdict.compared = not of.absent("both")
     if not of.verdict.compared:
-        yield fail("G-4/missing_raw", "a performance leg is missing on one of the two sides")
+        yield fail("G-4/missing_raw", "a performance run is missing on one of the two sides")
 
 
 def _same_conditions(of: Sides) -> Iterator[Finding]:
@@ -167,12 +168,12 @@ def _same_conditions(of: Sides) -> Iterator[Finding]:
 
 @checks(
     "G-9",
-    ("missing_patch_verdict", "error", "each lever of a bundle has a patch verdict that passes"),
-    ("unexplained_delta", "warning", "the levers explain the whole gain"),
-    ("explained", "note", "the levers explain the whole gain"),
+    ("missing_patch_verdict", "error", "each changed option of a bundle has a patch verdict that passes"),
+    ("unexplained_delta", "warning", "the changed options explain the whole gain"),
+    ("explained", "note", "the changed options explain the whole gain"),
 )
 def decomposition(of: Sides) -> Iterator[Finding]:
-    """G-9: each lever of a bundle has a patch verdict of its own, and together they explain the whole gain."""
+    """G-9: each changed option of a bundle has a patch verdict of its own, and together they explain the whole gain."""
     verdict, files = of.verdict, {one.lever: one.verdict_file for one in of.claim.patch_verdicts}
     product = 1.0
     for lever in verdict.levers:
@@ -190,7 +191,7 @@ def decomposition(of: Sides) -> Iterator[Finding]:
     gained_pct, explained_pct = verdict.e2e_delta_pct, (product - 1) * 100
     if gained_pct is None or len(verdict.lever_decomposition) < len(verdict.levers):
         return
-    text = f"the levers together explain {explained_pct:+.2f} %, the bundle gained {gained_pct:+.2f} %"
+    text = f"the changed options together explain {explained_pct:+.2f} %, the bundle gained {gained_pct:+.2f} %"
     if abs(explained_pct - gained_pct) > NOISY_BANDS * verdict.noise_band_pct:
         yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=gained_pct)
     else:
@@ -198,10 +199,10 @@ def decomposition(of: Sides) -> Iterator[Finding]:
 
 
 def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
-    """Sign off a lever again from the legs that its verdict's file names; the rest of the file is ignored.
+    """Sign off a changed option again from the runs that its verdict's file names; the rest of the file is ignored.
 
     Raises:
-        HarnessError: the file or its legs are missing, of another system, or do not pass.
+        HarnessError: the file or its runs are missing, of another system, or do not pass.
     """
     record = read_object(path, "")
     try:
@@ -213,11 +214,11 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
         raise InputError(f"{path} is a verdict on {scope} of {levers}, not on {lever}")
     if not ref or not cand:
         raise InputError(f"{path}: ref and cand must each name a directory")
-    legs = [leg for result in find_results([*ref, *cand][: MOST_PATCH_LEGS + 1]) for leg in result.legs]
-    if (count := max(len(legs), len(ref) + len(cand))) > MOST_PATCH_LEGS:
-        raise InputError(f"{path} names {count} legs, at most {MOST_PATCH_LEGS} are judged again")
-    if different := foreign_legs(legs, of.ref):
-        raise InputError(f"the legs of {path} are not of this bundle's system: {different}")
+    runs = [run for result in find_results([*ref, *cand][: MAX_PATCH_RUNS + 1]) for run in result.runs]
+    if (count := max(len(runs), len(ref) + len(cand))) > MAX_PATCH_RUNS:
+        raise InputError(f"{path} names {count} runs, at most {MAX_PATCH_RUNS} are judged again")
+    if different := foreign_runs(runs, of.ref):
+        raise InputError(f"the runs of {path} are not of this bundle's system: {different}")
     band_pct = of.verdict.noise_band_pct
     again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=of.sources)
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
@@ -228,15 +229,15 @@ def _patch_again(lever: str, path: Path, of: Sides) -> SignOff:
 # In the order of the findings, after those on every run by itself.
 CLAIMED = (check(claimed_numbers), check(not_looked_at))
 _TOGETHER = (
-    check(lambda of: [one for leg in of.legs for one in anchored(leg.run, leg.manifest, of.trust)], anchored),
-    check(lambda of: between_legs(of.legs), contention),
-    check(lambda of: chained(leg.run for leg in of.legs), chained),
-    check(lambda of: one_model([leg for leg in of.legs if leg.part is not None]), one_model),
+    check(lambda of: [one for run in of.runs for one in anchored(run.dir, run.manifest, of.trust)], anchored),
+    check(lambda of: between_runs(of.runs), contention),
+    check(lambda of: chained(run.dir for run in of.runs), chained),
+    check(lambda of: one_model([run for run in of.runs if run.part is not None]), one_model),
     *CLAIMED,
 )
 _ALONE = (
-    check(lambda of: one_harness(of.legs), one_harness),
-    check(lambda of: far_apart(of.legs, warn), far_apart),
+    check(lambda of: one_harness(of.runs), one_harness),
+    check(lambda of: far_apart(of.runs, warn), far_apart),
     *_TOGETHER,
 )
 _WHOLE = partial(check, needs=("files",))  # else the missing files have been reported
@@ -255,7 +256,7 @@ _PAIRS = partial(check, needs=("files", "both"))
 _PATCH = (
     _WHOLE(_both_sides),
     _PAIRS(_same_conditions, same_conditions, judge_spread),
-    _PAIRS(lambda of: judge_levers(of.verdict, of.before[0], of.after[0], of.claim), levers),
+    _PAIRS(lambda of: judge_changed_options(of.verdict, of.before[0], of.after[0], of.claim), changed_options),
     _PAIRS(correctness, coherent),
     _PAIRS(gain, gain_checks),
 )

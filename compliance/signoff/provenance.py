@@ -1,9 +1,9 @@
 """P: all evidence is there, unchanged, and from one run. Missing or null evidence is a FAIL.
 
-B-4 on CPU time: others used the cores while a leg was measured, or more so on one side of a comparison. Contention
+B-4 on CPU time: others used the cores while a run was measured, or more so on one side of a comparison. Contention
 makes a result worse, so it is a warning.
 
-H-9 and B-3 on all legs together: they are of one system and one version of the harness, and were made close in time.
+H-9 and B-3 on all runs together: they are of one system and one version of the harness, and were made close in time.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
-from compliance.evidence.same_system import BUNDLE, HARNESS, MOST_DAYS_APART, Question, too_far_apart, unlike
+from compliance.evidence.same_system import BUNDLE, HARNESS, MAX_DAYS_APART, Question, too_far_apart, unlike
 from compliance.judge.check import Judgement, check, decides, judge
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.judge.rule import find_rule
@@ -19,27 +19,35 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import requests
 from compliance.signoff.evidence import Evidence, checks, damaged
 from runs.loadgen.detail_log import unchanged_sources
-from runs.record.fingerprint import FREE_MEMORY, LEVER, MEASURED, Differences, describe, differences, leg_fingerprint
-from runs.record.leg import FinishedLeg
+from runs.record.fingerprint import (
+    CHANGED_OPTION,
+    FREE_MEMORY,
+    MEASURED,
+    Differences,
+    describe,
+    differences,
+    run_fingerprint,
+)
+from runs.record.finished_run import FinishedRun
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, Contention, NotRecorded
 from runs.record.server_facts import prompt_reuse
 from runs.wording import counted, shortened_list
 
-# Of the share that others used, between the sides of a comparison; half of what others may use during a leg.
+# Of the share that others used, between the sides of a comparison; half of what others may use during a run.
 FOREIGN_DIFFERENCE = 0.05
-LEAST_WINDOW_S = 1.0  # the system counts CPU time in steps of 10 ms, too coarse for shorter windows
+MIN_WINDOW_S = 1.0  # the system counts CPU time in steps of 10 ms, too coarse for shorter windows
 SUT_NAMES = ("PySUT", "PyFastSUT")  # LoadGen's names of systems behind its Python interface
 
-MISMATCHES_SHOWN = 4  # of one rule on a leg, and of two systems
+MISMATCHES_SHOWN = 4  # of one rule on a run, and of two systems
 # C-1 reports the first; the second is a note here.
-_OF_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
+_DECIDED_BY_C1, _NOTED_ONLY = "accuracy-scored-again", "accuracy-no-target"
 _ANY_MACHINE = ("localhost", "")  # host names without a meaning
 
 
-def leg_proofs(evidence: Evidence) -> Judgement:
-    """What is found in one leg: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
-    return judge(evidence, LEG_CHECKS, damaged)
+def run_proofs(evidence: Evidence) -> Judgement:
+    """What is found in one run: it is complete, unchanged, one run, and of the queries that LoadGen issued."""
+    return judge(evidence, RUN_CHECKS, damaged)
 
 
 @decides("signoff", also=("P-1/missing_raw", "P-1/damaged_raw"))
@@ -52,7 +60,7 @@ def _readable(evidence: Evidence) -> list[Finding]:
 @decides("signoff", needs=("files",), also=("P-1/missing_raw",))
 def _present(evidence: Evidence) -> Iterator[Finding]:
     """P-1. Results of another harness lack our record, and cannot be verified."""
-    run = evidence.run
+    run = evidence.dir
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf]
     needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
     if missing := [path.name for path in needed if not path.is_file()]:
@@ -70,7 +78,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
 )
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
     """P-2: the log is of one run of an unchanged LoadGen."""
-    detail, run = evidence.detail, evidence.run
+    detail, run = evidence.detail, evidence.dir
     if detail.repeated:
         key, line = next(iter(detail.repeated.items()))
         text = f"{len(detail.repeated)} records are there twice, first {key}: logs were joined"
@@ -95,28 +103,28 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
 
 @decides("signoff", needs=("files",))
 def _rederived(evidence: Evidence) -> Iterator[Finding]:
-    """What `verify` finds: contradictions, and broken rules on any result, or on official ones."""
+    """What `verify` finds: contradictions, and violated rules on any result, or on official ones."""
     part, reported = evidence.part, Counter[str]()
     assert part is not None
     official = part.claims_official and evidence.manifest is not None
     to_ask = [check for check in part.checks if check.severity == "warning"]
     for finding in (*part.contradictions, *part.broken, *to_ask):
-        if finding.rule == _OF_C1 or (finding.kind == "official" and not official):
+        if finding.rule == _DECIDED_BY_C1 or (finding.kind == "official" and not official):
             continue
         reported[finding.rule] += 1
         if reported[finding.rule] <= MISMATCHES_SHOWN or finding.kind != "contradiction":
             severity = "note" if finding.rule == _NOTED_ONLY else finding.severity
-            yield replace(finding, severity=severity, files=finding.files or (evidence.run.root,))
+            yield replace(finding, severity=severity, files=finding.files or (evidence.dir.root,))
     for rule, count in reported.items():
         if count > MISMATCHES_SHOWN and find_rule(rule).kind == "contradiction":
-            yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this leg", evidence.run.root)
+            yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this run", evidence.dir.root)
 
 
 @checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"), needs=("files", "manifest"))
 @checks("H-6", ("prefix_caching", "error", "no prompt token comes from a cache"))
 def _engine(evidence: Evidence) -> Iterator[Finding]:
     """The engine started, did not crash, cached no prompt, and is of the declared technique."""
-    run, log, manifest = evidence.run, evidence.engine_log, evidence.record
+    run, log, manifest = evidence.dir, evidence.engine_log, evidence.record
     if manifest.plan.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
         if not run.engine_log.stat().st_size:
@@ -131,45 +139,45 @@ def _engine(evidence: Evidence) -> Iterator[Finding]:
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=reuse.tokens)
 
 
-LEG_CHECKS = (*map(check, (_readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
+RUN_CHECKS = (*map(check, (_readable, _present, _one_log, _rederived, _engine)), *requests.CHECKS)
 
 
-def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
-    """P-5, H-4 and B-4: each leg has its own process and files, and legs ran one at a time."""
-    for place, one in enumerate(legs):
-        for other in legs[place + 1 :]:
+def between_runs(runs: list[Evidence]) -> Iterator[Finding]:
+    """P-5, H-4 and B-4: each run has its own process and files, and runs were made one at a time."""
+    for place, one in enumerate(runs):
+        for other in runs[place + 1 :]:
             yield from _pair(one, other)
-    yield from contention(legs)
+    yield from contention(runs)
 
 
-@checks("H-4", ("same_run_twice", "error", "two legs are two runs"))
-@checks("P-5", ("same_process", "error", "each leg is a process of its own"))
+@checks("H-4", ("same_run_twice", "error", "two runs are two runs"))
+@checks("P-5", ("same_process", "error", "each run is a process of its own"))
 def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
-    roots = one.run.root, other.run.root
-    names = (one.run.detail.name, one.run.requests.name)
+    roots = one.dir.root, other.dir.root
+    names = (one.dir.detail.name, one.dir.requests.name)
     if alike := [name for name in names if name in one.hashes and one.hashes[name] == other.hashes.get(name)]:
-        yield fail("H-4/same_run_twice", f"two legs have the same {' and '.join(alike)}", *roots)
+        yield fail("H-4/same_run_twice", f"two runs have the same {' and '.join(alike)}", *roots)
     first, second = one.manifest, other.manifest
     if first is None or second is None:
         return
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
-        yield fail("P-5/same_process", f"two legs of one process {first.pid}", *roots)
+        yield fail("P-5/same_process", f"two runs of one process {first.pid}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
-        overlap_ns = 0  # times of accuracy legs do not count
+        overlap_ns = 0  # times of accuracy runs do not count
     if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
-        text = f"the legs ran at the same time on {first.observed.host.hostname}, for {overlap_ns / 1e9:.1f} s"
+        text = f"the runs were made at the same time on {first.observed.host.hostname}, for {overlap_ns / 1e9:.1f} s"
         make = fail if certain else warn
         yield make("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
 
 
 def one_machine(first: Manifest, second: Manifest) -> bool | None:
-    """Whether two legs ran on one machine; None where only a common name such as localhost is known."""
+    """Whether two runs were made on one machine; None where only a common name such as localhost is known."""
     boots = first.observed.host.boot_id, second.observed.host.boot_id
     names = first.observed.host.hostname, second.observed.host.hostname
     if all(boots):
-        return boots[0] == boots[1]  # legs before and after a restart did not overlap
+        return boots[0] == boots[1]  # runs before and after a restart did not overlap
     if names[0] != names[1]:
         return False
     return None if names[0].partition(".")[0] in _ANY_MACHINE else True
@@ -181,43 +189,43 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
     ("contention_not_recorded", "note", "foreign CPU time is recorded"),
     ("foreign_cpu", "note", "foreign CPU time"),
 )
-def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Judge the foreign CPU time of performance legs; that of accuracy legs is a note.
+def contention(runs: Sequence[Evidence]) -> Iterator[Finding]:
+    """Judge the foreign CPU time of performance runs; that of accuracy runs is a note.
 
     With one configuration of a scenario the share itself counts, with several, as in a patch, the difference.
     """
     # By benchmark and scenario, by conditions: the share of the cores that others used.
     known: dict[tuple[str, str], dict[str, list[tuple[float, Evidence]]]] = {}
     unknown: list[tuple[Evidence, str]] = []
-    for evidence in legs:
+    for evidence in runs:
         manifest = evidence.manifest
         if manifest is None:
             continue
         found = manifest.observed.contention
         if not isinstance(found, Contention):
-            why = found.not_recorded if isinstance(found, NotRecorded) else "the leg did not finish"
+            why = found.not_recorded if isinstance(found, NotRecorded) else "the run did not finish"
             if evidence.is_performance and manifest.observed.host.boot_id:  # Linux, which also has the CPU times
                 text = f"foreign CPU time is not recorded, on a system that has it: {why}"
-                yield warn("B-4/contention_not_recorded", text, evidence.run.manifest)
+                yield warn("B-4/contention_not_recorded", text, evidence.dir.manifest)
             else:
                 unknown.append((evidence, why))
-        elif found.window_s < LEAST_WINDOW_S:
+        elif found.window_s < MIN_WINDOW_S:
             unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short"))
         else:
-            text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the leg"
+            text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the run"
             text += f" {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"
             numbers = {**found.model_dump(), "foreign_share": found.foreign_share}
-            yield note("B-4/foreign_cpu", text, evidence.run.manifest, **numbers)
+            yield note("B-4/foreign_cpu", text, evidence.dir.manifest, **numbers)
             if evidence.is_performance:
                 sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
                 conditions = repr(sorted((name, str(value)) for name, value in MEASURED.of(evidence.facts).items()))
                 sides.setdefault(conditions, []).append((found.foreign_share, evidence))
     if unknown:
         first, why = unknown[0]
-        text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.run.root}: {why}"
-        yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
+        text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.dir.root}: {why}"
+        yield note("B-4/contention_not_recorded", text, first.dir.manifest, legs=len(unknown))
     for configurations in known.values():
-        means = [(mean(share for share, _ in one), one[0][1].run.root) for one in configurations.values()]
+        means = [(mean(share for share, _ in one), one[0][1].dir.root) for one in configurations.values()]
         (quiet, low), (busy, high) = min(means), max(means)
         if len(means) > 1 and busy - quiet > FOREIGN_DIFFERENCE:
             text = f"others used {busy:.1%} of the usable cores during {high}, {quiet:.1%} during {low}: more than"
@@ -230,10 +238,10 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
                 text = f"others used {share:.1%} of the usable cores while LoadGen ran, more than {FOREIGN_SHARE:.0%}:"
                 text += " these times are not comparable"
                 limits = {"foreign_share": share, "limit_share": FOREIGN_SHARE}
-                yield warn("B-4/contended", text, evidence.run.manifest, **limits)
+                yield warn("B-4/contended", text, evidence.dir.manifest, **limits)
 
 
-# Legs together --------------------------------------------------------------------------------------------------------
+# Runs together --------------------------------------------------------------------------------------------------------
 
 
 def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Finding]:
@@ -241,7 +249,7 @@ def one_system(runs: Iterable[Evidence], *questions: Question) -> Iterator[Findi
     for question, first, run, found in unlike(runs, *questions):
         make = warn if found.keys() <= FREE_MEMORY else fail
         text = f"{question.text}: {difference_text(found)}"
-        yield make(question.rule, text, first.run.root, run.run.root, keys=sorted(found))
+        yield make(question.rule, text, first.dir.root, run.dir.root, keys=sorted(found))
 
 
 def difference_text(found: Differences) -> str:
@@ -249,41 +257,41 @@ def difference_text(found: Differences) -> str:
     return shortened_list(describe(found, "in the first", "in the second"), MISMATCHES_SHOWN)
 
 
-@checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
-def one_bundle(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """All legs are of one system and were made close in time."""
-    yield from one_system((leg for leg in legs if leg.manifest is not None), *BUNDLE)
-    yield from far_apart(legs)
+@checks("H-9", ("several_systems", "error", "all runs of a bundle are of one system"))
+def one_bundle(runs: Sequence[Evidence]) -> Iterator[Finding]:
+    """All runs are of one system and were made close in time."""
+    yield from one_system((run for run in runs if run.manifest is not None), *BUNDLE)
+    yield from far_apart(runs)
 
 
-@checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
-def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """B-3: legs outside a bundle are of one commit of the harness, which affects what is measured."""
-    made = (leg for leg in legs if leg.manifest is not None)
+@checks("B-3", ("other_harness", "warning", "one version of the harness made all runs"))
+def one_harness(runs: Sequence[Evidence]) -> Iterator[Finding]:
+    """B-3: runs outside a bundle are of one commit of the harness, which affects what is measured."""
+    made = (run for run in runs if run.manifest is not None)
     for found in one_system(made, HARNESS):  # uncommitted changes are allowed here, not in a bundle
         yield replace(found, severity="warning")
         return
 
 
-@checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
-def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
-    """All legs were made within half a year; `make` is `warn` for legs outside a bundle."""
-    starts = ((leg.manifest.start_time_ns or 0, leg) for leg in legs if leg.manifest is not None)
+@checks("H-9", ("far_apart", "error", "the runs of a bundle were made close in time"))
+def far_apart(runs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
+    """All runs were made within half a year; `make` is `warn` for runs outside a bundle."""
+    starts = ((run.manifest.start_time_ns or 0, run) for run in runs if run.manifest is not None)
     if apart := too_far_apart(starts):
         days, early, late = apart
-        text = f"{days} days are between the first leg and the last, at most {MOST_DAYS_APART} are allowed"
-        yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
+        text = f"{days} days are between the first run and the last, at most {MAX_DAYS_APART} are allowed"
+        yield make("H-9/far_apart", text, early.dir.root, late.dir.root, days=days)
 
 
-def foreign_legs(legs: Sequence[FinishedLeg], bundle: Sequence[Evidence]) -> str:
-    """How the performance legs of a lever's verdict differ from all those of the bundle; empty if they do not.
+def foreign_runs(runs: Sequence[FinishedRun], bundle: Sequence[Evidence]) -> str:
+    """How the performance runs of a changed option's verdict differ from all those of the bundle; empty if they do not.
 
     Raises:
-        HarnessError: a leg cannot be read.
+        HarnessError: a run cannot be read.
     """
     own = [evidence for evidence in bundle if evidence.is_performance]
-    for facts in (leg_fingerprint(leg) for leg in legs if leg.is_performance):
-        found = [differences(one.facts, facts, LEVER) for one in own]
+    for facts in (run_fingerprint(run) for run in runs if run.is_performance):
+        found = [differences(one.facts, facts, CHANGED_OPTION) for one in own]
         if found and all(found):
             return difference_text(min(found, key=len))
     return ""

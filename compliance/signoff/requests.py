@@ -1,4 +1,4 @@
-"""P-4, P-6, P-7, H-2 and B-4 on the requests of one leg: they are LoadGen's, and their times, ends and prompts fit.
+"""P-4, P-6, P-7, H-2 and B-4 on the requests of one run: they are LoadGen's, and their times, ends and prompts fit.
 
 The seeds in LoadGen's log give the loaded samples and, in the Server scenario, the time of each query; the trace and
 requests.jsonl must agree with them. Each of several replicas must have answered, with the same weights, and no faster
@@ -27,18 +27,18 @@ from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# After the scheduled time (Server) or the completion before (SingleStream). Legs of the dummy engine on a shared
+# After the scheduled time (Server) or the completion before (SingleStream). Runs of the dummy engine on a shared
 # machine of two cores stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
 # After a pause of the machine, LoadGen issues all overdue queries at once, each within 0.02 ms.
 OFF_SCHEDULE_MS = 50.0
 AT_ONCE_SHARE = 0.5  # of the scheduled time between two; on another schedule they would be that far apart
 AT_ONCE_MS = 0.2  # between two on a machine that cannot keep up
-CLOCK_READ_NS = 50_000  # between two readings of one clock; honest legs have at least 2 µs
+CLOCK_READ_NS = 50_000  # between two readings of one clock; honest runs have at least 2 µs
 CLOCK_SET_NS = 5_000_000  # a step of the clock by an NTP daemon
 REPLICA_FASTER_FLAG = 2.0  # against the other replicas; one that shares its cores is that much slower
-LENGTH = "length"  # the finish reason of an answer at the token limit
-ENDS = {LENGTH, "stop"}  # other finish reasons are of failed answers
+LENGTH = "length"  # the finish reason of a response at the token limit
+ENDS = {LENGTH, "stop"}  # other finish reasons are of failed responses
 _REQUESTS: tuple[Need, ...] = ("files", "manifest", "requests")
 
 
@@ -91,7 +91,7 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         if len(wrong):
             seq = int(wrong[0])
             text = f"{len(wrong)} scheduled times in the trace are not those of schedule_rng_seed, first at seq {seq}"
-            yield fail("P-6/not_loadgens_schedule", text, evidence.run.trace, seq=seq, different=len(wrong))
+            yield fail("P-6/not_loadgens_schedule", text, evidence.dir.trace, seq=seq, different=len(wrong))
     lag_ns = table.issue_ns - offsets_ns
     lag_ns -= lag_ns.min()
     median_ms = float(np.median(lag_ns)) / 1e6
@@ -102,12 +102,12 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
     if pause_ms > max(AT_ONCE_SHARE * due_ms, AT_ONCE_MS):
         text = f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median), overdue ones every"
         text += f" {pause_ms:.3g} ms, due every {due_ms:.3g} ms: LoadGen issues overdue ones at once"
-        yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms, pause_ms=pause_ms)
+        yield fail("P-6/not_loadgens_schedule", text, evidence.dir.requests, median_ms=median_ms, pause_ms=pause_ms)
 
 
 @checks("B-4", ("issue_delay", "note", "how late LoadGen issued"), needs=("files", "requests"))
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
-    """B-4: how late LoadGen issued the queries of a performance leg: after the scheduled time, relative to the most
+    """B-4: how late LoadGen issued the queries of a performance run: after the scheduled time, relative to the most
     punctual query (Server), or after the completion before (SingleStream).
 
     A busy machine makes LoadGen late and the result worse, so it is a warning.
@@ -123,15 +123,15 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
         text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
-        yield warn("B-4/contended", text, evidence.run.requests, **numbers)
+        yield warn("B-4/contended", text, evidence.dir.requests, **numbers)
     else:
-        yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)
+        yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.dir.requests, **numbers)
 
 
 @checks("P-4", ("record_incomplete", "error", "the record has every request"), needs=_REQUESTS)
 def _times(evidence: Evidence) -> Iterator[Finding]:
     """P-4: the times of each request are in order; in SingleStream no query starts before the previous one ended."""
-    where, table = evidence.run.requests, evidence.table
+    where, table = evidence.dir.requests, evidence.table
     lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
     if lacking and evidence.detail.scenario != "Offline":  # most statistics need them all
         text = f"{lacking} requests have no time of their first token"
@@ -155,16 +155,16 @@ def _in_order(
         once = back_ns.max() <= CLOCK_SET_NS and np.ptp(table.complete_ns[wrong]) <= 4 * CLOCK_SET_NS
         text = f"{len(wrong)} {what}, first seq {int(table.seq[wrong[0]])}"
         make = warn if once else fail
-        yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
+        yield make("P-4/impossible_times", text, evidence.dir.requests, count=len(wrong))
 
 
-@checks("P-4", ("other_limit", "error", "an answer that was cut at the limit has as many tokens"), needs=_REQUESTS)
+@checks("P-4", ("other_limit", "error", "a response that was cut at the limit has as many tokens"), needs=_REQUESTS)
 def _ends(evidence: Evidence) -> Iterator[Finding]:
-    """P-4: an answer ended by itself, or has as many tokens as the limit; none has more."""
+    """P-4: a response ended by itself, or has as many tokens as the limit; none has more."""
     table, plan = evidence.table, evidence.record.plan
     if other := set(table.finish_reason) - ENDS:
-        text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
-        yield fail("P-4/other_limit", text, evidence.run.requests)
+        text = f"responses ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
+        yield fail("P-4/other_limit", text, evidence.dir.requests)
     least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
     if not isinstance(limit, int) or not isinstance(least, int):
         return
@@ -174,36 +174,38 @@ def _ends(evidence: Evidence) -> Iterator[Finding]:
     wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
     if len(wrong):
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
-        text = f"{len(wrong)} answers do not have {least} to {limit} tokens ({limit} where they were cut), such as seq"
+        text = (
+            f"{len(wrong)} responses do not have {least} to {limit} tokens ({limit} where they were cut), such as seq"
+        )
         text += f" {seq} with {tokens}"
-        yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
+        yield fail("P-4/other_limit", text, evidence.dir.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
 @checks(
     "H-2",
-    ("other_prompts", "error", "prompts are as long as in the data set"),
-    ("prompts_not_compared", "note", "the data set is available"),
+    ("other_prompts", "error", "prompts are as long as in the dataset"),
+    ("prompts_not_compared", "note", "the dataset is available"),
     needs=_REQUESTS,
 )
 def _prompts(evidence: Evidence) -> Iterator[Finding]:
-    """H-2: each prompt is as long as in the data set, if that is available."""
+    """H-2: each prompt is as long as in the dataset, if that is available."""
     references, table, plan = evidence.references, evidence.table, evidence.record.plan
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
-        yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
+        yield note("H-2/prompts_not_compared", "the dataset is not available", evidence.dir.manifest)
         return
     recorded, longest = plan.longest_prompt_tokens, references.prompt_tokens[: plan.sample_count].max()
     if recorded != longest:
-        text = f"the longest prompt has {recorded} tokens by the record, {longest} in the data set"
-        yield fail("H-2/other_prompts", text, evidence.run.manifest, recorded=recorded)
+        text = f"the longest prompt has {recorded} tokens by the record, {longest} in the dataset"
+        yield fail("H-2/other_prompts", text, evidence.dir.manifest, recorded=recorded)
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
         place = int(wrong[0])
         text = (
-            f"{len(wrong)} prompts are not as long as in the data set, first seq {int(table.seq[place])} with "
+            f"{len(wrong)} prompts are not as long as in the dataset, first seq {int(table.seq[place])} with "
             f"{int(table.prompt_tokens[place])} tokens in place of {int(expected[place])}"
         )
-        yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
+        yield fail("H-2/other_prompts", text, evidence.dir.requests, count=len(wrong))
 
 
 def most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64], amounts: NDArray[np.int64] | None = None) -> int:
@@ -229,7 +231,7 @@ def batch_limit(manifest: Manifest) -> int | None:
 def at_once(evidence: Evidence) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
-    Preempted requests and answers that a busy machine recorded late are also between the two; where these cannot be
+    Preempted requests and responses that a busy machine recorded late are also between the two; where these cannot be
     ruled out it is a warning.
     """
     manifest, table = evidence.record, evidence.table
@@ -238,7 +240,7 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     if limit is None or not known.any():
         return
     starts_ns = table.first_token_ns[known]
-    # The event loop may have recorded an answer so late.
+    # The event loop may have recorded a response so late.
     lag = manifest.observed.loop_lag
     slack_ns = max(STAMP_MEDIAN_NS, round(lag.worst_ms * 1e6) if lag is not None else 0)
     most = most_at_once(starts_ns, np.maximum(table.complete_ns[known] - slack_ns, starts_ns))
@@ -249,7 +251,7 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
     certain = not manifest.plan.engine_record.may_preempt or (pool is not None and held < pool)
     make = fail if certain and manifest.observed.foreign_share <= FOREIGN_SHARE else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
-    yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
+    yield make("P-7/more_than_the_batch", text, evidence.dir.requests, most=most, limit=limit)
 
 
 @checks(
@@ -257,7 +259,7 @@ def at_once(evidence: Evidence) -> Iterator[Finding]:
 )
 def _user_conf(evidence: Evidence) -> Iterator[Finding]:
     """P-7: LoadGen ran with the settings of user.conf, except those of audit.config."""
-    run, plan = evidence.run, evidence.record.plan
+    run, plan = evidence.dir, evidence.record.plan
     try:
         settings = read_stored(run.user_conf)
         audited = {line.key for line in read_stored(run.audit_config)} if plan.audit else set()
@@ -274,7 +276,7 @@ def _user_conf(evidence: Evidence) -> Iterator[Finding]:
 @checks("P-4", ("silent_replica", "error", "every replica answered queries"), needs=_REQUESTS)
 @checks("P-7", ("replicas_differ", "error", "every replica loaded the weights of the record"))
 def replicas(evidence: Evidence) -> Iterator[Finding]:
-    """P-4, P-7 and H-5 on the replicas of a leg."""
+    """P-4, P-7 and H-5 on the replicas of a run."""
     manifest, table = evidence.record, evidence.table
     records = manifest.replicas
     if table.replica is None or not records:
@@ -283,13 +285,13 @@ def replicas(evidence: Evidence) -> Iterator[Finding]:
     silent = {record.replica for record in records} - set(table.replica.tolist())
     if silent and len(table) >= len(records):
         text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
-        yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
+        yield fail("P-4/silent_replica", text, evidence.dir.requests, replicas=sorted(silent))
     for record in records:
         expected = {file: manifest.model.sha256.get(file) for file in record.weights_sha256}
         if record.weights_sha256 != expected:
             text = f"weights of replica {record.replica} ({record.host}): {value_text(record.weights_sha256, 80)}"
-            text += f", of the leg {value_text(expected, 80)}"
-            yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record.replica)
+            text += f", of the run {value_text(expected, 80)}"
+            yield fail("P-7/replicas_differ", text, evidence.dir.manifest, replica=record.replica)
     if len(records) < 2 or len(table) < FEW_SAMPLES * len(records):
         return
     sizes = [len(record.devices or record.cores) or 1 for record in records]
@@ -315,7 +317,7 @@ def _fastest(
     if times > REPLICA_FASTER_FLAG:
         make = fail if certain and times > FASTER_FAIL else warn
         text = f"{measure} replica {fastest} is {times:.1f} times as fast as the others, for its devices or cores"
-        yield make("H-5/replica_too_fast", text, evidence.run.requests, replica=fastest, times=round(times, 3))
+        yield make("H-5/replica_too_fast", text, evidence.dir.requests, replica=fastest, times=round(times, 3))
 
 
 def _same_devices(manifest: Manifest) -> bool:

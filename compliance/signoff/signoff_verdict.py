@@ -15,7 +15,7 @@ Action = Literal["pass", "eject", "downgrade_headline", "replace_headline_with_e
 
 # Noise band of spread, drift and gain in percent; --noise-band sets it for a whole verdict, which records it.
 NOISE_BAND_PCT = 0.5
-MOST_ROUNDS = 3  # of measuring again
+MAX_ROUNDS = 3  # of measuring again
 
 # The actions of a FLAG by rule, the most important first; all other rules have the action `flag`.
 _ACTIONS: dict[Action, frozenset[str]] = {

@@ -26,14 +26,14 @@ from compliance.judge.rule import OURS
 from compliance.judge.verdict import Verdict
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import audit_problems
-from compliance.signoff.judge import sign_off as judge_legs
+from compliance.signoff.judge import sign_off as judge_runs
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
 from compliance.submission.gates import CANDIDATE_CHECKS, SET_CHECKS, CandidateEvidence, SetEvidence, refusal
 from compliance.submission.source import CODE_FOLDER, README, Source, read_documentation, read_source
 from compliance.submission.submitted_accuracy import submitted_accuracy
 from compliance.submission.system import SystemDescription, describe
-from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
+from compliance.submission.tree import MAX_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from compliance.submission.weights import Documents, lacking, measurements, model_name, with_calibration
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import ExecutionError, InputError, SetupError
@@ -45,7 +45,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
 from runs.temporary import remove_folder
 
-_RERUN = "run the leg again"
+_RERUN = "rerun"
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
 )
@@ -66,7 +66,7 @@ class SubmitOutcome(Verdict):
 
     @property
     def unofficial(self) -> list[str]:
-        """Why the results are not official, each reason once."""
+        """Why the results are not eligible for submission, each reason once."""
         return list(dict.fromkeys(reason for one in self.judged for reason in one.unofficial))
 
     @property
@@ -77,9 +77,13 @@ class SubmitOutcome(Verdict):
     @property
     def notes(self) -> list[str]:
         if self.request.rehearsal:
-            return [] if self.unofficial else ["every result is official: the tree carries no mark of a rehearsal"]
+            return (
+                []
+                if self.unofficial
+                else ["every result is eligible for submission: the tree carries no mark of a rehearsal"]
+            )
         allowed = self.unofficial if self.request.division == "open" else []
-        return [f"not official, which the open division allows: {reason}" for reason in allowed]
+        return [f"not eligible for submission, which the open division allows: {reason}" for reason in allowed]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         built, description = self.built or {}, self.description
@@ -128,13 +132,13 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
 
     Raises:
         SetupError: the output exists or cannot be written, or a file is too large for a submission.
-        InputError: a leg lacks a file. ExecutionError: a leg's file has changed.
+        InputError: a run lacks a file. ExecutionError: a run's file has changed.
     """
     request, root = outcome.request, outcome.request.output
     refuse_taken(root)
     draft = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.tmp")
     tree = Tree(draft, request.round)
-    home = request.division, request.organisation
+    home = request.division, request.organization
     try:
         with ensured(partial(remove_folder, draft)):
             draft.mkdir(parents=True)
@@ -162,30 +166,30 @@ def build(outcome: SubmitOutcome, description: SystemDescription, source: Source
 
 def _scenario(outcome: SubmitOutcome, tree: Tree, judged: CandidateEvidence) -> None:
     request, candidate, rehearsal = outcome.request, judged.candidate, outcome.rehearsal
-    home = request.division, request.organisation, request.system_name
+    home = request.division, request.organization, request.system_name
     place = Place(*home, candidate.benchmark, candidate.scenario)
     manifests = candidate.manifests()
     performance, accuracy = candidate.performance, candidate.accuracy
     if performance is None or accuracy is None:
-        raise InputError(f"{candidate.name} lacks a leg", "name both legs")
-    copies = [(performance.run, tree.performance(place)), (accuracy.run, tree.accuracy(place))]
+        raise InputError(f"{candidate.name} lacks a run", "name both runs")
+    copies = [(performance.dir, tree.performance(place)), (accuracy.dir, tree.accuracy(place))]
     for test, audit in sorted(candidate.audits.items()):
         folder = tree.audit(place, test)
-        copies.append((audit.run, RunDir(folder / "performance" / "run_1")))
-        _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
+        copies.append((audit.dir, RunDir(folder / "performance" / "run_1")))
+        _copy(audit.dir.accuracy_log, RunDir(folder / "accuracy").accuracy_log)
         text_name = AUDITS[test].text_name
         _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
     for run, to in copies:  # without the trace
         _copy(run.summary, to.summary)
         _copy(run.detail, to.detail)
-    # The performance leg's accuracy log is an empty list, which shows that nothing was logged.
-    _copy(performance.run.accuracy_log, tree.performance(place).accuracy_log)
-    submitted = submitted_accuracy(accuracy.run)
+    # The performance run's accuracy log is an empty list, which shows that nothing was logged.
+    _copy(performance.dir.accuracy_log, tree.performance(place).accuracy_log)
+    submitted = submitted_accuracy(accuracy.dir)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
     _write(tree.accuracy(place).accuracy_text, submitted.text)
     values = measurements(manifests["performance"], request.given.measurements, rehearsal)
     _json(tree.measurements(place), values)
-    _write(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
+    _write(tree.user_conf(place), read_record(performance.dir.user_conf, _RERUN))
     _write(tree.readme(place), _readme(judged, place, tree, rehearsal))
 
 
@@ -199,7 +203,7 @@ def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list
         mark=REHEARSAL_MARK,
         rehearsal=rehearsal,
         parts=judged.verdict.parts,
-        code=f"{tree.source(place.division, place.organisation).name}/{CODE_FOLDER}",
+        code=f"{tree.source(place.division, place.organization).name}/{CODE_FOLDER}",
         code_folder=CODE_FOLDER,
         commands=[_command(name, one) for name, one in manifests.items()],
         plan=manifest.plan,
@@ -212,7 +216,7 @@ def _readme(judged: CandidateEvidence, place: Place, tree: Tree, rehearsal: list
 
 
 def _command(name: str, manifest: Manifest) -> str:
-    """The command line of a leg, without its output directory, and with the names of files only."""
+    """The command line of a run, without its output directory, and with the names of files only."""
     words = ["python", "main.py"]
     asked = dict(manifest.asked)
     if manifest.plan.audit:
@@ -247,7 +251,7 @@ def _copy(source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     if read_attestation(RunDir(source.parent)).files.get(source.name) != sha256_of(target):
-        raise ExecutionError(f"{source} was changed after the leg ended", _RERUN)
+        raise ExecutionError(f"{source} was changed after the run ended", _RERUN)
 
 
 def _write(path: Path, content: bytes | str) -> None:
@@ -268,10 +272,10 @@ def _sizes(root: Path) -> dict[str, int]:
     """
     sizes = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if path.is_file()}
     for name, size in sizes.items():
-        if size > MOST_FILE_BYTES:
+        if size > MAX_FILE_BYTES:
             raise SetupError(
-                f"{name} has {size / 1e6:.0f} MB; a submission takes at most {MOST_FILE_BYTES >> 20} MB a file",
-                "leave it out of --source" if CODE_FOLDER in name else "run the leg without --enable-log-trace",
+                f"{name} has {size / 1e6:.0f} MB; a submission takes at most {MAX_FILE_BYTES >> 20} MB a file",
+                "leave it out of --source" if CODE_FOLDER in name else "start the run without --enable-log-trace",
             )
     return dict(sorted(sizes.items()))
 
@@ -285,9 +289,9 @@ _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
 
 @decides(
     "submit",
-    ("submit/calibration", "error", "[rules] closed division", "a document describes how the weights were quantised",
+    ("submit/calibration", "error", "[rules] closed division", "a document describes how the weights were quantized",
      "give it with --documentation"),
-    ("submit/sign-off", "error", OURS, "the legs sign off together", "run what the sign-off names again"),
+    ("submit/sign-off", "error", OURS, "the runs sign off together", "run what the sign-off names again"),
 )  # fmt: skip
 def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     """Build the tree, or refuse it; quick checks come first.
@@ -297,9 +301,9 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
 
     Raises:
         InputError: a path, a name or the system's description is wrong. SetupError: the output is taken, or the
-            source cannot be found. ExecutionError: a leg cannot be read.
+            source cannot be found. ExecutionError: a run cannot be read.
     """
-    for name, value in (("--organisation", request.organisation), ("--system-name", request.system_name)):
+    for name, value in (("--organization", request.organization), ("--system-name", request.system_name)):
         if not _NAME.fullmatch(value):
             raise InputError(
                 f"{name} {value!r} cannot be a directory's name in a submission",
@@ -319,7 +323,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     if manifests:  # else every candidate is refused below
         description = describe_system(request, candidates)
         source = read_source(request.source, manifests)
-    with with_scorer(request.sources) as (sources, _):  # answers are scored once for both judges
+    with with_scorer(request.sources) as (sources, _):  # responses are scored once for both judges
         outcome = judge(replace(request, sources=sources), candidates, say)
         if not outcome.findings and request.division != "open":  # last, since it takes longest
             say("signing off")
@@ -351,17 +355,17 @@ def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[st
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
-    """The sign-off of all legs together."""
-    return judge_legs("bundle", _directories(candidates), sources=sources)
+    """The sign-off of all runs together."""
+    return judge_runs("bundle", _directories(candidates), sources=sources)
 
 
 def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
-    """What is wrong with the legs of audits."""
+    """What is wrong with the runs of audits."""
     for candidate in candidates:
         performance = candidate.performance
         for audit in candidate.audits.values():
             assert performance is not None  # else it was refused before
-            for found in audit_problems(Evidence.of(performance, sources), [audit.run.root]):
+            for found in audit_problems(Evidence.of(performance, sources), [audit.dir.root]):
                 fix = "run the audit again"
                 yield refusal(found.rule, candidate.name, f"{audit.test}: {found.sentence}", fix)
 
@@ -372,10 +376,10 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
     Raises:
         InputError: fields are missing.
     """
-    over_network = any(leg.detail.is_network for one in candidates for leg in one.legs)
+    over_network = any(run.detail.is_network for one in candidates for run in one.runs)
     return describe(
         _manifests(candidates),
-        submitter=request.organisation,
+        submitter=request.organization,
         division=request.division,
         system_name=request.system_name,
         suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
@@ -385,7 +389,7 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
 
 
 def _directories(candidates: list[Candidate]) -> list[Path]:
-    return [leg.run.root for candidate in candidates for leg in candidate.legs]
+    return [run.dir.root for candidate in candidates for run in candidate.runs]
 
 
 def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:

@@ -1,22 +1,22 @@
-"""The input of `submit`: results, each with its legs and audits, and its place in a tree."""
+"""The input of `submit`: results, each with its runs and audits, and its place in a tree."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compliance.audits.base import PERFORMANCE as AUDIT_LEG
+from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import result_homes
 from compliance.evidence.scoring import ScoreSources
 from compliance.submission.system import SystemFile
 from compliance.submission.tree import Division
-from compliance.verify.find_results import ResultLegs, campaign_results, find_results
+from compliance.verify.find_results import ResultRuns, campaign_results, find_results
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, SUBMISSIONS
 from runs.errors import InputError
 from runs.record.fingerprint import Facts, fingerprint
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import ResultDir, RunDir, audit_record
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.rounds import Round
 
@@ -30,15 +30,15 @@ class SubmitRequest:
 
     results: list[Path]
     output: Path
-    organisation: str
+    organization: str
     system_name: str
     division: Division
     round: Round
     given: SystemFile
     source: Path | None = None
     documentation: Path | None = None
-    rehearsal: bool = False  # results may be unofficial; every other rule applies
-    sources: ScoreSources = field(default_factory=ScoreSources)  # for scoring the answers
+    rehearsal: bool = False  # results may be ineligible for submission; every other rule applies
+    sources: ScoreSources = field(default_factory=ScoreSources)  # for scoring the responses
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Audit:
     scenario: Scenario
 
     @cached_property
-    def leg(self) -> FinishedLeg:
-        return FinishedLeg(RunDir(self.folder / AUDIT_LEG))
+    def finished_run(self) -> FinishedRun:
+        return FinishedRun(RunDir(self.folder / AUDIT_RUN))
 
     @property
-    def run(self) -> RunDir:
-        return self.leg.run
+    def dir(self) -> RunDir:
+        return self.finished_run.dir
 
     @property
     def manifest(self) -> Manifest:
-        return self.leg.manifest or read_manifest(self.run.manifest)
+        return self.finished_run.manifest or read_manifest(self.dir.manifest)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Candidate:
 
     benchmark: str  # directory name in a submission
     scenario: Scenario
-    result: ResultLegs
+    result: ResultRuns
     audits: dict[str, Audit] = field(default_factory=dict)
 
     @property
@@ -77,67 +77,67 @@ class Candidate:
         return f"{self.benchmark}/{self.scenario}"
 
     @property
-    def performance(self) -> FinishedLeg | None:
-        return self.result.leg(PERFORMANCE)
+    def performance(self) -> FinishedRun | None:
+        return self.result.run(PERFORMANCE)
 
     @property
-    def accuracy(self) -> FinishedLeg | None:
-        return self.result.leg(ACCURACY)
+    def accuracy(self) -> FinishedRun | None:
+        return self.result.run(ACCURACY)
 
     @property
-    def legs(self) -> list[FinishedLeg]:
-        return [leg for leg in (self.performance, self.accuracy) if leg is not None]
+    def runs(self) -> list[FinishedRun]:
+        return [run for run in (self.performance, self.accuracy) if run is not None]
 
     @property
-    def all_legs(self) -> list[FinishedLeg]:
+    def all_runs(self) -> list[FinishedRun]:
         """With those of the audits."""
-        return [*self.legs, *(audit.leg for audit in self.audits.values())]
+        return [*self.runs, *(audit.finished_run for audit in self.audits.values())]
 
     @property
     def homes(self) -> list[ResultDir]:
-        """The possible directories of the result: as named, and by the places of its legs."""
-        return result_homes(*(leg.run.root for leg in self.legs), named=self.result.home)
+        """The possible directories of the result: as named, and by the places of its runs."""
+        return result_homes(*(run.dir.root for run in self.runs), named=self.result.home)
 
     def manifests(self) -> dict[str, Manifest]:
-        """The record of every leg, audits included, by a name for people."""
-        found = {leg.mode.removesuffix("Only").lower(): leg.manifest for leg in self.legs if leg.manifest is not None}
+        """The manifest of every run, audits included, by a name for people."""
+        found = {run.mode.removesuffix("Only").lower(): run.manifest for run in self.runs if run.manifest is not None}
         return found | {audit.test: audit.manifest for audit in self.audits.values()}
 
     @property
-    def record(self) -> Manifest | None:
-        """The record of its first leg, the performance leg where it is there."""
+    def manifest(self) -> Manifest | None:
+        """The manifest of its first run, the performance run where it is there."""
         return next(iter(self.manifests().values()), None)
 
     @cached_property
     def facts(self) -> Facts:
         """The fingerprint of that record."""
-        return fingerprint(self.record) if self.record is not None else {}
+        return fingerprint(self.manifest) if self.manifest is not None else {}
 
 
 def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
     """Find every result and audit in `paths`, in the order of their places in a tree.
 
-    A path is a campaign's directory, a result's (`performance/run_1`, `accuracy`, `audit/NAME`), a leg's, or an
-    audit's. Legs that were named one by one are paired as `verify` pairs them.
+    A path is a campaign's directory, a result's (`performance/run_1`, `accuracy`, `audit/NAME`), a run's, or an
+    audit's. Runs that were named one by one are paired as `verify` pairs them.
 
     Args:
-        beside: whether legs that were named one by one have the audits in their result's directory.
+        beside: whether runs that were named one by one have the audits in their result's directory.
 
     Raises:
         InputError: a path has none of these, two results or audits are for one place, or an audit's result is
             missing.
-        HarnessError: a leg cannot be read.
+        HarnessError: a run cannot be read.
     """
     parts = [_parts(path) for path in paths]
-    leg_paths = [path for legs, _ in parts for path in legs]
+    run_paths = [path for runs, _ in parts for path in runs]
     audit_paths = [path.resolve() for _, audits in parts for path in audits]
     candidates: dict[tuple[str, str], Candidate] = {}
-    for result in find_results(leg_paths) if leg_paths else []:
+    for result in find_results(run_paths) if run_paths else []:
         if result.error is not None:
             raise result.error
-        if not result.legs:
+        if not result.runs:
             continue
-        benchmark, scenario = result.legs[0].benchmark.submission_name, result.legs[0].scenario
+        benchmark, scenario = result.runs[0].benchmark.submission_name, result.runs[0].scenario
         earlier = candidates.setdefault((benchmark, scenario), Candidate(benchmark, scenario, result))
         if earlier.result is not result:
             one, other = (" + ".join(map(str, found.directories)) for found in (earlier.result, result))
@@ -170,14 +170,14 @@ def gather(paths: list[Path], *, beside: bool = True) -> list[Candidate]:
 
 
 def _parts(path: Path) -> tuple[list[Path], list[Path]]:
-    """Directories of legs and of audits in one path."""
+    """Directories of runs and of audits in one path."""
     if any(audit_record(path, test).is_file() for test in AUDITS):
         return [], [path]
     if campaign := campaign_results(path):
         return list(campaign), [audit for root in campaign for audit in _audits_of(ResultDir(root))]
     audits = _audits_of(ResultDir(path))
-    holds_legs = any((path / part).exists() for part in ("performance", "accuracy", RunDir(path).manifest.name))
-    return [path] if holds_legs or not audits else [], audits
+    holds_runs = any((path / part).exists() for part in ("performance", "accuracy", RunDir(path).manifest.name))
+    return [path] if holds_runs or not audits else [], audits
 
 
 def _audits_of(result: ResultDir) -> list[Path]:
@@ -193,7 +193,7 @@ def _audit(folder: Path) -> Audit:
         )
     if test not in SUBMITTED_TESTS:
         raise InputError(f"{folder}: {test} is not submitted", "leave it out")
-    plan = read_manifest(RunDir(folder / AUDIT_LEG).manifest).plan
+    plan = read_manifest(RunDir(folder / AUDIT_RUN).manifest).plan
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")
     return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)

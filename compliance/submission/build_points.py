@@ -29,7 +29,7 @@ LACKING = (
 
 
 def refusals(checked: FoldersChecked, *, rehearsal: bool) -> list[Finding]:
-    """Why no tree is built: every broken rule; in a rehearsal those of the round do not count."""
+    """Why no tree is built: every violated rule; in a rehearsal those of the round do not count."""
     return [one for one in checked.of("error") if not (rehearsal and one.kind == "official")]
 
 
@@ -107,7 +107,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
             "duration_s": (load.start_ns - first_ns) / 1e9,
             "requests_issued": warmed,
             "requests_completed": int((before & events.completed & ~events.failed).sum()),
-            "data_source": "the performance data set" + (", salted" if salt else ""),
+            "data_source": "the performance dataset" + (", salted" if salt else ""),
             "concurrency": (pattern.target_concurrency or warmed) if warmed else 0,
         },
         **({"offline": "dedicated"} if offline else {}),

@@ -14,7 +14,7 @@ from pathlib import Path
 from compliance.audits.audit_registry import IDS
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import audit_state
-from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.same_system import CLOSED_TREE, TREE, unlike
 from compliance.judge.check import Need, check, decides
@@ -29,11 +29,12 @@ from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.fingerprint import RESULT, SERVERS, describe, differences, fingerprint
-from runs.record.leg import ACCURACY
+from runs.record.finished_run import ACCURACY
 from runs.record.server_facts import all_servers_remote, prompt_reuse
 from runs.rounds import round_of
 
-# Rules that make a leg unofficial, and do not refuse one that does not claim to be official.
+# Rules that make a run ineligible for submission, and do not refuse one that does not claim to be eligible for
+# submission.
 _OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
 _WHOLE: tuple[Need, ...] = ("both", "manifest")
 
@@ -47,10 +48,10 @@ class CandidateEvidence:
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
-        legs = self.candidate.performance, self.candidate.accuracy
-        if need == "both" and None in legs:
+        runs = self.candidate.performance, self.candidate.accuracy
+        if need == "both" and None in runs:
             return "it needs a performance and an accuracy run"
-        ours = all(leg is None or leg.manifest is not None for leg in legs)
+        ours = all(run is None or run.manifest is not None for run in runs)
         return "" if need != "manifest" or ours else "manifest.json of a run is missing"
 
     @property
@@ -69,8 +70,7 @@ class CandidateEvidence:
 
     @cached_property
     def broken(self) -> list[tuple[RunVerdict, Finding]]:
-        """Broken rules that refuse the result, with official ones that its runs do not claim to keep; no
-        contradictions."""
+        """Violated rules that refuse the result, also official ones that its runs do not claim to meet."""
         allowed = NOT_IN_OPEN if self.request.division == "open" else ()
         return [
             (part, found)
@@ -81,12 +81,13 @@ class CandidateEvidence:
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Why the runs are not official, by their manifests, even if they claim to be."""
+        """Why the runs are not eligible for submission, by their manifests, even if they claim to be."""
         return list(dict.fromkeys(_not_official(self.candidate, self.request.sources.dataset_path)))
 
     @cached_property
     def unofficial(self) -> list[str]:
-        """Why the result is not official: with the runs' own reasons, and official rules that do not refuse it."""
+        """Why the result is not eligible for submission: with the runs' own reasons, and official rules that do not
+        refuse it."""
         if not self.whole:
             return []
         reasons, refused = list(self.inputs), [found for _, found in self.broken]
@@ -116,17 +117,17 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
 
 @decides(
     "submit",
-    ("submit/leg-missing", "error", "[submission] layout", "each result has both legs", "run the missing leg"),
-    ("submit/not-ours", "error", OURS, "a record shows how each leg was run", "give a run of this harness"),
+    ("submit/leg-missing", "error", "[submission] layout", "each result has both runs", "start the missing run"),
+    ("submit/not-ours", "error", OURS, "a record shows how each run was made", "give a run of this harness"),
 )  # fmt: skip
 def _presence(of: CandidateEvidence) -> Iterator[Finding]:
     candidate = of.candidate
-    for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
-        if leg is None:
+    for mode, run in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
+        if run is None:
             fix = f"run it, and name its directory too, with {candidate.result.home}"
-            yield of.refuse("submit/leg-missing", f"there is no {mode} leg", fix)
-        elif leg.manifest is None:
-            reason = f"{leg.run.root} has no manifest.json, which records how it was run"
+            yield of.refuse("submit/leg-missing", f"there is no {mode} run", fix)
+        elif run.manifest is None:
+            reason = f"{run.dir.root} has no manifest.json, which records how it was made"
             yield of.refuse("submit/not-ours", reason, "give a run of this harness")
 
 
@@ -145,20 +146,21 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
 
 @decides(
     "submit",
-    ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
+    ("submit/not-official", "error", "[rules] closed division", "runs are eligible for submission",
+    "rerun with the settings of the benchmark"),
     needs=_WHOLE,
-    applies=lambda of: "a rehearsal takes unofficial results" if of.request.rehearsal else "",
+    applies=lambda of: "a rehearsal takes ineligible for submission results" if of.request.rehearsal else "",
 )  # fmt: skip
 def _official(of: CandidateEvidence) -> Iterator[Finding]:
     """The open division takes other models and engine options, but no synthetic data and no dummy engine."""
     for reason in of.inputs if of.request.division == "open" else of.unofficial:
-        fix = "run it as an official one, or build a marked tree with --rehearsal"
-        yield of.refuse("submit/not-official", f"not official: {reason}", fix)
+        fix = "rerun with the settings of the benchmark, or build a marked tree with --rehearsal"
+        yield of.refuse("submit/not-official", f"not eligible for submission: {reason}", fix)
 
 
 @decides("submit", needs=_WHOLE, also=("perf-seeds", "accuracy-seeds"))
 def _seeds(of: CandidateEvidence) -> Iterator[Finding]:
-    for log in (leg.detail for leg in of.candidate.all_legs if leg.run.detail.is_file()):
+    for log in (run.detail for run in of.candidate.all_runs if run.dir.detail.is_file()):
         if log.seeds != of.request.round.seeds:
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
             reason = f"{log.path}: the seeds are those of {round_of(log.seeds) or 'no known round'}"
@@ -188,8 +190,8 @@ def _audits(of: CandidateEvidence) -> Iterator[Finding]:
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
-    """The rule that is broken, and why."""
-    state = audit_state(audit.folder, audit.test, audit.leg)
+    """The rule that is violated, and why."""
+    state = audit_state(audit.folder, audit.test, audit.finished_run)
     recorded, result = state.recorded, state.result
     if recorded is None or result is None:
         yield "submit/audit", f"{audit.test} {state.why}"
@@ -197,18 +199,18 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
     if absent := [name for name in IDS if name not in (recorded.model_extra or {})]:
         yield "submit/audit", f"{state.record.name} has no {', '.join(absent)}"
         return
-    if broken := [found for leg in state.runs for found in judge_run(LegEvidence.of(leg)).contradictions]:
+    if broken := [found for run in state.runs for found in judge_run(RunEvidence.of(run)).contradictions]:
         yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
         return
-    for leg in state.runs:
-        if leg.detail.error_count:
-            yield "submit/audit", f"{leg.run.detail}: {leg.detail.error_count} error records"
-    again = f"{audit.test} judged again from {audit.run.root} does not pass"
+    for run in state.runs:
+        if run.detail.error_count:
+            yield "submit/audit", f"{run.dir.detail}: {run.detail.error_count} error records"
+    again = f"{audit.test} judged again from {audit.dir.root} does not pass"
     yield from ((found.rule, f"{again}: {found.sentence}") for found in result.of("error"))
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
     for path in state.changed:
-        yield "submit/audit", f"{path} differs from what the legs' files give"
+        yield "submit/audit", f"{path} differs from what the runs' files give"
 
 
 def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
@@ -219,7 +221,7 @@ def _no_such_rule(of: CandidateEvidence | SetEvidence) -> str:
 def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
     """Audits in the result's directory that are not submitted did not fail."""
     for home, test in product(of.candidate.homes, [test for test in AUDITS if test not in SUBMITTED_TESTS]):
-        state = audit_state(home.audit(test), test, of.candidate.legs[0])
+        state = audit_state(home.audit(test), test, of.candidate.runs[0])
         if state.outcome not in ("missing", "recorded", "PASS"):
             fix = f"find out why; `main.py audit --test {test}` runs it again"
             yield of.refuse("submit/audit", f"{test} of this result {state.why}", fix)
@@ -227,8 +229,8 @@ def _other_audits(of: CandidateEvidence) -> Iterator[Finding]:
 
 @decides(
     "submit",
-    ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
-     "run the legs again in one configuration"),
+    ("submit/one-configuration", "error", "[rules] closed division", "the runs of a result ran in one configuration",
+     "repeat the runs in one configuration"),
     needs=_WHOLE,
 )  # fmt: skip
 def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
@@ -237,21 +239,21 @@ def _configuration(of: CandidateEvidence) -> Iterator[Finding]:
     reference = facts.pop("performance")
     for name, found in facts.items():
         different = differences(reference, found, RESULT)
-        for reason in describe(different, "in the performance leg", f"in the {name} leg"):
-            yield of.refuse("submit/one-configuration", reason, "run the legs again in one configuration")
+        for reason in describe(different, "in the performance run", f"in the {name} run"):
+            yield of.refuse("submit/one-configuration", reason, "repeat the runs in one configuration")
 
 
 @decides("submit", needs=_WHOLE, applies=_no_such_rule, also=("suite-benchmark", "perf-network"))
 def _network(of: CandidateEvidence) -> Iterator[Finding]:
     """LoadGen reached the system as the division requires. [rules: Network Division]"""
     division, suite = of.request.division, SUBMISSIONS[of.candidate.benchmark].suite
-    fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
+    fix = "repeat the runs with --network-sut" if division == "network" else "submit with --division network"
     if division == "network" and suite != "datacenter":
         yield of.refuse("suite-benchmark", f"the network division has no {suite} systems", fix)
-    for leg in of.candidate.all_legs:
-        if leg.detail.is_network != (division == "network"):
-            reason = f"the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
-            yield of.refuse("perf-network", f"{leg.run.detail}: {reason}", fix)
+    for run in of.candidate.all_runs:
+        if run.detail.is_network != (division == "network"):
+            reason = f"the system calls itself {run.detail.get('sut_name')!r}, in division {division}"
+            yield of.refuse("perf-network", f"{run.dir.detail}: {reason}", fix)
 
 
 @decides(
@@ -262,8 +264,8 @@ def _network(of: CandidateEvidence) -> Iterator[Finding]:
 )  # fmt: skip
 def _reuse_unseen(of: SetEvidence) -> Iterator[Finding]:
     """Servers report cached prompt tokens, or have an audit that shows that there are none."""
-    legs = [leg for leg in (candidate.performance for candidate in of.candidates) if leg is not None]
-    audited = [fingerprint(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
+    runs = [run for run in (candidate.performance for candidate in of.candidates) if run is not None]
+    audited = [fingerprint(run.manifest) for run in runs if run.manifest is not None and output_caching_passed(run)]
     for candidate in of.candidates:
         records = candidate.manifests().items()
         unseen = (
@@ -293,13 +295,12 @@ def _scenario_set(of: SetEvidence) -> Iterator[Finding]:
     ("submit/one-system", "error", "[submission] systems", "all results are of one system",
      "submit results of one system"),
     ("submit/one-model", "error", "[rules] closed division",
-     "all scenarios of a benchmark ran one model on one data set",
-     "run all scenarios of a benchmark with one model and data set"),
+     "all scenarios of a benchmark ran one model on one dataset",
+     "run all scenarios of a benchmark with one model and dataset"),
 )  # fmt: skip
 def _several_systems(of: SetEvidence) -> Iterator[Finding]:
-    """All results are of one system, and scenarios of one closed benchmark ran one model, however quantised, on one
-    data set."""
-    recorded = (candidate for candidate in of.candidates if candidate.record is not None)
+    """All results are of one system; the scenarios of one closed benchmark used one model and one dataset."""
+    recorded = (candidate for candidate in of.candidates if candidate.manifest is not None)
     for question, first, other, found in unlike(recorded, *([TREE] if _no_such_rule(of) else CLOSED_TREE)):
         for reason in describe(found, f"in {first.name}", f"in {other.name}"):
             yield refusal(question.rule, other.name, reason, question.text)
@@ -313,22 +314,22 @@ SET_CHECKS = tuple(map(check, (_reuse_unseen, _scenario_set, _several_systems)))
 
 
 def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
-    """Why the records show that legs are not official, even if they claim to be.
+    """Why the records show that runs are not eligible for submission, even if they claim to be.
 
     Args:
-        dataset_path: of the data set, if it was moved.
+        dataset_path: of the dataset, if it was moved.
     """
     for manifest in candidate.manifests().values():
         if not manifest.plan.engine_record.runs_model:
             yield f"the {manifest.plan.engine} engine runs no model"
         places = [Path(manifest.plan.dataset_path), *([dataset_path] if dataset_path else [])]
         if any(_is_synthetic(path, manifest.plan.dataset_sha256) for path in places):
-            yield "the data set is synthetic"
+            yield "the dataset is synthetic"
 
 
 @cache
 def _is_synthetic(path: Path, digest: str) -> bool:
-    """False also for a data set that is missing or was replaced."""
+    """False also for a dataset that is missing or was replaced."""
     try:
         content = read_whole(path, "", max_bytes=MAX_LOG_BYTES)
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content

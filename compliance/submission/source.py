@@ -7,7 +7,7 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from compliance.submission.tree import MOST_FILE_BYTES
+from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError, SetupError
 from runs.harness import HARNESS_ROOT, git
 from runs.reading import files_below, read_whole
@@ -37,30 +37,30 @@ class Source:
 
 
 def read_source(directory: Path | None, manifests: list[Manifest], repository: Path = HARNESS_ROOT) -> Source:
-    """The code that made the legs.
+    """The code that made the runs.
 
     Args:
         directory: the submitter's; None: the repository at the commit that the manifests name.
 
     Raises:
         InputError: the directory has no file.
-        SetupError: there is no such commit here, or the legs ran with changes that no commit has.
+        SetupError: there is no such commit here, or the runs were made with changes that no commit has.
     """
     commit = manifests[0].observed.harness.git_commit
     changed = any(manifest.observed.harness.git_changed is not False for manifest in manifests)  # None: not known
     if directory is not None:
         source = _from_directory(directory)
-        source.origin += f" The legs ran with commit `{commit}`{' and changes to it' if changed else ''}."
+        source.origin += f" The runs were made with commit `{commit}`{' and changes to it' if changed else ''}."
         return source
     own_code = "name the code that ran: --source DIR"
     if not commit:
-        raise SetupError("the legs' manifests name no commit of the harness", own_code)
+        raise SetupError("the runs' manifests name no commit of the harness", own_code)
     if changed:
-        raise SetupError(f"the harness had changes that commit {commit} does not have when a leg ran", own_code)
+        raise SetupError(f"the harness had changes that commit {commit} does not have when a run was made", own_code)
     try:
         archive = git(repository, "archive", "--format=tar", str(commit))
     except (OSError, subprocess.SubprocessError) as error:
-        raise SetupError(f"commit {commit}, which the legs ran with, is not in {repository}", own_code) from error
+        raise SetupError(f"commit {commit}, which the runs were made with, is not in {repository}", own_code) from error
     files: dict[str, bytes] = {}
     left_out = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -93,7 +93,7 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         if _is_hidden(name) or path.is_symlink():
             left_out.append(name)
         elif path.is_file():  # a tracked file may be deleted
-            files[name] = read_whole(path, "leave it out", max_bytes=MOST_FILE_BYTES, option=option)
+            files[name] = read_whole(path, "leave it out", max_bytes=MAX_FILE_BYTES, option=option)
     # Hidden directories by their own name only.
     shown = sorted({name.partition("/")[0] if name.startswith(".") else name for name in left_out})
     if not files:

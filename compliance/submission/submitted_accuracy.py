@@ -22,25 +22,25 @@ class SubmittedAccuracy(NamedTuple):
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
-    """What of an accuracy leg's answers and scores goes into a submission; nothing in `run` is changed.
+    """What of an accuracy run's responses and scores goes into a submission; nothing in `run` is changed.
 
     A log that was truncated before is taken as it is, if accuracy.txt has its hash.
 
     Raises:
         InputError: accuracy.txt is missing, or a truncated log has no hash.
     """
-    text = read_record(run.accuracy_text, "score the leg: run it again with --accuracy")
+    text = read_record(run.accuracy_text, "score the run: run it again with --accuracy")
     said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
         if not said:
             raise InputError(
                 f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
-                "give the leg's whole accuracy log",
+                "give the run's whole accuracy log",
             )
-        return SubmittedAccuracy(read_record(run.accuracy_log, "give the leg's own log"), text)
+        return SubmittedAccuracy(read_record(run.accuracy_log, "give the run's own log"), text)
     if not said:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
-    with open_record(run.accuracy_log, "give the leg's own log") as stream:
+    with open_record(run.accuracy_log, "give the run's own log") as stream:
         size = os.fstat(stream.fileno()).st_size
         log = stream.read(SHOWN_BYTES)
         if size >= SHOWN_BYTES:

@@ -1,4 +1,4 @@
-"""The system description of a submission: recorded with the legs, detected here, and given by the submitter."""
+"""The system description of a submission: recorded with the runs, detected here, and given by the submitter."""
 
 import contextlib
 import difflib
@@ -35,7 +35,7 @@ Origin = Literal["assumed", "detected", "recorded", "file", "command line"]
 ORIGINS: dict[Origin, str] = {
     "command line": "command line",
     "file": "--system",
-    "recorded": "recorded with the legs",
+    "recorded": "recorded with the runs",
     "detected": "detected on this machine",
     "assumed": "by default",
 }
@@ -107,7 +107,7 @@ def _text(name: str, value: Any) -> str:
     return text
 
 
-# This machine, if the legs ran on it ----------------------------------------------
+# This machine, if the runs were made on it ----------------------------------------------
 
 
 def memory_gib(manifest: Manifest) -> int:
@@ -115,7 +115,7 @@ def memory_gib(manifest: Manifest) -> int:
 
 
 def is_the_machine(manifest: Manifest) -> bool:
-    """Whether the leg ran here, by CPU, cores and memory, and by the accelerators' ids or else the host's name."""
+    """Whether the run was made here, by CPU, cores and memory, and by the accelerators' IDs or else the host's name."""
     here = host_facts()
     if any(here[name] != getattr(manifest.observed.host, name) for name in ("cpu", "cores_logical")):
         return False
@@ -190,27 +190,27 @@ def describe(
     suites: Iterable[str],
     given: SystemFile,
     network: bool = False,
-    look: Callable[[], dict[str, str]] = detect,
+    detect_here: Callable[[], dict[str, str]] = detect,
 ) -> SystemDescription:
-    """The description of the system that all these legs ran on.
+    """The description of the system that all these runs were made on.
 
     Args:
-        manifests: of the legs; all of one machine.
+        manifests: of the runs; all of one machine.
         network: whether LoadGen reached the system over a network.
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
-        look: finds the fields of this machine, if the legs ran on it.
+        look: finds the fields of this machine, if the runs were made on it.
 
     Raises:
         InputError: fields are missing; it names all, each with an example.
     """
     first = next(iter(manifests))
-    detected = look() if is_the_machine(first) and not any_server_remote(first) else {}
+    detected = detect_here() if is_the_machine(first) and not any_server_remote(first) else {}
     # The last source of a field counts.
     sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
         ("assumed", _assumed(first)),
         ("detected", detected),
-        ("recorded", _from_record(first, "operating_system" in detected)),
+        ("recorded", _from_manifest(first, "operating_system" in detected)),
         ("command line", {"system_name": system_name}),
         ("file", given.fields),
         ("command line", {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))}),
@@ -247,8 +247,8 @@ def _assumed(manifest: Manifest) -> dict[str, str]:
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
-    """The part of a finished description that the legs do not record."""
-    recorded = {*GIVEN, *(name for name, value in _from_record(manifest, system_is_known=True).items() if value)}
+    """The part of a finished description that the runs do not record."""
+    recorded = {*GIVEN, *(name for name, value in _from_manifest(manifest, system_is_known=True).items() if value)}
     if not manifest.observed.accelerators and not any_server_remote(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
     fields = {name: str(values[name]) for name in (*NAMES, *NETWORK_NAMES) if name in values and name not in recorded}
@@ -257,7 +257,7 @@ def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
     return SystemFile(fields, {})
 
 
-def _from_record(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
+def _from_manifest(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     """From the record, which describes LoadGen's machine, so not the hosts of remote servers."""
     found = {} if any_server_remote(manifest) else _recorded(manifest, system_is_known)
     return found | _served(manifest)
@@ -292,7 +292,7 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
 
 
 def _served(manifest: Manifest) -> dict[str, str]:
-    """From the record, on servers; the software of LoadGen's machine is not theirs."""
+    """From the manifest, on servers; the software of LoadGen's machine is not theirs."""
     connections = manifest.engine.configuration.get("connections")
     if not manifest.observed.clients or not connections:
         return {}

@@ -26,7 +26,7 @@ GIVEN = ("division", "submitter", "system_type", "is_network")
 
 FIELDS: tuple[SystemField, ...] = (
     SystemField("division", "closed, open or network", "closed"),
-    SystemField("submitter", "the organisation", "Example Org"),
+    SystemField("submitter", "the organization", "Example Org"),
     SystemField("status", "available, preview or rdi", "available"),
     SystemField("system_name", "the system's name for people", "Example Server (1x H100-SXM-80GB)"),
     SystemField("system_type", "datacenter, edge, or both", "datacenter"),

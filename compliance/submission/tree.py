@@ -19,7 +19,7 @@ from runs.rounds import CURRENT_ROUND, Round
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 
-# Rules on legs that do not apply in the open division: its models, data and targets are the submitter's own, and
+# Rules on runs that do not apply in the open division: its models, data and targets are the submitter's own, and
 # the official checker requires no number of samples there ([checker] performance_check.min_query_count_check).
 NOT_IN_OPEN = frozenset(
     {
@@ -62,7 +62,7 @@ declare(
     Rank.LIMITS,
 )  # fmt: skip
 
-MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
+MAX_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference tools/submission/repository_checks.sh]
 # A file in the root of a tree that is a rehearsal; other files of the tree have the mark too.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
@@ -73,13 +73,13 @@ class Place:
     """One scenario of one system, by the names of its directories."""
 
     division: str
-    organisation: str
+    organization: str
     system: str
     benchmark: str
     scenario: str
 
     def __str__(self) -> str:
-        return "/".join((self.division, self.organisation, self.system, self.benchmark, self.scenario))
+        return "/".join((self.division, self.organization, self.system, self.benchmark, self.scenario))
 
 
 @dataclass(frozen=True)
@@ -89,27 +89,27 @@ class Tree:
     root: Path
     round: Round = CURRENT_ROUND
 
-    def organisation(self, division: str, organisation: str) -> Path:
-        return self.root / division / organisation
+    def organization(self, division: str, organization: str) -> Path:
+        return self.root / division / organization
 
-    def results(self, division: str, organisation: str) -> Path:
-        return self.organisation(division, organisation) / "results"
+    def results(self, division: str, organization: str) -> Path:
+        return self.organization(division, organization) / "results"
 
-    def system(self, division: str, organisation: str, system: str) -> Path:
+    def system(self, division: str, organization: str, system: str) -> Path:
         """The description of a system."""
-        return self.organisation(division, organisation) / "systems" / f"{system}.json"
+        return self.organization(division, organization) / "systems" / f"{system}.json"
 
-    def source(self, division: str, organisation: str) -> Path:
+    def source(self, division: str, organization: str) -> Path:
         """The submitter's code."""
-        return self.organisation(division, organisation) / ("code" if self.round.split_tree else "src")
+        return self.organization(division, organization) / ("code" if self.round.split_tree else "src")
 
-    def documentation(self, division: str, organisation: str) -> Path:
+    def documentation(self, division: str, organization: str) -> Path:
         """Diagrams, calibration and the like."""
-        return self.organisation(division, organisation) / "documentation"
+        return self.organization(division, organization) / "documentation"
 
     def _part(self, kind: str, place: Place) -> Path:
         folder = kind if self.round.split_tree else "results"
-        home = self.organisation(place.division, place.organisation)
+        home = self.organization(place.division, place.organization)
         return home / folder / place.system / place.benchmark / place.scenario
 
     def scenario(self, place: Place) -> Path:
@@ -149,18 +149,18 @@ class Tree:
     def rehearsal_file(self) -> Path:
         return self.root / REHEARSAL_FILE
 
-    def organisations(self) -> Iterator[tuple[str, str]]:
-        """(division, organisation) by their directories."""
+    def organizations(self) -> Iterator[tuple[str, str]]:
+        """(division, organization) by their directories."""
         for division in DIVISIONS:
             yield from ((division, path.name) for path in subfolders(self.root / division))
 
     def places(self) -> Iterator[Place]:
         """Every scenario directory under a results/, by name; also where a name is unknown."""
-        for division, organisation in self.organisations():
-            for system in subfolders(self.results(division, organisation)):
+        for division, organization in self.organizations():
+            for system in subfolders(self.results(division, organization)):
                 for benchmark in subfolders(system):
                     for scenario in subfolders(benchmark):
-                        yield Place(division, organisation, system.name, benchmark.name, scenario.name)
+                        yield Place(division, organization, system.name, benchmark.name, scenario.name)
 
 
 def subfolders(path: Path) -> list[Path]:

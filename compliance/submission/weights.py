@@ -1,6 +1,6 @@
 """A submission's files on the model's weights: measurements.json, from the manifest, and calibration.md.
 
-calibration.md describes how a quantised model was made, which the closed division requires. [inference_rules.adoc]
+calibration.md describes how a quantized model was made, which the closed division requires. [inference_rules.adoc]
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
     """The content of measurements.json.
 
     Args:
-        manifest: of the performance leg.
+        manifest: of the performance run.
         overrides: the submitter's values, used instead of the manifest's.
         rehearsal: why the tree is a rehearsal; empty if it is none.
     """
@@ -60,7 +60,7 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
     data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
     runs_model = manifest.plan.engine_record.runs_model
     values: dict[str, Any] = {
-        "input_data_types": "int32",  # token ids
+        "input_data_types": "int32",  # token IDs
         "retraining": "no",
         "starting_weights_filename": model_name(manifest),
         "weight_data_types": data_types if runs_model else f"none (the {engine} engine has no weights)",
@@ -73,13 +73,13 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
 
 
 def model_name(manifest: Manifest) -> str:
-    """The model's hub id, or the name of its folder without the path."""
+    """The model's hub ID, or the name of its folder without the path."""
     name = manifest.model.name
     return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """An engine option as in force, else as declared or given."""
+    """An engine option as effective, else as declared or given."""
     configuration = manifest.engine.configuration
     declared = configuration.get("declared") if isinstance(configuration, dict) else None
     for source in (configuration, declared, manifest.plan.engine_options):
@@ -92,7 +92,7 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
 
 
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
-    """The calibration.md files in the folders of the legs' weights: name in documentation/ → SHA-256 and place.
+    """The calibration.md files in the folders of the runs' weights: name in documentation/ → SHA-256 and place.
 
     From the second on, the name contains the precision.
     """
@@ -121,19 +121,19 @@ def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documen
 
 
 def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
-    """How the documents fail to describe how the weights were quantised."""
+    """How the documents fail to describe how the weights were quantized."""
     for name, (digest, path) in recorded(manifests).items():
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
-            yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
+            yield f"documentation/{name} is not {path} as it was when the runs were made (SHA-256 {digest})"
     for name, content in documents.items():
         hashes = {digest.decode().lower() for digest in _AFTER.findall(content)}
         if hashes and not any(hashes <= set(one.model.sha256.values()) for one in manifests):
             yield f"documentation/{name} describes other weights than those that ran"
     weights = [one.model.weights for one in manifests if one.model.weights is not None]
-    quantised = {one.precision for one in weights if one.quantized}
+    quantized = {one.precision for one in weights if one.quantized}
     described = any(is_about_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
-    if quantised and not described:
-        yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document describes how"
+    if quantized and not described:
+        yield f"the weights are quantized ({', '.join(sorted(quantized))}), and no calibration document describes how"
 
 
 def is_about_calibration(path: PurePath) -> bool:

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.attestation_check import attested
 from compliance.evidence.log_arithmetic import log_contradictions, mean_output_tokens
 from compliance.evidence.official_rules import tokens_as_in_accuracy
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import RunVerdict, judge_run
 from compliance.evidence.same_system import LOGGED_PAIR, RECORDED_PAIR, unlike
 from compliance.evidence.scoring import ScoreSources, expect_scoring, with_scorer
-from compliance.evidence.whole_record import attested
 from compliance.judge.check import Need, check, decides, judge
 from compliance.judge.finding import Finding, compared
 from compliance.judge.text import finding_lines, not_judged_lines
 from compliance.judge.verdict import LOGS, Verdict
-from compliance.verify.find_results import ResultLegs
+from compliance.verify.find_results import ResultRuns
 from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.files import write_atomic, write_json
 from runs.loadgen.detail_log import OF_ROUNDS
 from runs.numbers.numbers import reported_numbers
 from runs.record.attestation import read_attestation
+from runs.record.finished_run import ACCURACY, PERFORMANCE, log_hashes
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, log_hashes
 from runs.rounds import Round
 from runs.wording import printable, shortened_list
 
@@ -69,30 +69,30 @@ class ResultVerdict(Verdict):
 class ResultEvidence:
     """Both runs of a result."""
 
-    performance: LegEvidence | None
-    accuracy: LegEvidence | None
+    performance: RunEvidence | None
+    accuracy: RunEvidence | None
 
     def absent(self, need: Need) -> str:
         """Why a part is missing; empty if it is there."""
         there = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
-        lacking = [mode for mode, leg in there.items() if leg is None or leg.mode != mode]
+        lacking = [mode for mode, run in there.items() if run is None or run.mode != mode]
         return "it needs a performance and an accuracy run" if need == "both" and lacking else ""
 
     @property
-    def both(self) -> tuple[LegEvidence, LegEvidence]:
+    def both(self) -> tuple[RunEvidence, RunEvidence]:
         assert self.performance is not None  # see `needs` of the checks
         assert self.accuracy is not None
         return self.performance, self.accuracy
 
 
 def verify_result(
-    result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
+    result: ResultRuns, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
 ) -> ResultVerdict:
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
-        official: apply the official rules even where its own record says that it is not official.
-        sources: what to score the answers with.
+        official: apply the official rules even where its manifest says that it is not eligible for submission.
+        sources: what to score the responses with.
         in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
     """
     verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, outcome_policy=LOGS)
@@ -100,16 +100,16 @@ def verify_result(
         if verdict.no_verdict:
             for directory in result.directories:
                 with contextlib.suppress(HarnessError):
-                    leg = LegEvidence(RunDir(directory))
-                    if not leg.detail.unknown_version(OF_ROUNDS):
-                        verdict.findings += log_contradictions(leg.detail, leg.summary)
+                    finished = RunEvidence(RunDir(directory))
+                    if not finished.detail.unknown_version(OF_ROUNDS):
+                        verdict.findings += log_contradictions(finished.detail, finished.summary)
         return verdict
     try:
         with with_scorer(sources) as (scored_with, _):
-            expect_scoring(result.legs, scored_with)
+            expect_scoring(result.runs, scored_with)
             runs = [
-                None if leg is None else LegEvidence.of(leg, scored_with, in_round)
-                for leg in (result.leg(PERFORMANCE), result.leg(ACCURACY))
+                None if finished is None else RunEvidence.of(finished, scored_with, in_round)
+                for finished in (result.run(PERFORMANCE), result.run(ACCURACY))
             ]
             verdict.parts += (judge_run(run, official=official) for run in runs if run is not None)
             together = judge(ResultEvidence(*runs), RESULT_CHECKS)
@@ -126,12 +126,12 @@ def verify_result(
     elif not all(part.claims_official for part in verdict.parts):
         for part in verdict.parts:
             if part.claims_official:
-                part.notes.append("the other leg is not official, so the result is not")
+                part.notes.append("the result is not eligible for submission, because the other run is not")
     return verdict
 
 
 def _statement(part: RunVerdict) -> Iterator[str]:
-    """Which statement the files of a leg fit, and the files that are not in the statement."""
+    """Which statement the files of a run fit, and the files that are not in the statement."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
         return
@@ -145,27 +145,27 @@ def _statement(part: RunVerdict) -> Iterator[str]:
             yield f"not in {run.seal.name}, and not judged: {', '.join(added[:4])}{more}"
 
 
-def _changed(result: ResultLegs) -> Iterator[Finding]:
-    """What was changed since a leg ended, which may be why it cannot be judged."""
-    for leg in result.legs:
+def _changed(result: ResultRuns) -> Iterator[Finding]:
+    """What was changed since a run ended, which may be why it cannot be judged."""
+    for run in result.runs:
         with contextlib.suppress(HarnessError, OSError):
-            if leg.manifest is not None:
-                yield from attested(leg.run)
+            if run.manifest is not None:
+                yield from attested(run.dir)
 
 
 @decides(
     "result",
-    ("one-system", "error", "[rules] accuracy of each result", "both legs come from one system, model and data set",
-     "run the legs again in one configuration"),
+    ("one-system", "error", "[rules] accuracy of each result", "both runs come from one system, model and dataset",
+     "repeat the runs in one configuration"),
     needs=("both",),
 )  # fmt: skip
 def _one_system(of: ResultEvidence) -> Iterator[Finding]:
-    """Do both legs come from one system, model and data set, as far as the files show?"""
-    questions = RECORDED_PAIR if all(leg.manifest is not None for leg in of.both) else LOGGED_PAIR
-    different, roots = [question for question, *_ in unlike(of.both, *questions)], [leg.run.root for leg in of.both]
+    """Do both runs come from one system, model and dataset, as far as the files show?"""
+    questions = RECORDED_PAIR if all(run.manifest is not None for run in of.both) else LOGGED_PAIR
+    different, roots = [question for question, *_ in unlike(of.both, *questions)], [run.dir.root for run in of.both]
     for question in questions:
-        one, other = (question.scope.text(leg.facts) for leg in of.both)
-        found, same = f"{one} in the performance leg, {other} in the accuracy leg", question not in different
+        one, other = (question.scope.text(run.facts) for run in of.both)
+        found, same = f"{one} in the performance run, {other} in the accuracy run", question not in different
         name = question.text
         yield compared(question.rule, f"one {name}", same, found, "the same in both", *roots, fact=name)
 
@@ -177,7 +177,7 @@ def _tokens_of_both(of: ResultEvidence) -> Iterator[Finding]:
     if performance.detail.uses_token_latencies and accuracy.stated_text is not None:
         tokens = mean_output_tokens(performance.detail, reported_numbers(performance.detail))
         yield from tokens_as_in_accuracy(
-            tokens, performance.run.detail, accuracy.stated_text, accuracy.run.accuracy_text.name
+            tokens, performance.dir.detail, accuracy.stated_text, accuracy.dir.accuracy_text.name
         )
 
 
@@ -192,27 +192,31 @@ def as_text(verdict: ResultVerdict) -> str:
         score = getattr(performance, f"{name}_score") if performance else None
         lines.append(f"{name} score = {'none' if score is None else f'{score:.8g}'}")
     lines.append(_verdict_line(verdict))
-    lines += [f"not official: {reason}" for reason in verdict.unofficial]
+    lines += [f"not eligible for submission: {reason}" for reason in verdict.unofficial]
     if not verdict.parts or verdict.error is not None:
         lines += ["", *(f"given: {path}" for path in verdict.directories)]
     for part in verdict.parts:
         lines += ["", *_part_lines(part)]
     if verdict.findings:
-        lines += ["", "Both legs" if verdict.parts else "Logs", *finding_lines(verdict, verdict.findings)]
+        lines += ["", "Both runs" if verdict.parts else "Logs", *finding_lines(verdict, verdict.findings)]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
 def _verdict_line(verdict: ResultVerdict) -> str:
     if verdict.outcome == "PASS":
         return "TEST PASS"
-    text = shortened_list(verdict.reasons or ["no leg was given"], SHOWN_REASONS)
+    text = shortened_list(verdict.reasons or ["no run was given"], SHOWN_REASONS)
     return f"{'NO VERDICT' if verdict.no_verdict else 'TEST FAIL'}: {' '.join(text.split())}"
 
 
 def _part_lines(part: RunVerdict) -> list[str]:
     score = "score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s"
     score = f"; {score}" if part.mode == "performance" else ""
-    held_to = "the official rules" if part.held_official else "what holds for any run; its own record says not official"
+    held_to = (
+        "the official rules"
+        if part.held_official
+        else "what holds for any run; its manifest says not eligible for submission"
+    )
     lines = [
         f"{part.mode.capitalize()}: {part.directory}",
         f"  rule: {part.rule}{score}",

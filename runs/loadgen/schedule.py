@@ -20,7 +20,7 @@ _BATCH = 4096
 # Orders that are kept: some for each scenario and length of run. One of 40 times 13,368 samples takes 4 MB.
 _KEPT_ORDERS = 32
 _LONGEST_KEPT_ORDER, _LARGEST_KEPT_LIBRARY = 1 << 20, 1 << 17  # so that 32 of them stay within 300 MB
-# Schedules up to this length are kept, 8 MB each; a Server leg at 1,000 queries/s has 600,000.
+# Schedules up to this length are kept, 8 MB each; a Server run at 1,000 queries/s has 600,000.
 _KEPT_GAPS = 1 << 20
 
 
@@ -68,7 +68,7 @@ class _Draws:
 
 @dataclass(frozen=True)
 class OrderSettings:
-    """The settings in force that decide the order of issue."""
+    """The effective settings that decide the order of issue."""
 
     scenario: str  # LoadGen's: Offline, Server, SingleStream
     accuracy: bool
@@ -84,10 +84,10 @@ def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[lis
     """The sets of sample indices that LoadGen loads one after another.
 
     Args:
-        qsl_rng_seed: the seed in force.
+        qsl_rng_seed: the effective seed.
         sample_count: samples to choose from: the accuracy sample count in an accuracy run, else the performance
             sample count; never more than the library has.
-        set_size: the performance sample count in force.
+        set_size: the performance sample effective count.
 
     A performance run uses the first set only.
     """
@@ -172,8 +172,8 @@ def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) ->
     """When the Server scenario schedules its queries.
 
     Args:
-        schedule_rng_seed: the seed in force.
-        target_qps: the target in force, exactly as LoadGen was given it.
+        schedule_rng_seed: the effective seed.
+        target_qps: the effective target, exactly as LoadGen was given it.
 
     Returns:
         Offsets from the start of the test, in ns; the first query is scheduled at 0.

@@ -35,7 +35,7 @@ _NO_FIELDS = ("WARNING", "Check ")
 
 @dataclass
 class SummaryLog:
-    """The content of a summary: `fields` in order, with normalised names (lower case, single spaces)."""
+    """The content of a summary: `fields` in order, with normalized names (lower case, single spaces)."""
 
     path: Path
     text: str = ""
@@ -45,7 +45,7 @@ class SummaryLog:
     counts: int = 0  # lines that give one of the two
 
     def get(self, name: str) -> str | None:
-        """The first value under a normalised name."""
+        """The first value under a normalized name."""
         return next((value for key, value in self.fields if key == name), None)
 
     @property
@@ -74,7 +74,7 @@ def read_summary(path: Path) -> SummaryLog:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
     if not content:
-        raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: run the leg again")
+        raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: rerun")
     summary = SummaryLog(path, " ".join(text.split()))
     for line in text.splitlines():
         if counted := _COUNT.match(line):
@@ -87,7 +87,7 @@ def read_summary(path: Path) -> SummaryLog:
             continue
         name, _, value = (part.strip() for part in line.partition(":"))
         if name and value and "*" not in name and not line.startswith(_NO_FIELDS):
-            summary.fields.append((_normalise(name), value))
+            summary.fields.append((_normalize(name), value))
     if summary.error_count is None and summary.verdict is None:
         raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
     return summary
@@ -96,7 +96,7 @@ def read_summary(path: Path) -> SummaryLog:
 _FIX = "give a mlperf_log_summary.txt that LoadGen wrote"
 
 
-def _normalise(name: str) -> str:
+def _normalize(name: str) -> str:
     name = re.sub(r"\s+", " ", name).strip().lower()
     for old, new in _RENAMED.items():
         name = name.replace(old, new)
@@ -198,7 +198,7 @@ def _statistics(scenario: str) -> dict[str, str]:
 
 
 def _comparable(detail: DetailLog) -> dict[str, str]:
-    """Key in the detail log by normalised name in the summary."""
+    """Key in the detail log by normalized name in the summary."""
     rates = RATE_KEYS.get(detail.scenario, {})
     return {
         "scenario": "effective_scenario",

@@ -264,7 +264,7 @@ class _Judge:
         return Problem(setting.line, text, fix, setting)
 
     def _compare_with_effective(self, setting: Setting) -> None:
-        """Refuse a line that LoadGen ignores, unless it asks for what is in force anyway."""
+        """Refuse a line that LoadGen ignores, unless it asks for what is effective anyway."""
         key, applies = setting.key, setting.scenario in ("*", self.scenario)
         meant = _NOT_READ.get(key)
         effective = _COMPILED_IN[key] if meant is None else self._effective(meant)

@@ -1,4 +1,4 @@
-"""Does what LoadGen reports agree with what the per-sample records say?
+"""Does what LoadGen reports agree with what the request log say?
 
 With LoadGen's trace everything must agree exactly: nanoseconds to the last digit, rates to the six digits that LoadGen
 prints. requests.jsonl has our own times: we read the clock after LoadGen issues a query and before we return a token or
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
-from runs.loadgen.early_stopping import SECOND_PERCENTILE, latecomers_allowed
+from runs.loadgen.early_stopping import SECOND_PERCENTILE, late_queries_allowed
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import (
     CONDITIONS,
@@ -45,7 +45,7 @@ LONE_SHARE = 0.10
 RATE_SHARE = 0.01
 # With fewer samples above it, a percentile is treated as decided by one sample.
 FEW_SAMPLES = 20
-# Rates over the time to the last answer: LoadGen's time includes ours, so its rates are not higher.
+# Rates over the time to the last response: LoadGen's time includes ours, so its rates are not higher.
 _FROM_START_TO_END = frozenset({"samples_per_second", "tokens_per_second"})
 SEEDS = "replay of the seeds"  # as a source of the order of issue
 
@@ -216,7 +216,7 @@ def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     certain = {
         "min_duration_met": _duration_is_certain(derived, detail),
         "min_queries_met": True,
-        "early_stopping_met": _limits_are_certain(derived, latecomers_allowed(count, percentile)),
+        "early_stopping_met": _limits_are_certain(derived, late_queries_allowed(count, percentile)),
     }
     if derived.scenario == "Server":
         certain["perf_constraints_met"] = _limits_are_certain(derived, behind)

@@ -1,4 +1,4 @@
-"""The outcome of a leg, computed from its files alone."""
+"""The outcome of a run, computed from its files alone."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -18,44 +18,44 @@ from runs.numbers.load import load_of
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, derive
 from runs.numbers.result import Counts, Disagreement, InForce, Result
+from runs.record.finished_run import ACCURACY, PERFORMANCE, FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.requests_log import RequestTable
 
 
-def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
-    """Read a finished leg.
+def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
+    """Read a finished run.
 
     Args:
         scenario: as it was asked for; LoadGen's own where it is not given.
 
     Raises:
         ExecutionError: LoadGen's logs are missing or it did not finish.
-        InputError: a file is damaged, or the leg ran in a mode that has no result here.
+        InputError: a file is damaged, or the run was made in a mode that has no result here.
     """
-    run, detail = leg.run, _finished_detail(leg)
+    run_dir, detail = run.dir, _finished_detail(run)
     if detail.mode not in (PERFORMANCE, ACCURACY):
         raise InputError(
-            f"{run.detail}: the mode was {detail.mode}", f"only {PERFORMANCE} and {ACCURACY} legs have a result"
+            f"{run_dir.detail}: the mode was {detail.mode}", f"only {PERFORMANCE} and {ACCURACY} runs have a result"
         )
     if detail.scenario not in RATE_KEYS:
         raise InputError(
-            f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
+            f"{run_dir.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} runs have a result"
         )
-    requests, notes = leg.requests, []
+    requests, notes = run.requests, []
     found = [
-        Disagreement(run.summary.name, sentence, None, 0, "", "summary")
-        for sentence, *_ in cross_check(leg.summary, detail)
+        Disagreement(run_dir.summary.name, sentence, None, 0, "", "summary")
+        for sentence, *_ in cross_check(run.summary, detail)
     ]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
         )
     if requests is None:
-        notes.append(f"{run.requests.name} is missing: no number could be re-derived")
+        notes.append(f"{run_dir.requests.name} is missing: no number could be re-derived")
     else:
-        found += _order(detail, requests, leg.trace)
-    specific = _performance(leg, found) if leg.is_performance else _accuracy(leg, found)
+        found += _order(detail, requests, run.trace)
+    specific = _performance(run, found) if run.is_performance else _accuracy(run, found)
     return Result.model_validate(
         {
             "scenario": scenario or detail.scenario,
@@ -74,24 +74,24 @@ def result_of(leg: FinishedLeg, *, scenario: Scenario | None = None) -> Result:
 
 
 def _did_not_finish(run: RunDir, why: str, path: Path, *, missing: bool = False) -> ExecutionError:
-    text, fix = f"{path} {why}: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
+    text, fix = f"{path} {why}: LoadGen did not finish", f"see {run.engine_log}, then rerun"
     return ExecutionError(text, fix, path=path, missing=missing)
 
 
-def _finished_detail(leg: FinishedLeg) -> DetailLog:
-    run = leg.run
-    for path in (run.detail, run.summary):
+def _finished_detail(run: FinishedRun) -> DetailLog:
+    run_dir = run.dir
+    for path in (run_dir.detail, run_dir.summary):
         if not path.is_file():
-            raise _did_not_finish(run, "is missing", path, missing=True)
+            raise _did_not_finish(run_dir, "is missing", path, missing=True)
         if path.stat().st_size == 0:
-            raise _did_not_finish(run, "is empty", path)
+            raise _did_not_finish(run_dir, "is empty", path)
     try:
-        detail = leg.detail
+        detail = run.detail
     except TruncatedLogError as error:
-        raise _did_not_finish(run, "breaks off", run.detail) from error
+        raise _did_not_finish(run_dir, "breaks off", run_dir.detail) from error
     # num_errors is the last record of a performance run; an accuracy run ends with power_end.
     if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
-        raise _did_not_finish(run, "breaks off", run.detail)
+        raise _did_not_finish(run_dir, "breaks off", run_dir.detail)
     return detail
 
 
@@ -109,21 +109,21 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
     return found
 
 
-def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
+def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
     """The fields of a performance run; adds what disagrees to `found`."""
-    detail = leg.detail
+    detail = run.detail
     derived: Derived | None = None
     reported: Numbers | None = None
     if detail.has_results:
         reported = reported_numbers(detail)
-        if leg.requests is not None:
+        if run.requests is not None:
             try:
-                derived = derive(detail, leg.requests, leg.trace)
+                derived = derive(detail, run.requests, run.trace)
                 found += compare(derived, detail)
             except InputError as error:
                 found.append(Disagreement("records of the run", None, error.message, 0, ""))
     try:
-        asked = None if leg.manifest is None else leg.manifest.asked
+        asked = None if run.manifest is None else run.manifest.asked
     except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
         asked = None
     reasons = invalid_reasons(detail, reported, derived, asked)
@@ -145,12 +145,12 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
     return fields
 
 
-def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
+def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
     """The fields of an accuracy run; adds what disagrees to `found`."""
-    detail, path = leg.detail, leg.run.accuracy_log
+    detail, path = run.detail, run.dir.accuracy_log
     if not path.is_file():
-        raise _did_not_finish(leg.run, "is missing", path, missing=True)
-    entries = leg.entries
+        raise _did_not_finish(run.dir, "is missing", path, missing=True)
+    entries = run.entries
     expected = expected_samples(detail)
     distinct = len({entry.qsl_idx for entry in entries})
     reasons = []
@@ -158,12 +158,12 @@ def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
         reasons.append(f"{errors_found(detail)}; the official checker refuses an accuracy log with errors")
     if not len(entries) == distinct == expected:
         reasons.append(
-            f"{path.name} holds {len(entries)} answers to {distinct} samples where each of {expected} samples is "
-            "to be answered once: run the accuracy leg again"
+            f"{path.name} holds {len(entries)} responses to {distinct} samples where each of {expected} samples is "
+            "to be answered once: repeat the accuracy run"
         )
-    if leg.requests is not None and len(leg.requests) != len(entries):
-        name = f"answers in {path.name} and {leg.run.requests.name}"
-        found.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
+    if run.requests is not None and len(run.requests) != len(entries):
+        name = f"responses in {path.name} and {run.dir.requests.name}"
+        found.append(Disagreement(name, len(entries), len(run.requests), 0, "samples"))
     return {"verdict": "INVALID" if reasons else "DONE", "reasons": reasons}
 
 

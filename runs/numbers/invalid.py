@@ -17,10 +17,10 @@ _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings an
 
 @dataclass(frozen=True)
 class Settings:
-    """How the user of a leg changes one of LoadGen's settings."""
+    """How the user of a run changes one of LoadGen's settings."""
 
     scenario: str  # LoadGen's
-    asked: Mapping[str, Any] | None = None  # the leg's options; None without a record of ours
+    asked: Mapping[str, Any] | None = None  # the run's options; None without a manifest
 
     def to(self, key: str, value: str) -> str:
         """The option that gives `key` a value, or a line and its file."""
@@ -41,14 +41,14 @@ def invalid_reasons(
     """Why a performance run is INVALID; empty for a VALID one. Unlike in LoadGen, error records make a run invalid.
 
     Args:
-        asked: the options of a leg of ours, which the advice refers to.
+        asked: the options of a run of ours, which the advice refers to.
     """
     reasons: list[str] = []
     settings = Settings(detail.scenario, asked)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
-        return [*reasons, f"LoadGen finished, but {detail.path.name} holds no result: run the leg again"]
+        return [*reasons, f"LoadGen finished, but {detail.path.name} holds no result: rerun"]
     if detail.flag("result_min_duration_met") is False:
         reasons.append(_too_short(detail, reported, derived, settings))
     if detail.flag("result_min_queries_met") is False:

@@ -1,4 +1,4 @@
-"""The numbers of a performance run, computed from per-sample records by LoadGen's formulae."""
+"""The numbers of a performance run, computed from the request log by LoadGen's formulae."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from runs.loadgen.early_stopping import (
     SECOND_PERCENTILE,
     estimate_percentile,
     judge_latencies,
-    latecomers_allowed,
+    late_queries_allowed,
     min_queries,
 )
 from runs.loadgen.trace_log import Trace
@@ -37,7 +37,7 @@ class Derived:
     conditions: dict[str, bool]  # LoadGen's parts of VALID, by the names of CONDITIONS; all of them or INVALID
     times: Timeline
     tokens: NDArray[np.int64]  # output tokens as LoadGen counts them, in order of issue
-    limits_ns: dict[str, int]  # in force, by measure: "ttft" and "tpot" or "latency"; Server only
+    limits_ns: dict[str, int]  # effective, by measure: "ttft" and "tpot" or "latency"; Server only
 
 
 def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Derived:
@@ -164,7 +164,7 @@ def _per_second(amount: float | None, duration_ns: int) -> float | None:
     return None if amount is None or duration_ns <= 0 else amount * 1e9 / duration_ns
 
 
-# The latency limits in force, by measure; of the Server scenario alone.
+# The latency effective limits, by measure; of the Server scenario alone.
 _LIMITS = {
     "latency": "effective_target_latency_ns",
     "tpot": "requested_server_tpot_latency",
@@ -195,5 +195,5 @@ def _early_stopping(
         for share in (percentile, SECOND_PERCENTILE)
     }
     # An estimate leaves out at least one query.
-    met = latecomers_allowed(len(next(iter(measures_ns.values()))), percentile) >= 1
+    met = late_queries_allowed(len(next(iter(measures_ns.values()))), percentile) >= 1
     return EarlyStopping(met, percentile, min_queries(1, percentile), {}, estimates_ns)

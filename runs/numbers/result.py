@@ -1,4 +1,4 @@
-"""`result.json`: the outcome of a leg."""
+"""`result.json`: the outcome of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ Verdict = Literal["VALID", "INVALID", "DONE"]
 class Disagreement:
     """One number that does not agree. `tolerance` is absolute, in `unit`; 0 means exact.
 
-    `about`: numbers differ from the per-sample records, the order of issue from the seeds, the summary from the detail
+    `about`: numbers differ from the request log, the order of issue from the seeds, the summary from the detail
     log (then `reported` is the whole sentence).
     """
 
@@ -80,7 +80,7 @@ class InForce(_Record):
 
 
 class Result(_Record):
-    """One leg's outcome. If `disagreements` has entries, the files contradict each other and no number counts.
+    """One run's outcome. If `disagreements` has entries, the files contradict each other and no number counts.
 
     Of a log with error records only the summary is compared: LoadGen itself marks its numbers as broken.
     """
@@ -116,5 +116,5 @@ def read_result(path: Path) -> Result:
     Raises:
         InputError: missing, or a field is missing or wrong.
     """
-    fix = "give the result.json of the leg, or build it again with verify"
+    fix = "give the result.json of the run, or build it again with verify"
     return read_as(path, Result, fix, within=path.parent, strict=True)

@@ -1,7 +1,7 @@
-"""Anchors: evidence by a third party that the statement of a leg existed at some time.
+"""Anchors: evidence by a third party that the statement of a run existed at some time.
 
 A ledger is a directory or git repository of a reviewer. `anchors.jsonl` in it has a line for each statement; lines are
-only added. A time stamp (RFC 3161) is the answer of a time-stamping authority, next to seal.json; it is evidence to
+only added. A time stamp (RFC 3161) is the response of a time-stamping authority, next to seal.json; it is evidence to
 those who trust the authority's certificate.
 """
 
@@ -125,7 +125,7 @@ def _commit(folder: Path) -> None:
     try:
         git(folder, "add", "--", LEDGER_NAME)
         if git(folder, "status", "--porcelain", "--", LEDGER_NAME):
-            git(folder, "commit", "-q", "-m", "Anchor statements of legs", "--", LEDGER_NAME)
+            git(folder, "commit", "-q", "-m", "Anchor statements of runs", "--", LEDGER_NAME)
     except subprocess.SubprocessError as error:
         output = getattr(error, "stderr", None) or str(error).encode()
         why = printable(" ".join(output.decode(errors="replace").split()), 200)
@@ -138,7 +138,7 @@ def _commit(folder: Path) -> None:
 
 
 def request_time_stamp(url: str, run: RunDir) -> datetime:
-    """Request a time stamp of a leg's statement, and store it. An existing one, which is earlier, is kept.
+    """Request a time stamp of a run's statement, and store it. An existing one, which is earlier, is kept.
 
     Returns:
         The time of the time stamp.
@@ -149,7 +149,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
     """
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--timestamp {url}: not an http:// or https:// address", "name a time-stamping authority")
-    statement = read_whole(run.seal, "run the leg again")
+    statement = read_whole(run.seal, "rerun")
     if run.time_stamp.exists():
         return time_of(run)
     query = TimestampRequestBuilder().data(statement).hash_algorithm(HashAlgorithm.SHA256).build()
@@ -157,13 +157,13 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
     fix = "see whether it is a time-stamping authority (RFC 3161), or name another one"
     try:
         request = urllib.request.Request(url, query.as_bytes(), headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read(TIME_STAMP.file_bytes)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            content: bytes = response.read(TIME_STAMP.file_bytes)
         response = decode_timestamp_response(content)
         if PKIStatus(response.status) != PKIStatus.GRANTED:
             raise ExecutionError(f"--timestamp {url}: refused: {printable(str(response.status_string), 200)}", fix)
         if response.tst_info.nonce != query.nonce or not _stamps(response, statement):
-            raise ExecutionError(f"--timestamp {url}: the answer stamps something else", fix)
+            raise ExecutionError(f"--timestamp {url}: the response stamps something else", fix)
     except (OSError, HTTPException, ValueError) as error:
         raise ExecutionError(f"--timestamp {url}: no time stamp: {printable(str(error), 200)}", fix) from error
     write_atomic(run.time_stamp, content)
@@ -171,7 +171,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
 
 
 def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> datetime:
-    """The time of a leg's time stamp.
+    """The time of a run's time stamp.
 
     Args:
         authorities: trusted root certificates; None: trust any.
@@ -179,9 +179,9 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
     Raises:
         InputError: it cannot be read, is of another statement, or none of the authorities signed it.
     """
-    path, fix = run.time_stamp, "remove it, and anchor the leg again"
+    path, fix = run.time_stamp, "remove it, and anchor the run again"
     content = read_whole(path, fix, max_bytes=TIME_STAMP.file_bytes, within=run.root)
-    statement = read_whole(run.seal, "run the leg again", within=run.root)
+    statement = read_whole(run.seal, "rerun", within=run.root)
     try:
         response = decode_timestamp_response(content)
         fits = _stamps(response, statement)

@@ -1,8 +1,8 @@
-"""seal.json: the signed statement of a finished leg about its files, written last.
+"""seal.json: the signed statement of a finished run about its files, written last.
 
 It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
 SHA-256; the predicate (docs/run-directory.md) has the version of the record, the harness, and the campaign's previous
-statement. The signature is Ed25519. The id of a key is the public key itself, in 64 hex digits, so an envelope can be
+statement. The signature is Ed25519. The ID of a key is the public key itself, in 64 hex digits, so an envelope can be
 checked alone.
 
 The holder of the key can sign again: a statement proves integrity, an anchor its time (runs/record/anchors.py).
@@ -32,7 +32,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Schema = TypeVar("Schema", bound=BaseModel)
 
-_FIX = "take the unchanged run directory, or run the leg again"
+_FIX = "take the unchanged run directory, or rerun"
 
 
 class _Part(BaseModel):
@@ -81,7 +81,7 @@ class Attestation:
     """A statement with a valid signature."""
 
     digest: str  # SHA-256 of seal.json, which is anchored
-    key: str  # id of the key
+    key: str  # ID of the key
     files: dict[str, str]  # SHA-256 by path relative to the run directory
     predicate: Predicate
 
@@ -97,7 +97,7 @@ class BrokenFile:
 
 
 def read_attestation(run: RunDir) -> Attestation:
-    """Read the statement of a leg and check its signature, but not its files.
+    """Read the statement of a run and check its signature, but not its files.
 
     Raises:
         InputError: missing, damaged, of another type, or not signed by its key.
@@ -125,11 +125,11 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path} is no statement of a leg: {first_problem(error)}", _FIX, path=path) from error
+        raise InputError(f"{path} is no statement of a run: {first_problem(error)}", _FIX, path=path) from error
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Files of the leg that were changed, removed or added. Others, such as a later verdict, are ignored."""
+    """Files of the run that were changed, removed or added. Others, such as a later verdict, are ignored."""
     present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:

@@ -1,6 +1,6 @@
-"""The requirements of a leg's record, by the kind of its engine.
+"""The requirements of a run's manifest, by the kind of its engine.
 
-Rules know engines by this table only, not by the leg's own record, which may be forged.
+Rules know engines by this table only, not by the run's manifest, which may be forged.
 """
 
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class EngineRecord:
     """The record of a kind of engine. The defaults, which are the strictest, are for unknown names."""
 
     runs_model: bool = True
-    computes_here: bool = True  # the model, on the machine of the record
+    computes_here: bool = True  # the model, on the machine in the manifest
     prints_configuration: bool = True  # into engine.log, as vLLM does
     may_preempt: bool = True  # more requests than its batch may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all

@@ -58,7 +58,7 @@ def start_stage(engine_log: Path) -> str:
 
 
 class StageClock:
-    """The duration of each stage of a leg's start.
+    """The duration of each stage of a run's start.
 
     Args:
         first: the current stage.

@@ -1,7 +1,7 @@
-"""The fingerprint of a system: flat facts with dotted keys, and the differences between two legs.
+"""The fingerprint of a system: flat facts with dotted keys, and the differences between two runs.
 
-Whether legs are of one system is decided by their fingerprints. A `Scope` selects the facts that count; all scopes are
-here. Facts that never count (a leg's role, paths, timeouts) are in no fingerprint.
+Whether runs are of one system is decided by their fingerprints. A `Scope` selects the facts that count; all scopes are
+here. Facts that never count (a run's role, paths, timeouts) are in no fingerprint.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,18 +9,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # facts are compared without what reads them
-    from runs.record.leg import FinishedLeg
-    from runs.record.manifest import LegPlan, Manifest
+    from runs.record.finished_run import FinishedRun
+    from runs.record.manifest import Manifest, RunPlan
 
 Facts = dict[str, Any]
 Differences = dict[str, tuple[Any, Any]]
 
-# Not compared. Data set and model are compared by their hashes; ports and addresses are arbitrary.
+# Not compared. Dataset and model are compared by their hashes; ports and addresses are arbitrary.
 ROLE = frozenset(
     {
         *("mode", "audit", "dataset_path", "model_path", "engine_start_timeout_s", "stall_timeout_s"),
         *("environment.VLLM_PORT", "environment.VLLM_HOST_IP"),
-        "environment.VLLM_CPU_KVCACHE_SPACE",  # depends on the free memory at the start; changes no answer
+        "environment.VLLM_CPU_KVCACHE_SPACE",  # depends on the free memory at the start; changes no response
         *("replicas.cluster.address", "replicas.cluster.listen_on"),
         "replicas.cluster.nodes",  # compared by their facts
     }
@@ -37,7 +37,7 @@ _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "re
 
 
 def fingerprint(manifest: "Manifest") -> Facts:
-    """From the record of a leg."""
+    """From the manifest of a run."""
     plan, seen, weights = manifest.plan, manifest.observed, manifest.model.weights
     harness, loadgen, host = (part.model_dump() for part in (seen.harness, seen.loadgen, seen.host))
     machine = machine_facts(harness, seen.software, loadgen, host, seen.accelerators)
@@ -54,17 +54,17 @@ def fingerprint(manifest: "Manifest") -> Facts:
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
 
 
-def leg_fingerprint(leg: "FinishedLeg") -> Facts:
-    """From all files of a leg, with the settings in LoadGen's and the engine's logs."""
-    detail = leg.detail
-    facts: Facts = {"scenario": leg.scenario, "benchmark": leg.benchmark.loadgen_key}
+def run_fingerprint(run: "FinishedRun") -> Facts:
+    """From all files of a run, with the settings in LoadGen's and the engine's logs."""
+    detail = run.detail
+    facts: Facts = {"scenario": run.scenario, "benchmark": run.benchmark.loadgen_key}
     facts |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
     facts |= {f"loadgen.{name}": detail.get(name) for name in _LIMITS}
-    if leg.manifest is not None:
-        log = leg.engine_log
+    if run.manifest is not None:
+        log = run.engine_log
         more = {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
         printed = {**log.configuration, **more}
-        facts = fingerprint(leg.manifest) | facts | {f"resolved.{name}": value for name, value in printed.items()}
+        facts = fingerprint(run.manifest) | facts | {f"resolved.{name}": value for name, value in printed.items()}
     return facts | {
         "loadgen.version": detail.get("loadgen_version"),
         "loadgen.sources": detail.get("loadgen_file_sha1"),
@@ -90,7 +90,7 @@ def accelerator_facts(gpus: Iterable[Mapping[str, Any]]) -> Facts:
     return {f"accelerators.{name}": [row.get(name) for row in rows] for name in _ACCELERATOR}
 
 
-def planned_facts(plan: "LegPlan", sha256: Mapping[str, str]) -> Facts:
+def planned_facts(plan: "RunPlan", sha256: Mapping[str, str]) -> Facts:
     """Every field of a plan, and the model's files."""
     content = plan.model_dump(mode="json")
     for place in (content["replicas"] or {}).get("places", ()):
@@ -150,7 +150,7 @@ _MODEL = ("model.", "dataset_sha256")
 _SYSTEM = ("host.hostname", "host.cpu", "host.cores_usable", "host.system", "software.", "versions.", "accelerators.")
 _CODE = ("loadgen.version", "loadgen.extension_sha256", "loadgen.sources")
 
-# A campaign or tune: finished legs are equal to those that would run now. Commits of one version change no run.
+# A campaign or tune: finished runs are equal to those that would run now. Commits of one version change no run.
 RESUMED = Scope(
     ignoring=(
         *_keys("harness.git_commit harness.git_changed loadgen.version model.revision host.boot_id"),
@@ -164,21 +164,21 @@ MEASURED = Scope(
         *_keys("host.boot_id host.cores_logical host.memory_bytes"),
     )
 )
-# Sign-off: a performance and an accuracy leg, whose settings differ in these.
+# Sign-off: a performance and an accuracy run, whose settings differ in these.
 BOTH_MODES = Scope(ignoring=(*MEASURED.ignoring, *(f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms"))))
-# Sign-off: all legs of a bundle; those of one benchmark; those of one benchmark and mode.
+# Sign-off: all runs of a bundle; those of one benchmark; those of one benchmark and mode.
 BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
 BUNDLE_BENCHMARK = Scope(_MODEL)
 BUNDLE_MODE = Scope(("sampling.",))
-LEVER = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))
-CODE = Scope(("harness.version", "harness.git_commit"))  # of legs that are no submission
-AUDITED = Scope(  # the legs of an audit, and the performance leg
+CHANGED_OPTION = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))
+CODE = Scope(("harness.version", "harness.git_commit"))  # of runs that are no submission
+AUDITED = Scope(  # the runs of an audit, and the performance run
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
         *_keys("engine engine_options. sampling. resolved. technique replicas replicas. admission admission."),
     )
 )
-# Submission: the legs of one result; all results of one tree; scenarios of one benchmark; those of one precision.
+# Submission: the runs of one result; all results of one tree; scenarios of one benchmark; those of one precision.
 RESULT = Scope(
     ignoring=(
         *_keys("enable_log_trace technique resolved. weights. model.revision loadgen.version harness.version"),
@@ -194,10 +194,10 @@ TREE = Scope(
 )
 BENCHMARK = Scope(("dataset_sha256", "weights.shape"))
 PRECISION = Scope(("model.sha256.", "model.path"))
-# Servers: audited ones and others. Answers: of greedy decoding.
+# Servers: audited ones and others. Responses: of greedy decoding.
 SERVERS = Scope(("engine_options.api_server", "versions.", "resolved.told_by_the_server.", "resolved.declared."))
 _NUMERICS = _keys("dtype kv_cache_dtype model quantization speculative speculative_config speculative_config.")
-ANSWERS = Scope(
+RESPONSES = Scope(
     (*_keys("model.sha256. model.path dataset_sha256 sampling."), *(f"engine_options.{name}" for name in _NUMERICS))
 )
 # The gate: facts that change a model's numbers.
@@ -212,12 +212,12 @@ LOSSY = Scope(
         *("engine_options.speculative_config.", "engine_options.hf_overrides."),
     )
 )
-# `verify`: both legs of a result, by the words of its findings.
-LOGGED = {"scenario": Scope(("scenario",)), "data set size": Scope(("loadgen.samples",))}  # in any leg's log
+# `verify`: both runs of a result, by the words of its findings.
+LOGGED = {"scenario": Scope(("scenario",)), "dataset size": Scope(("loadgen.samples",))}  # in any run's log
 PAIR = LOGGED | {
     "engine": Scope(("engine",)),
     "model": Scope(("model.",), ignoring=("model.revision",)),
-    "data set": Scope(("dataset_sha256",)),
+    "dataset": Scope(("dataset_sha256",)),
     "sampling": Scope(("sampling.",)),
     "prefix caching setting": Scope(("engine_options.enable_prefix_caching",)),
     "data type": Scope(("engine_options.dtype",)),
@@ -230,7 +230,7 @@ PAIR = LOGGED | {
 
 
 def _same_boot(one: Facts, other: Facts) -> bool:
-    """A host name may change; the boot id does not."""
+    """A host name may change; the boot ID does not."""
     return one.get("host.boot_id") is not None and one["host.boot_id"] == other.get("host.boot_id")
 
 
@@ -243,7 +243,7 @@ def _within(key: str, share: float) -> Callable[[Facts, Facts], bool]:
 
 
 SPACE = "resolved.environment.VLLM_CPU_KVCACHE_SPACE"
-# Facts that depend on the free memory at the start; they change no answer.
+# Facts that depend on the free memory at the start; they change no response.
 FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", SPACE})
 # Facts with a tolerance: functions of both fingerprints.
 TOLERANCES: dict[str, Callable[[Facts, Facts], bool]] = {
@@ -274,7 +274,7 @@ def describe(found: Differences, here: str, there: str) -> list[str]:
 
 
 def changes(then: Facts, now: Facts) -> list[str]:
-    """The differences of a finished leg from one that would start now: `host.cpu: A then, B now`."""
+    """The differences of a finished run from one that would start now: `host.cpu: A then, B now`."""
     return describe(differences(then, now, RESUMED), "then", "now")
 
 

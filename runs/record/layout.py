@@ -1,6 +1,6 @@
 """The run directory and its file names.
 
-One leg, one directory. LoadGen's logs are never changed after LoadGen closed them.
+One run, one directory. LoadGen's logs are never changed after LoadGen closed them.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Folder:
 
 
 class RunDir(Folder):
-    """Paths inside one leg's directory."""
+    """Paths inside one run's directory."""
 
     summary = PathIn(LOADGEN_LOGS[0])
     detail = PathIn(LOADGEN_LOGS[1])
@@ -42,7 +42,7 @@ class RunDir(Folder):
     requests = PathIn("requests.jsonl")
     user_conf = PathIn("user.conf")
     audit_config = PathIn("audit.config")
-    no_audit_config = PathIn("no-audit.config")  # never exists: LoadGen's argument in a leg without an audit
+    no_audit_config = PathIn("no-audit.config")  # never exists: LoadGen's argument in a run without an audit
     engine_log = PathIn("engine.log")
     progress = PathIn("progress.json")
     result = PathIn("result.json")
@@ -65,9 +65,9 @@ def audit_record(folder: Path, test: str) -> Path:
 
 
 class ResultDir(Folder):
-    """The legs and audits of one scenario of one benchmark."""
+    """The runs and audits of one scenario of one benchmark."""
 
-    discarded = PathIn("discarded")  # legs that failed, were interrupted or are out of date
+    discarded = PathIn("discarded")  # runs that failed, were interrupted or are out of date
 
     @property
     def performance(self) -> RunDir:

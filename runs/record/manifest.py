@@ -1,13 +1,13 @@
-"""manifest.json, the record of one leg. Each fact has one place:
+"""manifest.json, the manifest of one run. Each fact has one place:
 
 asked: the options that the user gave.
-plan: what the leg's process runs; the file omits values that equal those in `asked`.
+plan: what the run's process runs; the file omits values that equal those in `asked`.
 engine: what the engine reports once it runs.
-observed: facts of the machine, and measurements of the leg (runs/record/observed.py).
+observed: facts of the machine, and measurements of the run (runs/record/observed.py).
 replicas: each of several engines.
 
 LoadGen's logs have LoadGen's settings and numbers, requests.jsonl those of each request, seal.json the files' hashes.
-The parent writes the record before the leg starts, the leg's process completes it once the engine runs, and the parent
+The parent writes the record before the run starts, the run's process completes it once the engine runs, and the parent
 closes it when that process has ended.
 """
 
@@ -35,9 +35,9 @@ from runs.fields import (
     Count,
     Nanoseconds,
     OurExitCode,
-    Part,
     Pid,
     Sha256,
+    StrictModel,
     Text,
     Versions,
     strictly,
@@ -48,9 +48,9 @@ from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4
-BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg without a declaration
+BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a run without a declaration
 
-_OF_A_FINISHED_LEG = (
+_OF_A_FINISHED_RUN = (
     *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
@@ -81,7 +81,7 @@ class ClusterNode(BaseModel):
 
     id: str  # Ray's
     address: str
-    host: dict[str, Any]  # as `observed.host` of a leg
+    host: dict[str, Any]  # as `observed.host` of a run
     accelerator: list[dict[str, Any]]  # as `observed.accelerators`
     software: dict[str, str]  # distribution → version
 
@@ -102,12 +102,12 @@ class ClusterNode(BaseModel):
 
 
 class ClusterPlan(BaseModel):
-    """The nodes of a leg's replicas."""
+    """The nodes of a run's replicas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     address: str  # of Ray's head
-    listen_on: str  # address of the leg's machine for the nodes
+    listen_on: str  # address of the run's machine for the nodes
     nodes: list[ClusterNode]
 
 
@@ -117,7 +117,7 @@ class ReplicasPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     places: list[ReplicaPlace]
-    cluster: ClusterPlan | None = None  # None: all on the leg's machine
+    cluster: ClusterPlan | None = None  # None: all on the run's machine
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:
@@ -137,8 +137,8 @@ class AdmissionPlan(BaseModel):
     queries: int | None = Field(gt=0)
 
 
-class LegPlan(BaseModel):
-    """Everything that a leg's process needs."""
+class RunPlan(BaseModel):
+    """Everything that a run's process needs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
@@ -155,11 +155,11 @@ class LegPlan(BaseModel):
     engine: str
     model_path: str
     engine_options: dict[str, Any]
-    environment: dict[str, str]  # variables set for the leg's process
+    environment: dict[str, str]  # variables set for the run's process
     sampling: dict[str, Any]
     admission: AdmissionPlan | None = None  # None: at once
-    replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
-    warmup_prompts: int = Field(ge=0)  # at least, of the data set's lengths
+    replicas: ReplicasPlan | None = None  # None: one engine, in the run's process
+    warmup_prompts: int = Field(ge=0)  # at least, of the dataset's lengths
     compiles: bool = False  # the engine compiles kernels or graphs for new shapes
     trial: bool = False  # the run's process measures the engine and writes user.conf
     engine_start_timeout_s: float = Field(gt=0)
@@ -167,7 +167,7 @@ class LegPlan(BaseModel):
 
     @property
     def nodes(self) -> list[ClusterNode]:
-        """The nodes that compute; empty if the leg's machine does."""
+        """The nodes that compute; empty if the run's machine does."""
         cluster = self.replicas.cluster if self.replicas is not None else None
         return cluster.nodes if cluster is not None else []
 
@@ -177,7 +177,7 @@ class LegPlan(BaseModel):
         return engine_record(self.engine)
 
 
-class Sampling(Part):
+class Sampling(StrictModel):
     temperature: FiniteFloat
     top_p: FiniteFloat
     top_k: int
@@ -186,7 +186,7 @@ class Sampling(Part):
     max_tokens: AtLeastOne
 
 
-class WarmUp(Part):
+class WarmUp(StrictModel):
     prompts: Count
     output_tokens: Count
     # prompt_tokens_at_once, queries_at_once: the largest numbers in the engine at a time
@@ -195,7 +195,7 @@ class WarmUp(Part):
     seconds: Amount
 
 
-class Trial(Part):
+class Trial(StrictModel):
     """What a trial measured during warm-up, and the settings of user.conf that follow from it."""
 
     queries_at_a_time: AtLeastOne
@@ -205,13 +205,13 @@ class Trial(Part):
     settings: dict[Text, int | FiniteFloat]  # by LoadGen's key
 
 
-class EngineState(Part):
+class EngineState(StrictModel):
     """The engine's report; empty until it runs."""
 
     model_config = strictly(frozen=False)
 
     versions: Versions = Field(default_factory=dict)
-    # in force; its schema in a finished leg is that of the engine's kind (engine_records.py)
+    # effective; its schema in a finished run is that of the engine's kind (engine_records.py)
     configuration: dict[str, Any] = Field(default_factory=dict)
     warm_up: WarmUp | None = None
 
@@ -221,8 +221,8 @@ class EngineState(Part):
         return self.configuration.get("enable_prefix_caching") is True
 
 
-class ReplicaRecord(Part):
-    """One of several engines of a leg; requests.jsonl has its answers."""
+class ReplicaRecord(StrictModel):
+    """One of several engines of a run; requests.jsonl has its responses."""
 
     replica: Count
     host: Text
@@ -236,7 +236,7 @@ class ReplicaRecord(Part):
 
 
 class Manifest(BaseModel):
-    """The record of one leg."""
+    """The manifest of one run."""
 
     model_config = strictly(frozen=False)
 
@@ -246,7 +246,7 @@ class Manifest(BaseModel):
     unofficial_reasons: list[Text]
     notes: list[Text]
     asked: dict[str, Any]
-    plan: LegPlan
+    plan: RunPlan
     engine: EngineState = Field(default_factory=EngineState)
     observed: Observed
     trial: Trial | None = None
@@ -265,7 +265,7 @@ class Manifest(BaseModel):
         if not isinstance(values, dict) or not isinstance(plan := values.get("plan"), dict):
             return values
         asked = values["asked"] if isinstance(values.get("asked"), dict) else {}
-        return {**values, "plan": {name: asked[name] for name in LegPlan.model_fields if name in asked} | plan}
+        return {**values, "plan": {name: asked[name] for name in RunPlan.model_fields if name in asked} | plan}
 
     @model_serializer(mode="wrap")
     def _omit_what_was_asked(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -279,21 +279,23 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.official == bool(self.unofficial_reasons):
-            raise ValueError("unofficial_reasons: an official leg has some, or an unofficial one has none")
+            raise ValueError(
+                "unofficial_reasons: an eligible run has some, or an ineligible for submission one has none"
+            )
         kind = self.plan.engine_record
         if self.model.weights is not None and not kind.computes_here:
             raise ValueError("observed.model.weights: given for an engine that computes no model here")
         if self.status == "finished":
             if absent := self._absent(kind):
-                raise ValueError(f"{', '.join(absent)}: absent in the record of a finished leg")
+                raise ValueError(f"{', '.join(absent)}: absent in the record of a finished run")
             if self.error is not None:
-                raise ValueError("error: given for a finished leg")
+                raise ValueError("error: given for a finished run")
             Sampling.model_validate(self.plan.sampling)
             kind.configuration.model_validate(self.engine.configuration)
         return self
 
     def _absent(self, kind: EngineRecord) -> list[str]:
-        absent = [name for name in _OF_A_FINISHED_LEG if attrgetter(name)(self) is None]
+        absent = [name for name in _OF_A_FINISHED_RUN if attrgetter(name)(self) is None]
         if kind.runs_model and kind.computes_here and not (self.model.sha256 and self.model.weights):
             absent.append("observed.model: files or weights")
         if kind.is_server and not self.observed.clients:
@@ -306,7 +308,7 @@ class Manifest(BaseModel):
 
     @property
     def mechanism(self) -> dict[str, Any]:
-        """The technique that the leg declares."""
+        """The technique that the run declares."""
         return dict(self.asked.get("mechanism") or BASELINE)
 
 
@@ -317,7 +319,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         Manifest.model_validate(content, strict=True)
     except ValidationError as error:
         raise ExecutionError(
-            f"{path.name} of the leg is not whole: {first_problem(error)}", "report this message"
+            f"{path.name} of the run is not whole: {first_problem(error)}", "report this message"
         ) from error
     write_json(path, content)
 
@@ -332,9 +334,9 @@ def read_manifest(path: Path) -> Manifest:
     if version != RECORD_VERSION:
         raise InputError(
             f"{path} is a record of version {version}; this harness reads version {RECORD_VERSION}",
-            "run the leg again, or use the harness that wrote it",
+            "rerun, or use the harness that wrote it",
         )
-    fix = "the file is damaged; run the leg again"
+    fix = "the file is damaged; rerun"
     try:
         manifest = Manifest.model_validate(content, strict=True)
     except ValidationError as error:

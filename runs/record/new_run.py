@@ -56,7 +56,7 @@ def refuse_taken(run: RunDir) -> None:
 
 
 def never_began(run: RunDir) -> bool:
-    """Whether there is only the record of a leg that was refused before LoadGen started."""
+    """Whether there is only the manifest of a run that was refused before LoadGen started."""
     if any((run.root / name).exists() for name in LOADGEN_LOGS):
         return False
     try:

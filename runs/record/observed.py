@@ -1,7 +1,7 @@
-"""`observed` of manifest.json: facts of the machine, and measurements of a leg.
+"""`observed` of manifest.json: facts of the machine, and measurements of a run.
 
-contention: the use of the cores by other processes. loop_lag: delays of the leg's event loop, which handles everything
-between LoadGen and the engine, so a first token or an answer may be reported this much late. query_times of an engine:
+contention: the use of the cores by other processes. loop_lag: delays of the run's event loop, which handles everything
+between LoadGen and the engine, so a first token or a response may be reported this much late. query_times of an engine:
 how the queries' time divides inside vLLM, by its statistics. Queries are computed together, so these are shares of the
 queries' time, not of the accelerator's; the cost of preemption is in prefill and decode.
 """
@@ -11,9 +11,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from runs.accelerator_facts import ACCELERATOR_FACTS
-from runs.fields import Amount, AtLeastOne, Count, Part, Sha256, Text, Versions, strictly
+from runs.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
 
-FOREIGN_SHARE = 0.10  # of the cores that a leg may use: more than an idle system needs
+FOREIGN_SHARE = 0.10  # of the cores that a run may use: more than an idle system needs
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
@@ -27,20 +27,20 @@ def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
 Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
 
 
-class Harness(Part):
+class Harness(StrictModel):
     version: Text
     # git_commit, git_changed: both None outside a checkout
     git_commit: Annotated[str, Field(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")] | None
     git_changed: bool | None
 
 
-class Loadgen(Part):
+class Loadgen(StrictModel):
     version: Text
     extension: Text
     extension_sha256: Sha256
 
 
-class Host(Part):
+class Host(StrictModel):
     hostname: Text
     boot_id: Text | None
     system: Text
@@ -50,42 +50,42 @@ class Host(Part):
     memory_bytes: AtLeastOne
 
 
-class Weights(Part):
+class Weights(StrictModel):
     """Facts from the headers of a model's safetensors files (`qsl.weights`)."""
 
     files: Count
     tensors: Count
     parameters: Count  # numbers in the weights: each of packed ones, no scales
     dtypes: dict[str, Count]  # numbers by their type in the headers: BF16, F8_E4M3, U8, …
-    precision: Text  # of most numbers: bfloat16, float16, float32, or a quantisation: fp8_w8a8, int4_w4a16, …
+    precision: Text  # of most numbers: bfloat16, float16, float32, or a quantization: fp8_w8a8, int4_w4a16, …
     quantized: bool  # by any weight's type, or by the model's configuration
     sparse: bool  # by the model's configuration
     shape: dict[str, int | None]  # keys of config.json that distinguish models
     headers_sha256: Sha256  # of all names, types and shapes
 
 
-class Model(Part):
+class Model(StrictModel):
     name: Text
     folder: Text | None
     revision: Text | None
     weights: Weights | None  # None: an engine without a model, or a server
-    sha256: dict[Text, Sha256] = Field(default_factory=dict)  # of the folder's files; hashed while the leg runs
+    sha256: dict[Text, Sha256] = Field(default_factory=dict)  # of the folder's files; hashed during the run
 
 
-class NotRecorded(Part):
+class NotRecorded(StrictModel):
     """Why a measurement is absent, such as CPU times on a system that does not report them."""
 
     not_recorded: Text
 
 
-class Contention(Part):
-    """CPU time of the cores that a leg may use, from LoadGen's start to its end."""
+class Contention(StrictModel):
+    """CPU time of the cores that a run may use, from LoadGen's start to its end."""
 
     window_s: float = Field(gt=0)  # from the first reading to the second
-    usable_cores: AtLeastOne  # number of cores that the leg's process may use
+    usable_cores: AtLeastOne  # number of cores that the run's process may use
     busy_cpu_s: Amount  # used by processes, interrupts and other virtual machines
     stolen_cpu_s: Amount  # the part of it that the hypervisor gave to other virtual machines
-    own_cpu_s: Amount  # used by the leg's process group, its descendants, and the process that started it
+    own_cpu_s: Amount  # used by the run's process group, its descendants, and the process that started it
     foreign_cpu_s: Amount  # the rest; never negative
     # load_average_start, load_average_end: of the last minute
     load_average_start: Amount
@@ -97,7 +97,7 @@ class Contention(Part):
         return self.foreign_cpu_s / (self.window_s * self.usable_cores)
 
 
-class LoopLag(Part):
+class LoopLag(StrictModel):
     """How long a message would have waited for the loop's next turn, at regular moments."""
 
     p99_ms: Amount
@@ -106,7 +106,7 @@ class LoopLag(Part):
     interval_ms: float = Field(gt=0)  # between two of them
 
 
-class QueryTimes(Part):
+class QueryTimes(StrictModel):
     """Sums over queries, in seconds; warm-ups are not counted."""
 
     queries: Count = 0
@@ -119,7 +119,7 @@ class QueryTimes(Part):
         return QueryTimes(**{name: value + theirs[name] for name, value in mine.items()})
 
 
-class LatenessSummary(Part):
+class LatenessSummary(StrictModel):
     """How late a client was, in ms, and over how many queries."""
 
     model_config = strictly("allow")
@@ -128,14 +128,14 @@ class LatenessSummary(Part):
     p99_ms: Amount | None = None
 
 
-class ServerClient(Part):
-    """A server, as its client saw it in a leg."""
+class ServerClient(StrictModel):
+    """A server, as its client saw it in a run."""
 
     model_config = strictly("allow")
 
     server: Text  # its URL
     on_this_machine: bool  # the server is on LoadGen's machine
-    counts_reuse: bool  # the server reported its use of a cache, for every answer or in its metrics
+    counts_reuse: bool  # the server reported its use of a cache, for every response or in its metrics
     answers: Count
     tokens: Count
     cached_tokens: Count
@@ -152,15 +152,15 @@ class ServerClient(Part):
     read_to_loadgen: LatenessSummary  # in the client's own process
 
 
-class EngineSeen(Part):
-    """The measurements of one engine in a leg."""
+class EngineSeen(StrictModel):
+    """The measurements of one engine in a run."""
 
     query_times: QueryTimes | None = None  # of vLLM with statistics
     client: ServerClient | None = None  # of a server
 
 
-class Observed(Part):
-    """Facts of the machine before the start, and measurements of the leg; None until they are known."""
+class Observed(StrictModel):
+    """Facts of the machine before the start, and measurements of the run; None until they are known."""
 
     model_config = strictly(frozen=False)
 
@@ -175,8 +175,8 @@ class Observed(Part):
     loop_lag: LoopLag | None = None
     start_stages: dict[str, Amount] | None = None  # seconds
     engines: list[EngineSeen] = Field(default_factory=list)
-    read_to_loadgen: LatenessSummary | None = None  # from reading a server's answer to calling LoadGen
-    rejected_connections: Count | None = None  # at the socket of a leg with replicas
+    read_to_loadgen: LatenessSummary | None = None  # from reading a server's response to calling LoadGen
+    rejected_connections: Count | None = None  # at the socket of a run with replicas
 
     @property
     def foreign_share(self) -> float:
@@ -191,5 +191,5 @@ class Observed(Part):
 
     @property
     def clients(self) -> list[ServerClient]:
-        """One per client process of a leg over HTTP."""
+        """One per client process of a run over HTTP."""
         return [one.client for one in self.engines if one.client is not None]

@@ -1,4 +1,4 @@
-"""Reasons why a leg's data set or model is not the official one."""
+"""Reasons why a run's dataset or model is not the official one."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ from runs.benchmark import Benchmark, OfficialModel
 if TYPE_CHECKING:
     from runs.record.observed import Weights
 
-# Engine arguments that change the model or its end of an answer.
+# Engine arguments that change the model or its end of a response.
 MODEL_CHANGING = (
     *("hf_overrides", "hf_config_path", "generation_config", "override_generation_config", "logits_processors"),
     *("enable_lora", "skip_tokenizer_init", "model_weights", "model_class_overrides"),
@@ -22,11 +22,11 @@ OTHER_WEIGHTS = frozenset(
 def option_reasons(options: Mapping[str, Any]) -> list[str]:
     """By the engine's options."""
     reasons = [
-        f"engine argument {name} changes the model or its stop ids" for name in MODEL_CHANGING if options.get(name)
+        f"engine argument {name} changes the model or its stop IDs" for name in MODEL_CHANGING if options.get(name)
     ]
     loaded = str(options.get("load_format", "auto")).lower()
     if loaded in OTHER_WEIGHTS:
-        reasons.append(f"load_format {loaded} loads other weights than those on record")
+        reasons.append(f"load_format {loaded} loads other weights than those in the manifest")
     return reasons
 
 
@@ -35,7 +35,7 @@ def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
     if benchmark.data_sha256 in (None, sha256):
         return []
     return [
-        f"the data set's SHA-256 is {sha256}, not {benchmark.data_sha256} of the file that MLCommons distributes "
+        f"the dataset's SHA-256 is {sha256}, not {benchmark.data_sha256} of the file that MLCommons distributes "
         f"for {benchmark.submission_name}"
     ]
 
@@ -46,7 +46,7 @@ def model_reasons(
     weights: "Weights | None" = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """By the model's shape, its number of weights, and the published hashes of weights that are not quantised.
+    """By the model's shape, its number of weights, and the published hashes of weights that are not quantized.
 
     Args:
         config: of config.json, at least the keys of `official.shape`.

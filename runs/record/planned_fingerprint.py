@@ -1,4 +1,4 @@
-"""Fingerprints that a campaign or tune compares: of a leg that would start now, and of a leg with its user.conf."""
+"""Fingerprints that a campaign or tune compares: of a run that would start now, and of a run with its user.conf."""
 
 from collections.abc import Mapping
 
@@ -11,18 +11,18 @@ from runs.loadgen.conf_lines import accepted_lines, decode_conf, lookup
 from runs.reading import read_record
 from runs.record.fingerprint import Facts, accelerator_facts, fingerprint, machine_facts, planned_facts
 from runs.record.layout import RunDir
-from runs.record.manifest import LegPlan, read_manifest
+from runs.record.manifest import RunPlan, read_manifest
 
 
 def run_fingerprint(run: RunDir) -> Facts:
-    """From the record and the user.conf of a leg; InputError if one is missing or damaged."""
+    """From the record and the user.conf of a run; InputError if one is missing or damaged."""
     manifest = read_manifest(run.manifest)
-    conf = read_record(run.user_conf, "the leg has to be run again")
+    conf = read_record(run.user_conf, "the run has to be run again")
     return fingerprint(manifest) | _given(manifest.plan, decode_conf(conf), run)
 
 
-def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
-    """Of a leg that would start now.
+def planned_fingerprint(plan: RunPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
+    """Of a run that would start now.
 
     Args:
         sha256: of the model's files.
@@ -34,16 +34,16 @@ def planned_fingerprint(plan: LegPlan, user_conf: str, run: RunDir, sha256: Mapp
 
 
 def machine_now() -> Facts:
-    """Facts of this machine for a leg that starts now."""
+    """Facts of this machine for a run that starts now."""
     return machine_facts(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
 
 
-def _given(plan: LegPlan, user_conf: str, run: RunDir) -> Facts:
+def _given(plan: RunPlan, user_conf: str, run: RunDir) -> Facts:
     """The settings of user.conf that LoadGen reads for the scenario."""
     try:
         settings = accepted_lines(user_conf, run.user_conf)
     except HarnessError as error:
-        raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
+        raise InputError(error.message, "the file in the run directory is damaged; rerun") from error
     keys = sorted({setting.key for setting in settings})
     found = {key: lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key) for key in keys}
     return {f"user.conf {key}": f"{value:.17g}" for key, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""progress.json: the heartbeat of a running leg, replaced every second."""
+"""progress.json: the heartbeat of an unfinished run, replaced every second."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,11 +13,11 @@ from runs.files import write_json
 from runs.reading import read_object
 
 HEARTBEAT_INTERVAL_S = 1.0
-SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
+SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the run's main thread is stuck
 SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 
 PHASES = {
-    "importing": "importing the engine's code",  # before the leg's process has written anything
+    "importing": "importing the engine's code",  # before the run's process has written anything
     "starting": "starting",
     "engine": "starting the engine",
     "warm-up": "warming up",
@@ -30,7 +30,7 @@ PHASES = {
 
 @dataclass
 class Progress:
-    """The state of a running leg. Latencies are from the issue of a query."""
+    """The state of an unfinished run. Latencies are from the issue of a query."""
 
     __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
@@ -42,7 +42,7 @@ class Progress:
     expected: Count | None = None  # samples that LoadGen will issue, if known
     issued: Count = 0
     completed: Count = 0
-    output_tokens: Count = 0  # so far, with those of unfinished answers if the engine counts them
+    output_tokens: Count = 0  # so far, with those of unfinished responses if the engine counts them
     elapsed_s: Amount = 0.0  # since LoadGen started
     min_duration_s: Amount | None = None
     samples_per_second: Amount = 0.0

@@ -1,4 +1,4 @@
-"""`requests.jsonl`: the harness's record of every sample, one JSON line each.
+"""`requests.jsonl`: the harness's request log, one JSON line each.
 
 Results are re-derived from it: LoadGen's files have no token counts, and times only in the trace, which is often off.
 Times are `time.time_ns()`, the clock that LoadGen reads.
@@ -21,13 +21,13 @@ from runs.reading import REQUESTS_LOG, bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 DIGEST_BYTES = 32
-MOST_REASONS = 100  # different finish reasons; an engine has five
+MAX_REASONS = 100  # different finish reasons; an engine has five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 
-class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One sample."""
 
     seq: Whole  # order of issue, from 0; equals LoadGen's sample sequence
@@ -38,19 +38,19 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_token_ns: Whole | None  # None in Offline
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
-    output_sha256: Sha256  # hex, of the output token ids as they were given to LoadGen
-    replica: Whole | None = None  # that answered, in a leg with several engines
+    output_sha256: Sha256  # hex, of the output token IDs as they were given to LoadGen
+    replica: Whole | None = None  # that answered, in a run with several engines
 
 
-FIELDS = RequestRecord.__struct_fields__
+FIELDS = RequestLogLine.__struct_fields__
 _COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
 _numbers = attrgetter(*_COLUMNS)
 _NO_HEX = re.compile("[^0-9a-f]")
-_decode = msgspec.json.Decoder(RequestRecord).decode
+_decode = msgspec.json.Decoder(RequestLogLine).decode
 
 
 class Digests:
-    """SHA-256 of many answers: 32 bytes each, read as hexadecimal digits. There may be millions."""
+    """SHA-256 of many responses: 32 bytes each, read as hexadecimal digits. There may be millions."""
 
     def __init__(self, content: bytes | memoryview) -> None:
         """From the concatenated digests."""
@@ -70,7 +70,7 @@ class Digests:
 
 @dataclass(frozen=True)
 class RequestTable:
-    """All records of one leg, in order of `seq`; the columns are of equal length and int64."""
+    """All records of one run, in order of `seq`; the columns are of equal length and int64."""
 
     seq: NDArray[np.int64]
     sample_index: NDArray[np.int64]
@@ -81,13 +81,13 @@ class RequestTable:
     complete_ns: NDArray[np.int64]
     finish_reason: list[str]
     output_sha256: Digests
-    replica: NDArray[np.int64] | None = None  # None in a leg with one engine
+    replica: NDArray[np.int64] | None = None  # None in a run with one engine
 
     def __len__(self) -> int:
         return len(self.seq)
 
 
-def encode(record: RequestRecord) -> bytes:
+def encode(record: RequestLogLine) -> bytes:
     """One line of the file, with its line end."""
     return msgspec.json.encode(record) + b"\n"
 
@@ -121,8 +121,8 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
             append(NO_TIME if value is None else value)
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # shares equal strings
-        if len(known_reasons) > MOST_REASONS:
-            raise InputError(f"{path} line {number}: finish_reason is the {MOST_REASONS + 1}th different one", _FIX)
+        if len(known_reasons) > MAX_REASONS:
+            raise InputError(f"{path} line {number}: finish_reason is the {MAX_REASONS + 1}th different one", _FIX)
         if _NO_HEX.search(record.output_sha256):
             raise InputError(f"{path} line {number}: output_sha256 is no SHA-256 in small hexadecimal digits", _FIX)
         digests += bytes.fromhex(record.output_sha256)

@@ -1,4 +1,4 @@
-"""What the record of a run shows of its servers, and of prompts that they or the engine reused."""
+"""What the manifest of a run shows of its servers, and of prompts that they or the engine reused."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a n
 
 
 class PromptReuse(NamedTuple):
-    """What a run's record shows of prompts that were reused across queries."""
+    """What a run's manifest shows of prompts that were reused across queries."""
 
     is_on: bool  # prefix caching, by the engine's configuration
     tokens: int  # prompt tokens from a cache, as the engine counted them
@@ -45,7 +45,7 @@ def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[st
     """Notes on a client that was later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
 
     Args:
-        limits_ns: TTFT and TPOT limits in force.
+        limits_ns: TTFT and TPOT effective limits.
     """
     clients = observed.clients
     sent_ms = [client.issue_to_wire.p99_ms for client in clients if client.issue_to_wire.p99_ms is not None]

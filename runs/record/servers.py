@@ -1,4 +1,4 @@
-"""The declaration of the operator of a leg's servers, and what the rules do not allow of them."""
+"""The declaration of the operator of a run's servers, and what the rules do not allow of them."""
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -7,7 +7,7 @@ from runs.record.manifest import Manifest
 
 
 class ServerDeclaration(BaseModel):
-    """An operator's declaration of what cannot be observed of a server; all servers of a leg are alike.
+    """An operator's declaration of what cannot be observed of a server; all servers of a run are alike.
 
     The names are those of vLLM's configuration in a record, so the mechanisms' rules read both.
     """
@@ -15,7 +15,7 @@ class ServerDeclaration(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     dtype: str = Field(description="data type of the computation")
-    weights: str = Field(description="source of the weights: hub id and revision, or SHA-256 of the files")
+    weights: str = Field(description="source of the weights: hub ID and revision, or SHA-256 of the files")
     quantization: str | None = Field(description="of the weights; null for none")
     kv_cache_dtype: str = Field(description="data type of the key-value cache")
     enable_prefix_caching: bool = Field(description="whether prompts are reused across queries")

@@ -1,4 +1,4 @@
-"""The key that signs runs: an Ed25519 private key, whose id is the public key in 64 hex digits."""
+"""The key that signs runs: an Ed25519 private key, whose ID is the public key in 64 hex digits."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from runs.reading import SIGNING_KEY, read_whole
 
 
 def load_signer(path: Path | None) -> CryptoSigner:
-    """The key for signing legs.
+    """The key for signing runs.
 
     Args:
         path: PEM file of an Ed25519 private key; None: the account's key, which is made on first use.
@@ -38,7 +38,7 @@ def load_signer(path: Path | None) -> CryptoSigner:
 
 
 def signer_of(key: Ed25519PrivateKey) -> CryptoSigner:
-    """A signer whose key id is the public key."""
+    """A signer whose key ID is the public key."""
     public = key.public_key()
     return CryptoSigner(key, SSlibKey.from_crypto(public, public.public_bytes_raw().hex()))
 

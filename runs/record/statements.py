@@ -26,7 +26,7 @@ from runs.record.layout import RunDir
 def attest(
     run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
 ) -> str:
-    """Write the statement of a finished leg, whose files must not change afterwards; returns its digest."""
+    """Write the statement of a finished run, whose files must not change afterwards; returns its digest."""
     statement = Statement(
         subject=[
             Subject(name=name, digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
@@ -41,7 +41,7 @@ def attest(
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
-    """The legs below a folder with a valid statement, and that statement, by digest."""
+    """The runs below a folder with a valid statement, and that statement, by digest."""
     found: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):

@@ -13,7 +13,7 @@ from compliance.audits.options import AuditOptions
 from runs.errors import InputError
 from runs.what_is import what_is
 from runs.yaml_file import place_of, with_underscores
-from scenarios.leg.config import RunConfig, checked, merged, split_config
+from scenarios.run.config import RunConfig, checked, merged, split_config
 
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
@@ -64,31 +64,31 @@ def audit_options(values: Mapping[str, Any], campaign: Path | None = None) -> Au
     return checked(options, asked, "see `python main.py audit --help`", campaign)
 
 
-def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
-    """The command line above a YAML file: the audit's options, and the values that are meant for its legs.
+def load_audit(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
+    """The command line above a YAML file: the audit's options, and the values that are meant for its runs.
 
     Args:
         file: keys of `run`, and the audit's under `audit`.
         own: options of the audit that were given.
-        legs: options of `run` that were given.
+        runs: options of `run` that were given.
 
     Raises:
-        InputError: a key that there is not, a value that is not allowed, or both legs and existing runs asked for.
+        InputError: a key that there is not, a value that is not allowed, or both runs and existing runs asked for.
     """
     asked, from_file = split_config(file, "audit", own, "{test: NAME}")
     options = audit_options(asked)
-    legs = merged(from_file, legs)
-    if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
-        raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
-    if unknown := sorted(legs.keys() - RunConfig.model_fields.keys()):
-        place = place_of(legs, unknown[0])
+    runs = merged(from_file, runs)
+    if refused := sorted(NOT_FOR_AUDITS & runs.keys()):
+        raise InputError(f"{refused[0]}: an audit plans its own runs", "leave it out")
+    if unknown := sorted(runs.keys() - RunConfig.model_fields.keys()):
+        place = place_of(runs, unknown[0])
         what = f"{place}: {unknown[0]}: there is no such key" if place else f"--{unknown[0]}: there is no such option"
         raise InputError(what, "see `main.py audit --help`")
-    _check_existing(options, legs)
-    return options, legs
+    _check_existing(options, runs)
+    return options, runs
 
 
-def _check_existing(options: AuditOptions, legs: dict[str, Any]) -> None:
+def _check_existing(options: AuditOptions, runs: dict[str, Any]) -> None:
     """Refuse --ref and --run where the test, or an option of its own runs, rules them out."""
     given = {name: path for name in ("ref", "run") if (path := getattr(options, name)) is not None}
     if not given:
@@ -106,7 +106,7 @@ def _check_existing(options: AuditOptions, legs: dict[str, Any]) -> None:
             f"--{next(iter(given))}: {options.test} compares two existing runs, --ref and --run",
             "give both, or neither and --scenario",
         )
-    if idle := sorted(legs.keys() - {"output_log_dir", "scenario"}):
+    if idle := sorted(runs.keys() - {"output_log_dir", "scenario"}):
         named = ", ".join("--" + name.replace("_", "-") for name in idle)
         text = f"--ref and --run judge existing runs; options of a run have no effect then: {named}"
         raise InputError(text, f"leave out {named}")

@@ -1,4 +1,4 @@
-"""Running an audit: its legs one after another, as a user's legs are run, then its verdict from their files.
+"""Running an audit: its runs one after another, as a user starts them, then its verdict from their files.
 
 Nothing here is about one test: what is run and how it is judged comes from `compliance.audits`.
 """
@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.console import Console
 
-from compliance.audits.audit_registry import legs_in_turn, write_audit
-from compliance.audits.base import EXISTING, AuditResult, AuditTest, LegSpec
+from compliance.audits.audit_registry import runs_in_turn, write_audit
+from compliance.audits.base import EXISTING, AuditResult, AuditTest, RunSpec
 from compliance.audits.discovery import find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditOptions, AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -26,16 +26,16 @@ from runs.record.new_run import never_began
 from runs.what_is import what_is
 from runs.wording import counted, duration
 from scenarios.console import say
-from scenarios.leg.config import RunConfig, make_config, without_trial
-from scenarios.leg.forecast import expected_count
-from scenarios.leg.loadgen_conf import refuse_missing_rate
-from scenarios.leg.parent import Previous, run_leg
-from scenarios.leg.plan import PreparedLeg, prepare
+from scenarios.run.config import RunConfig, make_config, without_trial
+from scenarios.run.forecast import expected_count
+from scenarios.run.loadgen_conf import refuse_missing_rate
+from scenarios.run.parent import Previous, execute_run
+from scenarios.run.plan import PreparedRun, prepare
 
 
 def run_audit(
     options: AuditOptions,
-    legs: dict[str, Any],
+    runs: dict[str, Any],
     console: Console,
     *,
     dry_run: bool = False,
@@ -45,26 +45,26 @@ def run_audit(
     """Run or judge an audit, write its outcome and print it.
 
     Args:
-        legs: what its legs are given, as fields of `RunConfig`.
+        runs: what its runs are given, as fields of `RunConfig`.
         console: for progress and outcome.
         done: called with the file of the outcome.
-        dry_run: check everything and show the first leg; start and write nothing.
+        dry_run: check everything and show the first run; start and write nothing.
         previous: the digest of the statement that the same campaign wrote before.
 
     Returns:
         OK for PASS, NEGATIVE for FAIL.
 
     Raises:
-        HarnessError: no verdict: bad input, refused, a leg failed, or its files allow none.
+        HarnessError: no verdict: bad input, refused, a run failed, or its files allow none.
     """
     tell = partial(say, console)
     test = find_audit(options.test)
     existing = options.ref is not None and options.run is not None
     if existing and dry_run:
-        raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
-    config = None if existing else make_config(without_trial(legs))
+        raise InputError("--dry-run: with --ref and --run no run is started", "leave --dry-run out")
+    config = None if existing else make_config(without_trial(runs))
     what = "existing" if config is None else config.scenario
-    root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
+    root = runs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
     folder = Path(root) / "audit" / test.name
     _refuse_existing(folder)
     if config is None:
@@ -77,14 +77,14 @@ def run_audit(
             return ExitCode.OK
         _make(folder)
         finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
-        finished = legs_in_turn(test, request, finish)
+        finished = runs_in_turn(test, request, finish)
     try:
         result = test.verify(request, finished)
     except HarnessError:
         raise
     except Exception as error:
-        said = f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}"
-        raise ExecutionError(said, "see the legs' directories") from error
+        said = f"{test.name}: the runs' files allow no verdict: {type(error).__name__}: {error}"
+        raise ExecutionError(said, "see the runs' directories") from error
     _make(folder)
     write_audit(folder, result)
     done(audit_record(folder, result.test))
@@ -94,22 +94,22 @@ def run_audit(
 
 def _planned(
     test: AuditTest[Any], options: AuditOptions, config: RunConfig, folder: Path, tell: Callable[[str], None]
-) -> tuple[AuditRequest[Any], PreparedLeg]:
-    """Check what every leg needs, once: what cannot run is refused before anything starts."""
-    first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell, rate_follows=True)
+) -> tuple[AuditRequest[Any], PreparedRun]:
+    """Check what every run needs, once: what cannot run is refused before anything starts."""
+    first = prepare(_run_config(config, RunSpec("check"), folder, None), tell, rate_follows=True)
     request = audit_request(options, config.scenario, first)
     test.validate(request)
-    refuse_missing_rates(first, test.legs(request))
+    refuse_missing_rates(first, test.runs(request))
     return request, first
 
 
 def _show_plan(
-    test: AuditTest[Any], request: AuditRequest[Any], leg: PreparedLeg, folder: Path, tell: Callable[[str], None]
+    test: AuditTest[Any], request: AuditRequest[Any], run: PreparedRun, folder: Path, tell: Callable[[str], None]
 ) -> None:
-    first = test.legs(request)[0]
-    count = expected_count(leg, first.mode, dict(first.settings))
+    first = test.runs(request)[0]
+    count = expected_count(run, first.mode, dict(first.settings))
     tell(f"{test.name}, {request.scenario}: {test.summary}")
-    tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")
+    tell(f"  first run, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
     least, most = test.run_counts(request)
@@ -118,21 +118,21 @@ def _show_plan(
     tell("dry run: nothing was started or written")
 
 
-def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, previous: Previous) -> LegArtifacts:
+def _run_one(spec: RunSpec, config: RunConfig, folder: Path, console: Console, previous: Previous) -> RunArtifacts:
     conf: Path | None = None
     if (text := spec.render()) is not None:
         conf = folder / f"{spec.label}.audit.config"
         write_atomic(conf, text)
-    leg_config = _leg_config(config, spec, folder, conf)
-    say(console, f"\naudit leg {spec.label}")
-    run_leg(leg_config, console, previous=previous)
-    leg = LegArtifacts(RunDir(folder / spec.label), spec=spec)
-    leg.check_engaged()
-    return leg
+    run_config = _run_config(config, spec, folder, conf)
+    say(console, f"\naudit run {spec.label}")
+    execute_run(run_config, console, previous=previous)
+    run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
+    run.check_engaged()
+    return run
 
 
-def _leg_config(config: RunConfig, spec: LegSpec, folder: Path, conf: Path | None) -> RunConfig:
-    """The user's configuration with the leg's mode, directory and audit.config."""
+def _run_config(config: RunConfig, spec: RunSpec, folder: Path, conf: Path | None) -> RunConfig:
+    """The user's configuration with the run's mode, directory and audit.config."""
     values = config.model_dump(exclude_unset=True)
     values |= {"output_log_dir": folder / spec.label, "accuracy": spec.mode == "accuracy"}
     if conf is not None:
@@ -140,7 +140,7 @@ def _leg_config(config: RunConfig, spec: LegSpec, folder: Path, conf: Path | Non
     return make_config(values)
 
 
-def refuse_missing_rates(leg: PreparedLeg, specs: Sequence[LegSpec]) -> None:
+def refuse_missing_rates(run: PreparedRun, specs: Sequence[RunSpec]) -> None:
     """Refuse runs of an audit at LoadGen's own rate; an audit without a minimum duration needs none.
 
     Raises:
@@ -148,15 +148,15 @@ def refuse_missing_rates(leg: PreparedLeg, specs: Sequence[LegSpec]) -> None:
     """
     for spec in specs:
         above = dict(spec.settings)
-        refuse_missing_rate(leg.user_conf, leg.conf_path, leg.benchmark, leg.plan.scenario, spec.mode, above)
+        refuse_missing_rate(run.user_conf, run.conf_path, run.benchmark, run.plan.scenario, spec.mode, above)
 
 
-def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest[Any]:
-    ids = special_ids(leg.model)
+def audit_request(options: AuditOptions, scenario: Scenario, run: PreparedRun) -> AuditRequest[Any]:
+    ids = special_ids(run.model)
     return AuditRequest(
         scenario=scenario,
-        loadgen_key=leg.plan.loadgen_key,
-        loaded_count=min(leg.plan.sample_count, leg.benchmark.performance_samples),
+        loadgen_key=run.plan.loadgen_key,
+        loaded_count=min(run.plan.sample_count, run.benchmark.performance_samples),
         options=options,
         stop_ids=ids.stop,
         bos_ids=ids.begin,
@@ -164,7 +164,7 @@ def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -
     )
 
 
-def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest[Any], list[LegArtifacts]]:
+def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest[Any], list[RunArtifacts]]:
     """Two runs that are there already: of ours, or bare LoadGen logs."""
     assert test.existing is not None  # else `load_audit` refused
     finished = []
@@ -173,12 +173,12 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
         directory = RunDir(path)
         if not directory.summary.is_file():
             raise what_is(path).refused(f"a directory with {directory.summary.name}", f"--{label}")
-        leg = LegArtifacts(directory, spec=LegSpec(label, mode))
-        if leg.manifest is not None and leg.manifest.status != "finished":
-            raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
-        finished.append(leg)
+        run = RunArtifacts(directory, spec=RunSpec(label, mode))
+        if run.manifest is not None and run.manifest.status != "finished":
+            raise ExecutionError(f"--{label} {path}: {unfinished(run.manifest)}", "run it again")
+        finished.append(run)
     # For the record only, since logs know no Interactive.
-    found = finished[1].detail.scenario if finished[1].run.detail.exists() else ""
+    found = finished[1].detail.scenario if finished[1].dir.detail.exists() else ""
     scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
     request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, options=options)
     test.validate(request)
@@ -186,7 +186,7 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
 
 
 def _refuse_existing(folder: Path) -> None:
-    """An audit whose first leg was refused, by its engine for example, may be run again there."""
+    """An audit whose first run was refused, by its engine for example, may be run again there."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(".audit.config"))]
     if begun or (folder.exists() and not there):

@@ -1,6 +1,6 @@
-"""A campaign's YAML file: its own keys and those of its legs.
+"""A campaign's YAML file: its own keys and those of its runs.
 
-The keys of a leg are those of `run`. At the top of the file they hold for every scenario, below a scenario's name for
+The keys of a run are those of `run`. At the top of the file they hold for every scenario, below a scenario's name for
 that one.
 """
 
@@ -21,11 +21,11 @@ from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
 from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import audit_options
-from scenarios.leg.config import checked, load_yaml, make_config, merged, without_trial
+from scenarios.run.config import checked, load_yaml, make_config, merged, without_trial
 
-# A campaign sets these itself, leg by leg.
+# A campaign sets these itself, run by run.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
-# One campaign, one system under test: these are the same in all its legs.
+# One campaign, one system under test: these are the same in all its runs.
 ONE_FOR_ALL = frozenset(
     {
         "engine",
@@ -43,7 +43,7 @@ PERFORMANCE, ACCURACY = "performance", "accuracy"
 
 
 class CampaignOptions(BaseModel):
-    """The campaign's own keys. Everything else in the file belongs to its legs."""
+    """The campaign's own keys. Everything else in the file belongs to its runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -84,12 +84,12 @@ class CampaignOptions(BaseModel):
 
 
 @dataclass(frozen=True)
-class CampaignLeg:
-    """One leg or one audit of a campaign; without audits, a scenario has a pair of legs, which make its result."""
+class CampaignRun:
+    """One run or one audit of a campaign; without audits, a scenario has a pair of runs, which make its result."""
 
     scenario: Scenario
     kind: str  # performance, accuracy, or the audit's name
-    values: dict[str, Any]  # fields of RunConfig; of an audit, those that its legs share
+    values: dict[str, Any]  # fields of RunConfig; of an audit, those that its runs share
     result: ResultDir
     audit: AuditOptions | None = None
 
@@ -99,7 +99,7 @@ class CampaignLeg:
 
     @property
     def folder(self) -> Path:
-        """What the leg writes, and what is set aside when it is repeated."""
+        """What the run writes, and what is set aside when it is repeated."""
         if self.audit is not None:
             return self.result.audit(self.kind)
         return (self.result.performance if self.kind == PERFORMANCE else self.result.accuracy).root
@@ -111,23 +111,23 @@ class CampaignLeg:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A checked configuration: the campaign's keys, its directory and its legs in the order of their run."""
+    """A checked configuration: the campaign's keys, its directory and its runs in the order of their run."""
 
     options: CampaignOptions
     place: CampaignDir
-    legs: tuple[CampaignLeg, ...]
+    runs: tuple[CampaignRun, ...]
     asked: dict[str, Any]  # the file under the command line, for the record
 
-    def scenarios(self) -> list[tuple[CampaignLeg, ...]]:
-        """The legs of each scenario together."""
-        return [tuple(leg for leg in self.legs if leg.scenario == name) for name in self.options.scenarios]
+    def scenarios(self) -> list[tuple[CampaignRun, ...]]:
+        """The runs of each scenario together."""
+        return [tuple(run for run in self.runs if run.scenario == name) for name in self.options.scenarios]
 
 
 def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     """Read a campaign's YAML file.
 
     Args:
-        given: leg keys from the command line, above those of the file.
+        given: run keys from the command line, above those of the file.
 
     Raises:
         InputError: an unknown key, a value that is not allowed, or a scenario that the benchmark does not have.
@@ -139,7 +139,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     options = _options(path, own)
     _network(path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
-    legs: list[CampaignLeg] = []
+    runs: list[CampaignRun] = []
     for scenario, block in options.scenarios.items():
         if scenario not in (allowed := SUBMISSIONS[options.benchmark].scenarios):
             raise InputError(
@@ -154,23 +154,23 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         result = place.result(options.benchmark, scenario)
         performance = {**values, "output_log_dir": result.performance.root}
         accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}
-        legs.append(CampaignLeg(scenario, PERFORMANCE, performance, result))
-        legs.append(CampaignLeg(scenario, ACCURACY, accuracy, result))
-        legs += [
-            CampaignLeg(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
+        runs.append(CampaignRun(scenario, PERFORMANCE, performance, result))
+        runs.append(CampaignRun(scenario, ACCURACY, accuracy, result))
+        runs += [
+            CampaignRun(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
             for audit in audits
         ]
-    for leg in legs:
+    for run in runs:
         try:
-            make_config(leg.values)
+            make_config(run.values)
         except InputError as error:
             at = "" if str(path) in error.message else f"{path}: "
-            raise InputError(f"{at}{leg.scenario}: {error.message}", error.fix) from error
-    return Campaign(options, place, tuple(legs), {**own, **shared, "output_log_dir": str(place.root)})
+            raise InputError(f"{at}{run.scenario}: {error.message}", error.fix) from error
+    return Campaign(options, place, tuple(runs), {**own, **shared, "output_log_dir": str(place.root)})
 
 
 def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:
-    """The system calls itself one beyond a network in every leg, or in none. [rules: Network Division]"""
+    """The system calls itself one beyond a network in every run, or in none. [rules: Network Division]"""
     if options.division != "network":
         if shared.get("network_sut") and options.division == "closed":
             may = "give division: network, or " if SUBMISSIONS[options.benchmark].suite == "datacenter" else ""
@@ -209,7 +209,9 @@ def _audits_of(
     audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in asked)
     for audit in audits:
         if audit.ref is not None or audit.run is not None:
-            raise InputError(f"{path}: audits: {audit.test}: a campaign runs the legs itself", "leave out ref and run")
+            raise InputError(
+                f"{path}: audits: {audit.test}: a campaign starts the runs itself", "leave out ref and run"
+            )
     names = [audit.test for audit in audits]
     if len(set(names)) < len(names):
         raise InputError(f"{path}: {scenario}: audits {', '.join(names)}: one is named twice", "name each once")

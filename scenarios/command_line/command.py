@@ -42,7 +42,7 @@ class _WithExamples(click.Command):
     """A command whose help ends with examples.
 
     Args:
-        examples: command lines after `main.py`, each with a few words before a colon: "a first leg: run …".
+        examples: command lines after `main.py`, each with a few words before a colon: "a first run: run …".
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str], **settings: Any) -> None:

@@ -40,7 +40,7 @@ declaration_options = together(
 def take_declaration(options: dict[str, Any]) -> Declaration:
     """Take the declaration's options out of `options`: the command line before the environment before the file.
 
-    What all of them leave open, the record of each run declares.
+    What all of them leave open, the manifest of each run declares.
 
     Raises:
         InputError: the file is no declaration.

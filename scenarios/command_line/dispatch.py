@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from runs import listening
 from runs.errors import Ending, ExecutionError, ExitCode, InputError, Interrupted, SetupError
 from runs.harness import HARNESS_VERSION
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.commands import COMMANDS
 from scenarios.verbosity import engine_log_shown, is_verbose
 
@@ -28,7 +28,7 @@ class BrokenInstallationError(ImportError):
 
 
 class _Commands(click.Group):
-    """Imports a command's module when the command is asked for: the start of a leg does not wait for the others."""
+    """Imports a command's module when the command is asked for: the start of a run does not wait for the others."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command it is `run`."""
@@ -92,10 +92,10 @@ def main(arguments: list[str]) -> int:
     """
     if asked := os.environ.get(COMPLETION):
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
-    with answer.steady_output() as output:
+    with command_output.steady_output() as output:
         code = _run(arguments)
     listening.outcome_stands()
-    if output.error is not None and output.error.errno not in answer.READER_GONE:
+    if output.error is not None and output.error.errno not in command_output.READER_GONE:
         print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
         return code or ExitCode.FAILED
     return code
@@ -103,25 +103,25 @@ def main(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run a command, with its output for people or for programs."""
-    answer.begin()
-    words = [word for word in arguments if word not in (*answer.QUIET, *answer.VERBOSE)]
-    quiet = any(word in answer.QUIET for word in arguments)
+    command_output.begin()
+    words = [word for word in arguments if word not in (*command_output.QUIET, *command_output.VERBOSE)]
+    quiet = any(word in command_output.QUIET for word in arguments)
     name = words[0] if words and not words[0].startswith("-") else "run"
-    as_json = answer.asked_for(words)
+    as_json = command_output.asked_for(words)
     common = as_json and name not in OWN_JSON
     command = name if name in COMMANDS else ""
     if as_json:
         _json_for[:] = [command]
     if common:
-        words.remove(answer.FLAG)
+        words.remove(command_output.FLAG)
     with (
-        engine_log_shown(max((answer.VERBOSE.get(word, 0) for word in arguments), default=0)),
-        answer.prose(quiet, common),
+        engine_log_shown(max((command_output.VERBOSE.get(word, 0) for word in arguments), default=0)),
+        command_output.prose(quiet, common),
     ):
         code, failure = _outcome(words)
     _json_for.clear()
     if common or (as_json and failure):
-        print(answer.document(command, code, failure))
+        print(command_output.document(command, code, failure))
     return code
 
 
@@ -129,7 +129,7 @@ def last_words(error: Interrupted) -> None:
     """Write what `_run` would have, where a signal ended the process at once."""
     listening.say(error)
     for command in _json_for:
-        os.write(1, f"{answer.document(command, error.exit_code, error)}\n".encode())
+        os.write(1, f"{command_output.document(command, error.exit_code, error)}\n".encode())
 
 
 def _readable(arguments: list[str]) -> list[str]:

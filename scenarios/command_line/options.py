@@ -30,13 +30,13 @@ def round_option(what: str, default: str | None = CURRENT_ROUND.name) -> Decorat
 
 
 def score_options(without: str) -> Decorator:
-    """What answers are scored with; `without` says what, where these are not given."""
+    """What responses are scored with; `without` says what, where these are not given."""
     return together(
-        click.option("--dataset-path", type=PATH, metavar="FILE", help=f"Data set to score the answers with{without}"),
+        click.option("--dataset-path", type=PATH, metavar="FILE", help=f"Dataset to score the responses with{without}"),
         click.option(
             "--model-path",
             metavar="MODEL",
-            help="Model whose tokenizer decodes the answers. Default: the one in manifest.json.",
+            help="Model whose tokenizer decodes the responses. Default: the one in manifest.json.",
         ),
     )
 
@@ -45,10 +45,10 @@ def score_sources(dataset_path: Path | None, model_path: str | None) -> "ScoreSo
     """What `score_options` come to.
 
     Raises:
-        InputError: there is no such data set.
+        InputError: there is no such dataset.
     """
     if dataset_path is not None and not dataset_path.is_file():
-        raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
+        raise InputError(f"--dataset-path {dataset_path} is no file", "name the dataset that the runs used")
     from compliance.evidence.scoring import ScoreSources
 
     return ScoreSources(dataset_path, model_path)

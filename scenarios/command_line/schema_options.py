@@ -96,5 +96,5 @@ def parse_value(text: str) -> Any:
 
 
 def dry_run_option() -> click.Option:
-    """`--dry-run`, as every command that runs legs has it."""
+    """`--dry-run`, as every command that starts runs has it."""
     return click.Option(["--dry-run"], is_flag=True, help="Check and show the plan; start and write nothing.")

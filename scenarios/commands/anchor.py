@@ -1,4 +1,4 @@
-"""The `anchor` command: fix the statements of legs in time."""
+"""The `anchor` command: fix the statements of runs in time."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +10,7 @@ import click
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.what_is import what_is
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from runs.record.attestation import Attestation
 
 EXAMPLES = (
-    "all legs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
-    "one leg, as a commit to the reviewer's repository: anchor RUN --ledger ../anchors",
-    "one leg, by a time-stamping authority: anchor RUN --timestamp https://tsa.example.org/",
+    "all runs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
+    "one run, as a commit to the reviewer's repository: anchor RUN --ledger ../anchors",
+    "one run, by a time-stamping authority: anchor RUN --timestamp https://tsa.example.org/",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
 @click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per statement to anchors.jsonl in DIR.")
-@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) of this authority beside each leg.")
+@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) of this authority beside each run.")
 def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
-    """Fix the statements (seal.json) of finished legs in time, so that later changes are detected.
+    """Fix the statements (seal.json) of finished runs in time, so that later changes are detected.
 
-    RUN is a run directory, or any directory with legs in it. DIR is held by the reviewer; in a git repository, the new
-    lines are committed. Anchoring a leg again changes nothing.
+    RUN is a run directory, or any directory with runs in it. DIR is held by the reviewer; in a git repository, the new
+    lines are committed. Anchoring a run again changes nothing.
 
-    Exit codes: 0 all legs are anchored, 1 the files of a leg differ from its statement (nothing is anchored), 2 bad
+    Exit codes: 0 all runs are anchored, 1 the files of a run differ from its statement (nothing is anchored), 2 bad
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
     """
     if (ledger is None) == (timestamp is None):
         raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
-    from compliance.evidence.whole_record import read_and_attested
+    from compliance.evidence.attestation_check import read_and_attested
     from runs.record.anchors import add_to_ledger, request_time_stamp
 
     read: dict[str, tuple[Attestation | None, list[Finding]]] = {}
@@ -54,7 +54,7 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
         tell(f"{finding}")
     if broken:
         tell("nothing was anchored")
-        answer.put(findings=[finding.as_json() for finding in broken])
+        command_output.put(findings=[finding.as_json() for finding in broken])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
     if ledger is not None:
@@ -62,7 +62,7 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     else:
         times = (request_time_stamp(str(timestamp), RunDir(Path(name))) for name in statements)
     anchored: list[dict[str, object]] = []
-    answer.put(anchors=anchored)
+    command_output.put(anchors=anchored)
     for (name, statement), time in zip(statements.items(), times, strict=True):
         anchored.append({"run": name, "digest": statement.digest, "key": statement.key, "time": time})
         tell(f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")

@@ -1,4 +1,4 @@
-"""The `audit` command: its options are those of an audit and those of the legs it runs."""
+"""The `audit` command: its options are those of an audit and those of the runs that it starts."""
 
 from pathlib import Path
 from typing import Any
@@ -7,15 +7,15 @@ import click
 
 from compliance.audits.discovery import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, all_options, load_audit
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
-from scenarios.leg.config import RunConfig
+from scenarios.run.config import RunConfig
 
 HELP = (
-    "Run an audit's legs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
+    "Execute an audit's runs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
-    + "\n\nThe legs and the outcome go to DIR/audit/NAME/. Every leg has its own process and engine. A YAML file "
+    + "\n\nThe runs and the outcome go to DIR/audit/NAME/. Every run has its own process and engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 failed while running, "
     "130 interrupted."
@@ -48,12 +48,12 @@ _CHANGED = {
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
     own = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
-    options, legs = load_audit(config, own, given_values(RunConfig, parsed))
+    options, runs = load_audit(config, own, given_values(RunConfig, parsed))
     from scenarios.audit.run import run_audit
     from scenarios.terminal import Terminal
 
     def put(outcome: Path) -> None:
-        answer.put(directory=outcome.parent)
-        answer.put_file("audit", outcome)
+        command_output.put(directory=outcome.parent)
+        command_output.put_file("audit", outcome)
 
-    return run_audit(options, legs, Terminal(), dry_run=dry_run, done=put)
+    return run_audit(options, runs, Terminal(), dry_run=dry_run, done=put)

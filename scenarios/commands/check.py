@@ -10,7 +10,7 @@ from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from runs.rounds import ROUNDS
 from runs.wording import moment
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import round_option, score_sources
 from scenarios.command_line.tree_options import system_file, tree_options
@@ -97,9 +97,9 @@ def check(
     in_round, console = ROUNDS[round], Terminal()
     made_of = None
     if runs:
-        from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
+        from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
 
-        made_of = MadeOf(
+        made_of = TreeInputs(
             index_runs(list(runs)),
             given=None if system is None else system_file(system),
             source=source,
@@ -108,14 +108,14 @@ def check(
     with console.status("checking"):
         checked = check_tree(tree, in_round, against=against)
         if made_of is not None:
-            checked = hold_against_runs(checked, made_of)
+            checked = compare_with_runs(checked, made_of)
         if official is not None:
             from compliance.submission.check.official_checker import run_official
 
             checked.official = run_official(official, tree, in_round)
     print_report(checked, console, strict=strict)
     record = checked.record(strict=strict)
-    answer.put(**record)
+    command_output.put(**record)
     write_record("--json", json, record)
     if report is not None:
         from compliance.report.tree_page import tree_page  # draws with matplotlib, which takes a moment to import
@@ -147,6 +147,6 @@ def _check_endpoints(
     for line in checked.lines():
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     record = checked.record(strict=strict)
-    answer.put(**record)
+    command_output.put(**record)
     write_record("--json", json, record)
     return checked.exit_code(strict=strict)

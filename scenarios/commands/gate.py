@@ -8,7 +8,7 @@ import click
 from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, writing
 from scenarios.command_line.declaration_options import declaration_options, take_declaration
 from scenarios.command_line.options import score_options
@@ -70,17 +70,18 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-    """Judge the declared technique of a result: whether it is registered, agrees with the engine's own record, and
-    passes its quality evaluation when derived again.
+    """Judge the declared technique of a result: whether it is registered, agrees with the recorded engine
+    configuration, and passes its quality evaluation when derived again.
 
     TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
-    export --format json`). Give the performance and the accuracy leg of one result together. A declaration comes from
+    export --format json`). Give the performance and the accuracy run of one result together. A declaration comes from
     options, else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else
     from the run's own manifest.json (`run --mechanism`); rows bring their own instead of
     the first three. Without a declaration a result is a baseline.
 
-    Contradicting evidence closes the gate: a declaration that the engine's record contradicts, a completed evaluation
-    that does not pass, a division that does not allow the technique. What is missing or not registered is advice; with
+    Contradicting evidence closes the gate: a declaration that the recorded engine configuration contradicts, a
+    completed evaluation that does not pass, a division that does not allow the technique. What is missing or not
+    registered is advice; with
     --strict it closes the gate too.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
@@ -92,7 +93,7 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     with Terminal().status("judging"):
         outcome = _judge(targets, options)
     record = outcome.record()
-    answer.put(**record)
+    command_output.put(**record)
     json_text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n"
     text = {"json": json_text, "markdown": outcome.as_markdown(), "text": outcome.as_text()}[options["format"]]
     click.echo(text, nl=False)

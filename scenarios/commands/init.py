@@ -15,7 +15,7 @@ from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from runs.harness import HARNESS_ROOT
 from runs.interrupts import critical
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
@@ -27,11 +27,11 @@ EXAMPLES = (
     "and then: run --config ../mlperf/run.yaml --dry-run",
 )
 
-RUN = """# One leg: python main.py run --config {file} [--dry-run]
+RUN = """# One run: python main.py run --config {file} [--dry-run]
 # Keys are the options of `main.py run --help`, with _ for -; the command line wins.
 
 scenario: Server # Offline, Server, Interactive, SingleStream
-# accuracy: true # the accuracy leg: every sample once, scored
+# accuracy: true # the accuracy run: every sample once, scored
 engine: vllm
 model_path: {model}
 dataset_path: {dataset}
@@ -50,12 +50,12 @@ user_conf: {user_conf} # rates and durations for LoadGen
 @click.argument("folder", metavar="[DIR]", required=False, type=PATH)
 @click.option("--model-path", metavar="MODEL", help=f"Model to write into the files. Default: {MODEL}.")
 @click.option(
-    "--dataset-path", type=PATH, metavar="FILE", help="Data set to write into the files. Default: DIR/cnn_eval.json."
+    "--dataset-path", type=PATH, metavar="FILE", help="Dataset to write into the files. Default: DIR/cnn_eval.json."
 )
 def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
     """Write commented files for this machine, ready for editing: run.yaml, user.conf, campaign.yaml and system.yaml.
 
-    The default DIR is mlperf beside the checkout. DIR must lie outside the checkout, because legs from a changed
+    The default DIR is mlperf beside the checkout. DIR must lie outside the checkout, because runs from a changed
     checkout cannot be submitted. No file is overwritten.
 
     Exit codes: 0 done, 2 bad input, 3 a file exists or cannot be written.
@@ -90,7 +90,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         if isinstance(error, OSError):
             raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
         raise
-    answer.put(directory=folder, files=list(texts))
+    command_output.put(directory=folder, files=list(texts))
     tell(f"written to {folder}: {', '.join(texts)}")
     tell(f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
     tell(f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")

@@ -1,4 +1,4 @@
-"""`main.py quantize`: post-training quantisation with calibration data."""
+"""`main.py quantize`: post-training quantization with calibration data."""
 
 from shlex import quote
 from typing import Any, get_args
@@ -6,7 +6,7 @@ from typing import Any, get_args
 import click
 
 from runs.errors import ExitCode
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 from scenarios.quantize.scheme import ENVIRONMENT, Scheme
@@ -23,7 +23,7 @@ EXAMPLES = (
     "--scheme", type=click.Choice(get_args(Scheme)), required=True, help="Precision of the weights and activations."
 )
 @click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to create.")
-@click.option("--model-path", metavar="MODEL", help="Folder or hub id. Default: the embedded model.")
+@click.option("--model-path", metavar="MODEL", help="Folder or hub ID. Default: the embedded model.")
 @click.option(
     "--calibration",
     type=PATH,
@@ -40,10 +40,10 @@ EXAMPLES = (
     help="Interpreter with llm-compressor.",
 )
 def quantize(**asked: Any) -> ExitCode:
-    """Quantise a model with the benchmark's calibration data; write weights, recipe.yaml and calibration.md.
+    """Quantize a model with the benchmark's calibration data; write weights, recipe.yaml and calibration.md.
 
     llm-compressor runs in a separate environment (`make setup-quantize`). Without --model-path and --calibration the
-    embedded model is quantised with the bundled articles. Runs with the new weights declare
+    embedded model is quantized with the bundled articles. Runs with the new weights declare
     --mechanism weight_quantization/VARIANT.
 
     Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
@@ -51,9 +51,9 @@ def quantize(**asked: Any) -> ExitCode:
     from scenarios.quantize.run import quantize as make_quantized
     from scenarios.terminal import Terminal
 
-    with Terminal().status("quantising"):
+    with Terminal().status("quantizing"):
         made = make_quantized(**asked, say=tell)
-    answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
+    command_output.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")
     option = f"--mechanism weight_quantization/{made.precision}"

@@ -1,16 +1,16 @@
-"""The `report` command: one HTML page about legs, campaigns and tunes."""
+"""The `report` command: one HTML page about runs, campaigns and tunes."""
 
 from pathlib import Path
 
 import click
 
 from runs.errors import ExitCode
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import tell
 
 EXAMPLES = (
-    "one leg: report RUN_DIR",
+    "one run: report RUN_DIR",
     "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
     "MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
     "one picture of a run: report RUN_DIR --output run.svg",
@@ -26,15 +26,15 @@ EXAMPLES = (
     help="File of the page, or of one picture of a single run (.svg). Default: report.html in the first DIR.",
 )
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
-    """Write one HTML page about the legs, campaigns, tunes and MLPerf Endpoints runs in DIR.
+    """Write one HTML page about the runs, campaigns, tunes and MLPerf Endpoints runs in DIR.
 
     The page is a single file without network access or scripts. Each run, campaign and tune writes its own page.
 
     Exit codes: 0 done, 2 bad input or nothing to show, 3 the page cannot be written.
     """
-    from scenarios.status.shown_legs import write_page
+    from scenarios.status.shown_runs import write_page
 
     path = write_page(folders, output)
-    answer.put(page=path)
+    command_output.put(page=path)
     tell(f"written to {path}")
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The `results` command: results of legs as a table."""
+"""The `results` command: results of runs as a table."""
 
 import sys
 from pathlib import Path
@@ -24,29 +24,29 @@ PLAIN_WIDTH = 200  # where there is no terminal to ask
 @click.option("--csv", "comma_separated", is_flag=True, help="As CSV, with every column.")
 @click.option("--json", is_flag=True, help="As JSON, with every column.")
 def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> ExitCode:
-    """List the results of the legs in DIR (default: ./output), one line per leg.
+    """List the results of the runs in DIR (default: ./output), one line per run.
 
-    Every number was written by LoadGen, the scorer or the MLPerf Endpoints client. Legs without a result are named on
-    standard error. An outcome with * is not official.
+    Every number was written by LoadGen, the scorer or the MLPerf Endpoints client. Runs without a result are named on
+    standard error. An outcome with * is not eligible for submission.
 
-    Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
-    4 a leg has no result: it is running, or did not finish.
+    Exit codes: 0 all runs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no run found,
+    4 a run has no result: it is running, or did not finish.
     """
     if comma_separated and json:
         raise InputError("--csv and --json exclude each other", "give one of them")
     from scenarios.status.find import NEEDED, find_in, without_runs
     from scenarios.status.result_rows import as_csv, as_table, rows_of
     from scenarios.status.snapshot import DEFAULT_FOLDER
-    from scenarios.status.state import leg_status
+    from scenarios.status.state import run_status
 
     folders = folders or (DEFAULT_FOLDER,)
     places = find_in(folders)
     empty = without_runs(folders, places)
-    legs = [leg_status(place.root) for place in places if place.kind == "leg"]
-    if not legs:
+    runs = [run_status(place.root) for place in places if place.kind == "leg"]
+    if not runs:
         where = ", ".join(map(str, folders))
         raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "name a directory with runs")
-    rows, without = rows_of(legs)
+    rows, without = rows_of(runs)
     for sentence in [*without, *(f"{place.path} {place.text}" for place in empty)]:
         print(printable(sentence), file=sys.stderr)
     if comma_separated:
@@ -60,4 +60,4 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
         wide_console(PLAIN_WIDTH).print(as_table(rows))
     if without:
         return ExitCode.FAILED
-    return ExitCode.NEGATIVE if any(leg.exit_code for leg in legs) else ExitCode.OK
+    return ExitCode.NEGATIVE if any(run.exit_code for run in runs) else ExitCode.OK

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import click
 
-from compliance.signoff.signoff_verdict import MOST_ROUNDS, NOISE_BAND_PCT, SCOPES, Policy, Scope, feedback
+from compliance.signoff.signoff_verdict import MAX_ROUNDS, NOISE_BAND_PCT, SCOPES, Policy, Scope, feedback
 from runs.errors import ExitCode, InputError
 from runs.wording import counted
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import score_options, score_sources
 from scenarios.console import tell
 
 MAX_DIRECTORIES = 400  # of one sign-off, which compares each pair of runs
 EXAMPLES = (
-    "both legs of a result: signoff --scope harness --ref RESULT",
+    "both runs of a result: signoff --scope harness --ref RESULT",
     "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
     "a submission: signoff --scope bundle --ref output/campaign --out verdict.json",
 )
@@ -41,8 +41,8 @@ class _SeveralDirectories(Command):
 
 @click.command(cls=_SeveralDirectories, examples=EXAMPLES)
 @click.option("--scope", type=click.Choice(SCOPES), help="What is signed off.")
-@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference legs.")
-@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's legs.")
+@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference runs.")
+@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's runs.")
 @click.option("--claim", type=PATH, metavar="FILE", help="JSON file of the claim to check.")
 @score_options(". Default: the one in manifest.json.")
 @click.option(
@@ -67,21 +67,21 @@ class _SeveralDirectories(Command):
     metavar="FILE",
     help="Write what must be corrected to FILE, as JSON (audit_feedback.json).",
 )
-@click.option("--ledger", type=PATH, metavar="DIR", help="Ledger that must contain every leg (`main.py anchor`).")
+@click.option("--ledger", type=PATH, metavar="DIR", help="Ledger that must contain every run (`main.py anchor`).")
 @click.option(
     "--timestamp-ca",
     type=PATH,
     metavar="FILE",
-    help="Root certificate (PEM) of the authority whose time stamp every leg must have.",
+    help="Root certificate (PEM) of the authority whose time stamp every run must have.",
 )
-@click.option("--key", metavar="HEX", help="Key that must have signed every leg, as `main.py anchor` prints it.")
+@click.option("--key", metavar="HEX", help="Key that must have signed every run, as `main.py anchor` prints it.")
 @click.option(
     "--remeasure",
     type=int,
     default=0,
     metavar="N",
-    help="Where the verdict asks to measure again: run the performance legs again, at most N times "
-    f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign off the new legs. Default: 0.",
+    help="Where the verdict asks to measure again: start the performance runs again, at most N times "
+    f"({MAX_ROUNDS} or fewer), reference and candidate in turn, and sign off the new runs. Default: 0.",
 )
 def signoff(
     scope: Scope | None,
@@ -108,21 +108,21 @@ def signoff(
     of the MLPerf Endpoints client.
 
     \b
-    baseline  repeats of one system have close results, the same conditions and sound answers
+    baseline  repeats of one system have close results, the same conditions and sound responses
     profile   phases of a request, and whether the claim names the phase that changed
-    harness   performance and accuracy legs are of one system under LoadGen's own load
-    patch     one change has the same conditions, is in force, is a real gain and hides nothing
-    bundle    several changes, or, with --ref alone, the legs of a submission
+    harness   performance and accuracy runs are of one system under LoadGen's own load
+    patch     one change has the same conditions, is effective, is a real gain and hides nothing
+    bundle    several changes, or, with --ref alone, the runs of a submission
 
     Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
-    a leg cannot be started, 4 no verdict: the sign-off itself or a new leg failed, 130 interrupted.
+    a run cannot be started, 4 no verdict: the sign-off itself or a new run failed, 130 interrupted.
     """
     if scope is None:
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
     if remeasure and (ledger or timestamp_ca):
-        raise InputError("--remeasure makes new legs, which are not anchored", "leave --ledger and --timestamp-ca out")
+        raise InputError("--remeasure makes new runs, which are not anchored", "leave --ledger and --timestamp-ca out")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
     check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
@@ -144,14 +144,14 @@ def signoff(
     )
     rounds = 0
     if remeasure:
-        from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
+        from scenarios.audit.remeasure import remeasured  # loads what starts runs, which a sign-off alone does without
         from scenarios.terminal import Terminal
 
         verdict, rounds = remeasured(sign, ref, cand, remeasure, Terminal(), tell)
     else:
         verdict = sign(ref, cand)
     tell(verdict.as_text().rstrip())
-    answer.put(**verdict.record())
+    command_output.put(**verdict.record())
     if remeasure:
         tell(f"measured again {counted(rounds, 'time')}, of at most {remeasure}")
     record = verdict.record() | ({"remeasured": rounds} if remeasure else {})

@@ -39,7 +39,7 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 @click.option("--json", is_flag=True, help="One JSON object per update, on one line.")
 @click.option("--output", type=PATH, metavar="FILE.md", help="Keep a Markdown page up to date.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None) -> ExitCode:
-    """Show legs, campaigns, tunes and audits: state, phase, progress and rates, or when and why they ended.
+    """Show runs, campaigns, tunes and audits: state, phase, progress and rates, or when and why they ended.
 
     DIR is any directory with runs below it. Default: everything that runs on this machine, and ./output.
 

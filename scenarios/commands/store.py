@@ -8,7 +8,7 @@ import click
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.wording import counted, printable
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Group, writing
 from scenarios.command_line.declaration_options import declaration_options, take_declaration
 from scenarios.command_line.options import round_option, score_options
@@ -26,7 +26,7 @@ SHOWN = (
     "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
 )  # fmt: skip
 PLAIN_WIDTH = 240  # where there is no terminal to ask
-SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an id
+SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an ID
 
 
 _db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
@@ -69,7 +69,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
         rows = [one.row for one in judged]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
-    answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
+    command_output.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
     for row, done in zip(rows, outcomes, strict=True):
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
         what = f"{row['scenario']} {row['status'] or 'without a verdict'}, {name or 'no technique named'}"
@@ -93,7 +93,7 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
         else:
             found = results.rows(_pairs(where))
     rows = _exported(found)
-    answer.put(rows=rows)
+    command_output.put(rows=rows)
     _print_table(list(rows[0]) if rows and group_by is not None else list(SHOWN), rows)
     click.echo(counted(len(rows), "run" if group_by is None else "group"))
     return ExitCode.OK
@@ -116,7 +116,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
     with ResultStore.opened(db) as results:
         found, columns = results.rows(_pairs(where)), results.columns()
     rows = _exported(found)
-    answer.put(rows=rows)
+    command_output.put(rows=rows)
     if output_format == "json":
         text = orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
     else:
@@ -144,7 +144,7 @@ def summary(db: Path) -> ExitCode:
         rows = results.rows()
         best = results.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
     times = sorted(str(row["timestamp"]) for row in rows if row["timestamp"])
-    answer.put(runs=len(rows), best=best)
+    command_output.put(runs=len(rows), best=best)
     click.echo(f"{db}: {counted(len(rows), 'run')}" + (f", {times[0]} to {times[-1]}" if times else ""))
     for name in ("success", "failed", "timeout"):
         click.echo(f"  {name:<8}{sum(row['status'] == name for row in rows)}")
@@ -165,7 +165,7 @@ def compare(db: Path, first: str, second: str) -> ExitCode:
     with ResultStore.opened(db) as results:
         rows = results.find(first), results.find(second)
     record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], **compare_rows(*rows)}
-    answer.put(**record)
+    command_output.put(**record)
     click.echo(_comparison_text(record), nl=False)
     return ExitCode.OK if record["same_conditions"] else ExitCode.NEGATIVE
 

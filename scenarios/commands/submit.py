@@ -12,7 +12,7 @@ from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import round_option, score_sources
 from scenarios.command_line.tree_options import system_file, tree_options
@@ -23,15 +23,22 @@ if TYPE_CHECKING:
     from compliance.submission.build import SubmitOutcome
 
 EXAMPLES = (
-    "a campaign: submit output/campaign --organisation ORG --system-name BOX --system system.yaml --output tree",
-    "in the open division: submit RESULT --division open --organisation ORG --system-name BOX --output tree",
-    "a rehearsal: submit output/campaign --rehearsal --organisation ORG --system-name BOX --output tree",
+    "a campaign: submit output/campaign --organization ORG --system-name BOX --system system.yaml --output tree",
+    "in the open division: submit RESULT --division open --organization ORG --system-name BOX --output tree",
+    "a rehearsal: submit output/campaign --rehearsal --organization ORG --system-name BOX --output tree",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("results", metavar="RESULT...", type=PATH, nargs=-1, required=True)
-@click.option("--organisation", required=True, metavar="ORG", help="Submitter; a directory name in the tree.")
+@click.option(
+    "--organization",
+    "--organisation",
+    "organization",
+    required=True,
+    metavar="ORG",
+    help="Submitter; a directory name in the tree.",
+)
 @click.option("--system-name", required=True, metavar="NAME", help="System; a directory name in the tree.")
 @click.option(
     "--division",
@@ -52,10 +59,11 @@ EXAMPLES = (
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Accept results that are not official (dummy engine, another model, synthetic data) and mark the tree as not "
+    help="Accept results that are not eligible for submission (dummy engine, another model, synthetic data) and mark "
+    "the tree as not "
     "for upload. Full length, seeds and accuracy are still required.",
 )
-@tree_options("Default: this repository at the commit that the legs ran with.")
+@tree_options("Default: this repository at the commit that the runs were made with.")
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build to FILE.")
 def submit(
     results: tuple[Path, ...],
@@ -68,9 +76,9 @@ def submit(
 ) -> ExitCode:
     """Build a submission tree from runs.
 
-    RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a leg or of an
+    RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a run or of an
     audit; several may be given. `submit` verifies every result and required audit again from its files, under the
-    official rules. The legs of a result must have one configuration. Unless the division is open, all legs must then
+    official rules. The runs of a result must have one configuration. Unless the division is open, all runs must then
     sign off (`main.py signoff`, scope bundle). If anything is refused, `submit` prints all reasons and writes no tree.
     Runs are only read, and nothing is overwritten.
 
@@ -78,7 +86,7 @@ def submit(
     is judged as by `check`, and the files of a submission that follow from it are written (docs/endpoints-folders.md).
 
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
-    missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.
+    missing, 3 the tree or its source cannot be written or found, 4 a run did not finish or its files changed meanwhile.
     """
     from compliance.endpoints.find_folders import is_for_endpoints
 
@@ -105,7 +113,7 @@ def submit(
 
         outcome = build_tree(request, tell)
     record = outcome.record()
-    answer.put(**record)
+    command_output.put(**record)
     write_record("--json", json, record)
     for text in _refusals(outcome.findings) if outcome.findings else _built(outcome):
         say(console, text)
@@ -137,7 +145,7 @@ def _submit_folders(
     refused = refusals(checked, rehearsal=rehearsal)
     files = [] if refused else build_points(checked, output, system_name, rehearsal=rehearsal)
     record = checked.record() | {"verdict": "REFUSED" if refused else "BUILT", "files": [str(path) for path in files]}
-    answer.put(**record)
+    command_output.put(**record)
     write_record("--json", json, record)
     for text in _refusals(refused) if refused else [f"built {output}: {counted(len(files), 'file')}"]:
         say(console, text)

@@ -1,4 +1,4 @@
-"""The `tune` command: its options are those of a tune and those of the legs it runs."""
+"""The `tune` command: its options are those of a tune and those of the runs that it starts."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from runs.errors import ExitCode
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.command_line.schema_options import dry_run_option, given_values, options_of
-from scenarios.leg.config import RunConfig
+from scenarios.run.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions, load_tune
 
 EXAMPLES = (
@@ -47,30 +47,30 @@ _CHANGED = {
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
     """Find the highest target_qps that is VALID in Server or Interactive; for Offline, that of a full run.
 
-    An Offline leg gives a first estimate (or --offline-qps). Probes at a few rates follow: legs with the settings of
-    the real run, each stopped as soon as it can no longer be VALID. Another full leg confirms the best rate.
-    DIR/user.conf gets the rate, DIR/tune.json and DIR/rates.svg the figures, DIR/best.yaml the options of a leg:
+    An Offline run gives a first estimate (or --offline-qps). Probes at a few rates follow: runs with the settings of
+    the real run, each stopped as soon as it can no longer be VALID. Another full run confirms the best rate.
+    DIR/user.conf gets the rate, DIR/tune.json and DIR/rates.svg the figures, DIR/best.yaml the options of a run:
     `main.py run --config DIR/best.yaml`.
 
-    With --search, short legs first try the engine's scheduling options, within --search-budget-s and --search-trials;
+    With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials;
     the rate is then found and confirmed with the best options.
 
     After an interruption the same command continues from DIR/journal.jsonl. It stops and names each key where an
-    earlier step has another configuration, model, data set or machine.
+    earlier step has another configuration, model, dataset or machine.
 
-    Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
+    Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a run
     failed while running, 130 interrupted.
     """
     own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     asked = load_tune(config, own, given_values(RunConfig, parsed))
-    from scenarios.status.shown_legs import say_page
+    from scenarios.status.shown_runs import say_page
     from scenarios.terminal import Terminal
     from scenarios.tune.run import run_tune
 
     console = Terminal()
     code = run_tune(asked, console, restart_changed=restart_changed, dry_run=dry_run)
-    answer.put(directory=asked.place.root)
+    command_output.put(directory=asked.place.root)
     if not dry_run:
-        answer.put_file("tune", asked.place.record)
+        command_output.put_file("tune", asked.place.record)
         say_page(asked.place.root, console)
     return code

@@ -13,7 +13,7 @@ from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from runs.wording import moment, printable
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import round_option, score_options, score_sources
 from scenarios.console import tell
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from compliance.verify.result_verdict import ResultVerdict
 
 EXAMPLES = (
-    "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
+    "a performance and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
     "a result of others, by the official rules: verify RESULT --official --output verdict",
     "every claim and how it was checked: verify RESULT --document verification.md",
 )
@@ -31,15 +31,15 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("run_dirs", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--accuracy-only", is_flag=True, help="Leave performance legs out.")
-@click.option("--performance-only", is_flag=True, help="Leave accuracy legs out.")
+@click.option("--accuracy-only", is_flag=True, help="Leave performance runs out.")
+@click.option("--performance-only", is_flag=True, help="Leave accuracy runs out.")
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="Scenario of the legs. Default: from manifest.json, else from the log; a Server leg with the limits of "
+    help="Scenario of the runs. Default: from manifest.json, else from the log; a Server run with the limits of "
     "Interactive counts as Interactive.",
 )
-@click.option("--official", is_flag=True, help="Apply the official rules to every leg, whatever its manifest says.")
+@click.option("--official", is_flag=True, help="Apply the official rules to every run, whatever its manifest says.")
 @round_option("Round whose seeds, limits and sample counts the official rules ask for.")
 @score_options(". Default: the one in manifest.json; else the scores of accuracy.txt are used.")
 @click.option(
@@ -69,14 +69,14 @@ def verify(
     document: Path | None,
     json: Path | None,
 ) -> ExitCode:
-    """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside legs of this
+    """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside runs of this
     harness, or to --output.
 
     RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, one with performance/run_1 and
-    accuracy in it, a campaign's, or a run folder of the MLPerf Endpoints client. A performance and an accuracy leg of
+    accuracy in it, a campaign's, or a run folder of the MLPerf Endpoints client. A performance and an accuracy run of
     one scenario are judged together as one result; the exit code is the worst of all results. The official rules apply
-    to a leg unless its own manifest.json says that it is not official: then violations are reported beside the verdict
-    as `not official: ...`. Verdicts on other logs are written only with --output.
+    to a run unless its own manifest.json says that it is not eligible for submission: then violations are reported
+    beside the verdict as `not eligible for submission: ...`. Verdicts on other logs are written only with --output.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict: the rules of the benchmark are not known, the
     accuracy log is missing, or nothing can be written, 4 the logs are not those of a finished run or contradict each
@@ -94,7 +94,7 @@ def verify(
     from compliance.verify.find_results import find_results
     from compliance.verify.result_verdict import as_text, logs_judged, verify_result
     from runs.endpoints.layout import is_run_folder
-    from runs.record.leg import ACCURACY, PERFORMANCE
+    from runs.record.finished_run import ACCURACY, PERFORMANCE
     from scenarios.terminal import Terminal
 
     sources = score_sources(dataset_path, model_path)
@@ -106,8 +106,8 @@ def verify(
         raise InputError(
             f"{named}: only for runs of LoadGen, and {run_folders[0]} is of MLPerf Endpoints", f"leave out {named}"
         )
-    legs = [path for path in run_dirs if path not in run_folders]
-    results = find_results(legs, scenario, only) if legs else []
+    runs = [path for path in run_dirs if path not in run_folders]
+    results = find_results(runs, scenario, only) if runs else []
     homes = [(one.home, all(RunDir(path).manifest.is_file() for path in one.directories)) for one in results]
     folders = iter(_folders(homes + [(path, False) for path in run_folders], output))
     verdicts, judged = [], []
@@ -126,7 +126,7 @@ def verify(
     everything: list[ResultVerdict | FolderVerdict] = [*verdicts, *judged]
     worst = max((one.exit_code() for one in everything), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [one.record() for one in everything]}
-    answer.put(**record)
+    command_output.put(**record)
     write_record("--json", json, record)
     if document is not None:
         from compliance.report.document import as_markdown
@@ -138,7 +138,7 @@ def verify(
 
 
 def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
-    """Where each verdict goes: beside a leg of ours; into `output`, where several get a directory each. Nothing is
+    """Where each verdict goes: beside a run of ours; into `output`, where several get a directory each. Nothing is
     written into a directory of others."""
     if output is None:
         return [home if ours else None for home, ours in homes]
@@ -157,7 +157,7 @@ def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str,
     elif verdict.contradictions:
         print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)
     if folder is None:
-        tell("nothing written: not a leg of this harness; --output DIR says where the verdict is to go")
+        tell("nothing written: not a run of this harness; --output DIR says where the verdict is to go")
         return
     write_judged(verdict.record() | judged, text, folder)
     tell(f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")

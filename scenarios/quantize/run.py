@@ -1,6 +1,6 @@
-"""Post-training quantisation of a model with calibration data: weights, recipe and calibration.md in a folder.
+"""Post-training quantization of a model with calibration data: weights, recipe and calibration.md in a folder.
 
-calibration.md is the description of a quantisation that the closed division's rules ask for.
+calibration.md is the description of a quantization that the closed division's rules ask for.
 
 llm-compressor needs other versions of packages that vLLM needs too, so it has an environment of its own
 (`make setup-quantize`), and the work is done by a process there (worker.py). The folder appears whole or not at all.
@@ -26,8 +26,8 @@ from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import write_atomic
 from runs.record.observed import Weights
 from runs.temporary import temporary_folder
-from scenarios.leg.machine_checks import ALL_PARTS, check_model
 from scenarios.quantize.scheme import Scheme
+from scenarios.run.machine_checks import ALL_PARTS, check_model
 
 WORKER = Path(__file__).with_name("worker.py")
 SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
@@ -49,10 +49,10 @@ _WHAT = {
     "fp8": "Weights and input activations of all linear layers but the head are held in FP8 (E4M3), one scale a "
     "tensor: of a weight by its largest magnitude, of an activation by the largest over the calibration prompts.",
     "int8": "Weights of all linear layers but the head are held in INT8, one scale an output channel, rounded by GPTQ "
-    "with the second moments of the layer's inputs over the calibration prompts. Activations are quantised to INT8 as "
+    "with the second moments of the layer's inputs over the calibration prompts. Activations are quantized to INT8 as "
     "they come, one scale a token.",
 }
-# What goes along with the weights: everything that makes ids of text, and how to generate.
+# What goes along with the weights: everything that makes IDs of text, and how to generate.
 _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
 
 
@@ -76,7 +76,7 @@ def quantize(
     python: Path,
     say: Callable[[str], None],
 ) -> Quantized:
-    """Quantise a model.
+    """Quantize a model.
 
     Args:
         calibration: prompts; None: the bundled articles, for the embedded model alone.
@@ -85,7 +85,7 @@ def quantize(
 
     Raises:
         InputError: the model or the calibration data cannot be used. SetupError: the output is taken, or there is no
-            such environment. ExecutionError: the quantisation failed.
+            such environment. ExecutionError: the quantization failed.
     """
     python, output = python.absolute(), output.absolute()
     if output.exists():
@@ -93,7 +93,7 @@ def quantize(
     versions = _versions(python)
     model = check_model(model_path or str(ensure_default_model(say)), ALL_PARTS)
     if read_weights(model.folder).quantized:
-        raise InputError(f"--model-path {model.folder} is already quantised", "name the unquantised model")
+        raise InputError(f"--model-path {model.folder} is already quantized", "name the unquantized model")
     if calibration is None and model_path is not None:
         raise InputError(
             "--calibration is missing",
@@ -103,7 +103,7 @@ def quantize(
     data = load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
     # In their order; the official list names two articles twice.
     prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][:samples]
-    say(f"quantising {model.name} to {scheme} with {len(prompts):,} prompts of {data.path.name}")
+    say(f"quantizing {model.name} to {scheme} with {len(prompts):,} prompts of {data.path.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(f"{output.name}.", output.parent) as scratch:
         made = scratch / "model"
@@ -174,7 +174,7 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def _versions(python: Path) -> dict[str, str]:
-    """Of the packages that quantise.
+    """Of the packages that quantize.
 
     Raises:
         SetupError: they are not there.
@@ -204,6 +204,6 @@ def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
     if code != 0 or not list((scratch / "model").glob("*.safetensors")):
         last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
         raise ExecutionError(
-            f"the quantisation ended with exit code {code}: {' | '.join(last)}",
+            f"the quantization ended with exit code {code}: {' | '.join(last)}",
             "look at the message; out of memory: fewer --samples, or a machine with an accelerator",
         )

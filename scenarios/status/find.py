@@ -1,4 +1,4 @@
-"""Finding legs, campaigns, tunes and audits: in directories, and by the processes of this machine."""
+"""Finding runs, campaigns, tunes and audits: in directories, and by the processes of this machine."""
 
 import os
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from scenarios.tune.tune_dir import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 
-DEEPEST = 7  # levels of directories that are searched; a campaign's audit legs are 5 deep
+DEEPEST = 7  # levels of directories that are searched; a campaign's audit runs are 5 deep
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
-LEG_MODULE = "scenarios.leg.start"  # of a leg's process, whose working directory is the leg's
+RUN_MODULE = "scenarios.run.start"  # of a run's process, whose working directory is the run's
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FoundDir:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """The kind of a directory by its files; None for others. A run of the MLPerf Endpoints client is a leg."""
+    """The kind of a directory by its files; None for others. A run of the MLPerf Endpoints client is a run."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
         return "campaign"
@@ -45,7 +45,7 @@ def kind_of(folder: Path) -> Kind | None:
 
 
 def find_in(folders: Iterable[Path]) -> list[FoundDir]:
-    """Everything below the directories but discarded legs, a campaign before its legs.
+    """Everything below the directories but discarded runs, a campaign before its runs.
 
     Raises:
         InputError: a directory cannot be read.
@@ -84,12 +84,12 @@ def _folders(root: Path) -> Iterable[Path]:
 
 
 def find_running() -> list[FoundDir]:
-    """Legs that run on this machine, and their campaigns, tunes and audits."""
+    """Runs in progress on this machine, and their campaigns, tunes and audits."""
     import psutil
 
     found: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
-        if LEG_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
+        if RUN_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
         folder = Path(process.info["cwd"])
         if kind_of(folder) != "leg":

@@ -1,4 +1,4 @@
-"""Results of legs as rows, CSV and a table."""
+"""Results of runs as rows, CSV and a table."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from runs.numbers.numbers import measured_row, shows
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
 from scenarios.status.snapshot import shortened
-from scenarios.status.state import LegStatus
+from scenarios.status.state import RunStatus
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
 _LATENCIES, _STATISTICS = ("ttft", "tpot", "latency"), ("mean", "p50", "p90", "p99")
@@ -35,21 +35,21 @@ COLUMNS = (
 )
 
 
-def row_of(leg: LegStatus) -> Row:
-    """A finished leg's numbers under flat names, None for those it lacks; InputError if accuracy.json is damaged."""
-    if leg.endpoints is not None:
-        return _row_of_endpoints(leg, leg.endpoints)
-    manifest, result = leg.manifest, leg.result
+def row_of(run: RunStatus) -> Row:
+    """A finished run's numbers under flat names, None for those it lacks; InputError if accuracy.json is damaged."""
+    if run.endpoints is not None:
+        return _row_of_endpoints(run, run.endpoints)
+    manifest, result = run.manifest, run.result
     assert manifest is not None
     assert result is not None
     reported, limits = result.reported, result.in_force
     row: Row = {
-        "directory": str(leg.root),
-        "started": moment(leg.started_ns) if leg.started_ns else None,
+        "directory": str(run.root),
+        "started": moment(run.started_ns) if run.started_ns else None,
         "benchmark": manifest.plan.loadgen_key,
         "scenario": result.scenario,
         "mode": manifest.plan.mode,
-        "outcome": leg.text,
+        "outcome": run.text,
         "official": manifest.official,
         "engine": manifest.plan.engine,
         "model": Path(manifest.model.name).name,
@@ -63,23 +63,23 @@ def row_of(leg: LegStatus) -> Row:
     if reported is not None:
         row |= reported.flat(*(one for one in _STATISTICS if shows(one, result.counts.samples)))
     if manifest.plan.mode == "accuracy":
-        row |= read_scores_record(RunDir(leg.root)).scores
+        row |= read_scores_record(RunDir(run.root)).scores
     if result.load is not None:
         row |= asdict(result.load)
     return {name: row.get(name) for name in COLUMNS}
 
 
-def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
+def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
     """The numbers that the MLPerf Endpoints client reports."""
     summary, config = run.summary, run.config
     assert summary is not None
     row: Row = dict.fromkeys(COLUMNS)
     pattern = config.settings.load_pattern if config is not None else None
     row |= {
-        "directory": str(leg.root),
-        "scenario": leg.what,
+        "directory": str(status.root),
+        "scenario": status.what,
         "mode": "performance",
-        "outcome": leg.text,
+        "outcome": status.text,
         "official": False,
         "engine": "endpoint",
         "model": Path(config.model_params.name).name if config is not None else None,
@@ -94,22 +94,22 @@ def _row_of_endpoints(leg: LegStatus, run: EndpointsRun) -> Row:
     return row | measured_row(summary.qps, summary.tps, times_ns)
 
 
-def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:
-    """The rows of finished legs in order of their start, and a sentence for each leg that has no result."""
+def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[str]]:
+    """The rows of finished runs in order of their start, and a sentence for each run that has no result."""
     rows, without = [], []
-    for leg in sorted(legs, key=lambda one: one.started_ns or 0):
-        if leg.state != "finished":
-            without.append(f"{leg.root}: no result: {leg.state}{': ' + leg.text if leg.text else ''}")
+    for run in sorted(runs, key=lambda one: one.started_ns or 0):
+        if run.state != "finished":
+            without.append(f"{run.root}: no result: {run.state}{': ' + run.text if run.text else ''}")
             continue
         try:
-            rows.append(row_of(leg))
+            rows.append(row_of(run))
         except HarnessError as error:
             without.append(str(error.message))
     return rows, without
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """CSV (RFC 4180): a header and a line per leg."""
+    """CSV (RFC 4180): a header and a line per run."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
     writer.writeheader()

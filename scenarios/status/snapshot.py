@@ -11,12 +11,12 @@ from rich.text import Text
 from runs.errors import ExitCode
 from runs.what_is import Place
 from runs.wording import duration, moment, printable
-from scenarios.leg.display import progress_lines, time_to_go_s
+from scenarios.run.display import progress_lines, time_to_go_s
 from scenarios.status.find import NEEDED, find_in, find_running, without_runs
-from scenarios.status.state import GroupStatus, LegStatus, State, group_status, leg_status
+from scenarios.status.state import GroupStatus, RunStatus, State, group_status, run_status
 
 DEFAULT_FOLDER = Path("output")
-MOST_ENDED = 10  # legs that are listed without a DIR argument
+MAX_ENDED = 10  # runs that are listed without a DIR argument
 STYLES: dict[State, str] = {
     "running": "green",
     "silent": "bold yellow",
@@ -38,24 +38,24 @@ class Snapshot:
 
     time_ns: int
     groups: tuple[GroupStatus, ...]
-    legs: tuple[LegStatus, ...]
-    left_out: int = 0  # legs that ended long ago
+    runs: tuple[RunStatus, ...]
+    left_out: int = 0  # runs that ended long ago
     without_runs: tuple[Place, ...] = ()  # directories that were named, and in which nothing was found
 
     @property
-    def single(self) -> list[LegStatus]:
-        """Legs without a group."""
-        grouped = {leg.root for group in self.groups for leg in group.legs}
-        return [leg for leg in self.legs if leg.root not in grouped]
+    def single(self) -> list[RunStatus]:
+        """Runs without a group."""
+        grouped = {run.root for group in self.groups for run in group.runs}
+        return [run for run in self.runs if run.root not in grouped]
 
     @property
-    def entries(self) -> list[GroupStatus | LegStatus]:
-        """The list: a group, then its legs; running ones last, next to the prompt."""
-        listed: list[GroupStatus | LegStatus] = []
+    def entries(self) -> list[GroupStatus | RunStatus]:
+        """The list: a group, then its runs; running ones last, next to the prompt."""
+        listed: list[GroupStatus | RunStatus] = []
         for group in sorted(self.groups, key=lambda one: (one.alive, one.last_ns)):
             listed += [group, *_worth_showing(group)]
-        ended = sorted((leg for leg in self.single if not leg.alive), key=lambda leg: leg.last_ns)
-        return [*ended, *listed, *(leg for leg in self.single if leg.alive)]
+        ended = sorted((run for run in self.single if not run.alive), key=lambda run: run.last_ns)
+        return [*ended, *listed, *(run for run in self.single if run.alive)]
 
     @property
     def alive(self) -> bool:
@@ -82,30 +82,30 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     else:
         places = [*find_running(), *(find_in([DEFAULT_FOLDER]) if DEFAULT_FOLDER.is_dir() else [])]
         places = list({place.root: place for place in places}.values())
-    legs = [leg_status(place.root) for place in places if place.kind == "leg"]
-    groups = [group_status(place, legs) for place in places if place.kind != "leg"]
+    runs = [run_status(place.root) for place in places if place.kind == "leg"]
+    groups = [group_status(place, runs) for place in places if place.kind != "leg"]
     campaigns = [group.root for group in groups if group.kind == "campaign"]
-    top = tuple(  # an audit of a campaign is one of its legs
+    top = tuple(  # an audit of a campaign is one of its runs
         group for group in groups if not any(root in group.root.parents for root in campaigns)
     )
-    whole = Snapshot(time.time_ns(), top, tuple(legs), without_runs=empty)
+    whole = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
     if folders:
         return whole
-    ended = sorted((leg for leg in whole.single if not leg.alive), key=lambda leg: leg.last_ns)
-    old = {leg.root for leg in ended[:-MOST_ENDED]}
-    return replace(whole, legs=tuple(leg for leg in legs if leg.root not in old), left_out=len(old))
+    ended = sorted((run for run in whole.single if not run.alive), key=lambda run: run.last_ns)
+    old = {run.root for run in ended[:-MAX_ENDED]}
+    return replace(whole, runs=tuple(run for run in runs if run.root not in old), left_out=len(old))
 
 
-def _worth_showing(group: GroupStatus) -> list[LegStatus]:
-    """A group's running legs, and the failed ones of a campaign or audit."""
+def _worth_showing(group: GroupStatus) -> list[RunStatus]:
+    """A group's unfinished runs, and the failed ones of a campaign or audit."""
     wrong = ("failed", "killed", "damaged", "interrupted") if group.kind != "tune" else ()
-    return [leg for leg in group.legs if leg.alive or leg.state in wrong or (leg.exit_code and wrong)]
+    return [run for run in group.runs if run.alive or run.state in wrong or (run.exit_code and wrong)]
 
 
 def lines(snapshot: Snapshot) -> list[Text]:
     """Text: one to three lines per entry."""
     shown: list[Text] = []
-    grouped = {leg.root for group in snapshot.groups for leg in group.legs}
+    grouped = {run.root for group in snapshot.groups for run in group.runs}
     for entry in snapshot.entries:
         indent = "  " if entry.root in grouped else ""
         head = Text(indent)
@@ -114,16 +114,16 @@ def lines(snapshot: Snapshot) -> list[Text]:
         shown.append(head)
         shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
-        shown.append(Text(f"and {snapshot.left_out} legs that ended before these: name {DEFAULT_FOLDER} to see them"))
+        shown.append(Text(f"and {snapshot.left_out} runs that ended before these: name {DEFAULT_FOLDER} to see them"))
     shown = shown or [Text("nothing runs here, and nothing was found")]
     return shown + [Text(printable(f"{place.path} {place.text}")) for place in snapshot.without_runs]
 
 
-def _title(entry: GroupStatus | LegStatus) -> str:
-    return (entry.what if isinstance(entry, LegStatus) else "") or entry.kind
+def _title(entry: GroupStatus | RunStatus) -> str:
+    return (entry.what if isinstance(entry, RunStatus) else "") or entry.kind
 
 
-def details(entry: GroupStatus | LegStatus) -> list[str]:
+def details(entry: GroupStatus | RunStatus) -> list[str]:
     """The lines of an entry after its first."""
     if isinstance(entry, GroupStatus):
         return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
@@ -160,29 +160,29 @@ def _cell(text: str) -> str:
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
-    """JSON: `runs` has groups first, then every leg."""
+    """JSON: `runs` has groups first, then every run."""
     return {
         "schema_version": 1,
         "time_ns": snapshot.time_ns,
         "exit_code": int(snapshot.exit_code),
-        "runs": [*map(_group_json, snapshot.groups), *map(_leg_json, snapshot.legs)],
+        "runs": [*map(_group_json, snapshot.groups), *map(_run_json, snapshot.runs)],
     }
 
 
-def _entry(entry: GroupStatus | LegStatus, *names: str) -> dict[str, Any]:
+def _entry(entry: GroupStatus | RunStatus, *names: str) -> dict[str, Any]:
     values = {name: getattr(entry, name) for name in ("kind", "state", "alive", "text", "pid", *names)}
     return {**values, "directory": str(entry.root), "exit_code": int(entry.exit_code)}
 
 
 def _group_json(group: GroupStatus) -> dict[str, Any]:
-    return {**_entry(group, "done", "total"), "legs": [str(leg.root) for leg in group.legs]}
+    return {**_entry(group, "done", "total"), "legs": [str(run.root) for run in group.runs]}
 
 
-def _leg_json(leg: LegStatus) -> dict[str, Any]:
-    progress = leg.progress
+def _run_json(run: RunStatus) -> dict[str, Any]:
+    progress = run.progress
     return {
-        **_entry(leg, "what", "host", "started_ns", "seen_ns"),
+        **_entry(run, "what", "host", "started_ns", "seen_ns"),
         "share": progress.completed / progress.expected if progress and progress.expected else None,
         **{name: getattr(progress, name, None) for name in _OF_PROGRESS},
-        "to_go_s": time_to_go_s(progress) if progress and leg.alive else None,
+        "to_go_s": time_to_go_s(progress) if progress and run.alive else None,
     }

@@ -1,4 +1,4 @@
-"""The state of a leg, and of a group of legs (campaign, tune, audit), from their files."""
+"""The state of a run, and of a group of runs (campaign, tune, audit), from their files."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from runs.wording import counted
 from scenarios.status.find import FoundDir, Kind, holder_of
 from scenarios.tune.tune_dir import TuneDir
 
-if TYPE_CHECKING:  # the records of legs are read where there are any
+if TYPE_CHECKING:  # the manifests of runs are read where there are any
     from runs.numbers.result import Result
     from runs.record.manifest import Manifest
 
@@ -43,8 +43,8 @@ class _Status:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LegStatus(_Status):
-    """One leg."""
+class RunStatus(_Status):
+    """One run."""
 
     kind: ClassVar[Kind] = "leg"
     what: str = ""  # scenario and mode
@@ -66,31 +66,31 @@ class GroupStatus(_Status):
     """One campaign, tune or audit."""
 
     kind: Kind
-    legs: tuple[LegStatus, ...]
-    done: int | None = None  # legs, of a campaign
+    runs: tuple[RunStatus, ...]
+    done: int | None = None  # runs, of a campaign
     total: int | None = None
 
     @property
     def last_ns(self) -> int:
-        return max((leg.last_ns for leg in self.legs), default=0)
+        return max((run.last_ns for run in self.runs), default=0)
 
 
-# Legs ---------------------------------------------------------------------------------------------------------------
+# Runs ---------------------------------------------------------------------------------------------------------------
 
 
-def leg_status(root: Path) -> LegStatus:
-    """Read a leg's directory; a damaged one is a state, not an error."""
+def run_status(root: Path) -> RunStatus:
+    """Read a run's directory; a damaged one is a state, not an error."""
     from runs.record.manifest import read_manifest
 
-    run = RunDir(root)
+    run_dir = RunDir(root)
     try:
-        if not run.manifest.is_file() and is_run_folder(root):
+        if not run_dir.manifest.is_file() and is_run_folder(root):
             return _of_endpoints(root)
-        manifest = read_manifest(run.manifest)
+        manifest = read_manifest(run_dir.manifest)
     except HarnessError as error:
-        return LegStatus(root=root, state="damaged", text=error.message, exit_code=ExitCode.BAD_INPUT)
-    progress = read_progress(run.progress)
-    leg = LegStatus(
+        return RunStatus(root=root, state="damaged", text=error.message, exit_code=ExitCode.BAD_INPUT)
+    progress = read_progress(run_dir.progress)
+    status = RunStatus(
         root=root,
         state="running",
         what=f"{manifest.plan.scenario} {manifest.plan.mode}",
@@ -101,15 +101,15 @@ def leg_status(root: Path) -> LegStatus:
         manifest=manifest,
     )
     if manifest.status == "finished":
-        return _finished(run, leg, ExitCode(manifest.exit_code or 0))
+        return _finished(run_dir, status, ExitCode(manifest.exit_code or 0))
     if manifest.status in ("failed", "interrupted"):
         code = ExitCode(manifest.exit_code if manifest.exit_code is not None else ExitCode.FAILED)
         text = str((manifest.error or {}).get("message", ""))
-        return replace(leg, state=manifest.status, text=text, exit_code=code)
-    return _not_closed(leg, manifest)
+        return replace(status, state=manifest.status, text=text, exit_code=code)
+    return _not_closed(status, manifest)
 
 
-def _of_endpoints(root: Path) -> LegStatus:
+def _of_endpoints(root: Path) -> RunStatus:
     """From the client's summary, which `verify` compares with its events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
@@ -117,27 +117,27 @@ def _of_endpoints(root: Path) -> LegStatus:
     seen_ns = root.stat().st_mtime_ns
     if summary is None or not summary.complete:
         text = "no result_summary.json" if summary is None else f"the client calls it {summary.state}, not complete"
-        return LegStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
+        return RunStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
     failed = f", {summary.n_samples_failed:,} failed" if summary.n_samples_failed else ""
-    return LegStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
+    return RunStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
 
 
-def _finished(run: RunDir, leg: LegStatus, code: ExitCode) -> LegStatus:
+def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
     from runs.numbers.result import read_result
 
     try:
-        result = read_result(run.result)
+        result = read_result(run_dir.result)
     except HarnessError as error:
-        return replace(leg, state="damaged", text=error.message, exit_code=ExitCode.FAILED)
+        return replace(status, state="damaged", text=error.message, exit_code=ExitCode.FAILED)
     verdict = ("FAIL" if code else "scored") if result.verdict == "DONE" else result.verdict
-    return replace(leg, state="finished", text=verdict, exit_code=code, result=result)
+    return replace(status, state="finished", text=verdict, exit_code=code, result=result)
 
 
-def _not_closed(leg: LegStatus, manifest: "Manifest") -> LegStatus:
-    """A record that was not closed: the leg runs, or its processes were killed."""
+def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
+    """A record that was not closed: the run executes, or its processes were killed."""
     from runs.record.liveness import living_process, on_this_machine
 
-    progress, here = leg.progress, on_this_machine(manifest)
+    progress, here = run.progress, on_this_machine(manifest)
     if progress is None:
         doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
     elif progress.phase == "done":
@@ -148,13 +148,13 @@ def _not_closed(leg: LegStatus, manifest: "Manifest") -> LegStatus:
     pid = living_process(manifest) if here else None
     if here and pid is None:
         gone = f"its process {manifest.pid or manifest.parent_pid} is gone (killed, or its disk was full)"
-        return replace(leg, state="killed", text=f"while {doing}; {gone}", exit_code=ExitCode.FAILED)
-    quiet_s = time.time() - leg.last_ns / 1e9
+        return replace(run, state="killed", text=f"while {doing}; {gone}", exit_code=ExitCode.FAILED)
+    quiet_s = time.time() - run.last_ns / 1e9
     if quiet_s > allowed_s + (0 if here else OTHER_CLOCK_S):
-        source = "" if here else f" from {leg.host}"
+        source = "" if here else f" from {run.host}"
         text = f"no heartbeat{source} for {quiet_s:.0f} s, last {doing}"
-        return replace(leg, state="silent", text=text, exit_code=ExitCode.FAILED, pid=pid)
-    return replace(leg, text=doing, pid=pid)
+        return replace(run, state="silent", text=text, exit_code=ExitCode.FAILED, pid=pid)
+    return replace(run, text=doing, pid=pid)
 
 
 # Groups -------------------------------------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ class _Planned(BaseModel):
 class _Campaign(BaseModel):
     """The fields of campaign.json that are read."""
 
-    legs: list[_Planned]
+    runs: list[_Planned] = Field(alias="legs")
 
 
-def group_status(place: FoundDir, legs: Sequence[LegStatus]) -> GroupStatus:
-    """Read a group's directory; a damaged one is a state, not an error. `legs` may include those of other groups."""
-    own = tuple(leg for leg in legs if leg.root.is_relative_to(place.root))
+def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
+    """Read a group's directory; a damaged one is a state, not an error. `runs` may include those of other groups."""
+    own = tuple(run for run in runs if run.root.is_relative_to(place.root))
     try:
         return {"campaign": _campaign, "tune": _tune, "audit": _audit}[place.kind](place.root, own)
     except HarnessError as error:
@@ -182,27 +182,27 @@ def group_status(place: FoundDir, legs: Sequence[LegStatus]) -> GroupStatus:
             state="damaged",
             text=error.message,
             exit_code=ExitCode.BAD_INPUT,
-            legs=own,
+            runs=own,
         )
 
 
-def _campaign(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
+def _campaign(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     place = CampaignDir(root)
     pid = holder_of(place.lock)
     if not place.configuration.is_file():
-        return _group("campaign", root, legs, pid, "planning", None)
-    folders = {Path(leg.directory).resolve() for leg in read_as(place.configuration, _Campaign, _FIX).legs}
-    by_folder = {leg.root: leg for leg in legs}
-    done = sum(_leg_is_done(folder, by_folder.get(folder)) for folder in folders)
+        return _group("campaign", root, runs, pid, "planning", None)
+    folders = {Path(run.directory).resolve() for run in read_as(place.configuration, _Campaign, _FIX).runs}
+    by_folder = {run.root: run for run in runs}
+    done = sum(_run_is_done(folder, by_folder.get(folder)) for folder in folders)
     complete = ExitCode.OK if done == len(folders) else None
-    group = _group("campaign", root, legs, pid, f"{done} of {len(folders)} legs done", complete)
+    group = _group("campaign", root, runs, pid, f"{done} of {len(folders)} runs done", complete)
     return replace(group, done=done, total=len(folders))
 
 
-def _leg_is_done(folder: Path, leg: LegStatus | None) -> bool:
-    """Whether a leg has passed by its record, or an audit, a directory of legs, by its outcome."""
-    if leg is not None:
-        return leg.state == "finished" and not leg.exit_code
+def _run_is_done(folder: Path, run: RunStatus | None) -> bool:
+    """Whether a run has passed by its record, or an audit, a directory of runs, by its outcome."""
+    if run is not None:
+        return run.state == "finished" and not run.exit_code
     return any(_passed(path) for path in folder.glob("audit_*.json"))
 
 
@@ -210,7 +210,7 @@ def _passed(record: Path) -> bool:
     return read_object(record, _FIX).get("passed") is True
 
 
-def _tune(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
+def _tune(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     from scenarios.tune.journal import Journal, read_tune
 
     place = TuneDir(root)
@@ -224,34 +224,34 @@ def _tune(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
         found = read_tune(place.record)["target_qps"]
         code = ExitCode.NEGATIVE if found is None else ExitCode.OK
         text += "; no rate was confirmed" if found is None else f"; confirmed {found:g}/s"
-    return _group("tune", root, legs, pid, text, code)
+    return _group("tune", root, runs, pid, text, code)
 
 
-def _audit(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
+def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
     record = next(iter(sorted(root.glob("audit_*.json"))), None)
     code: ExitCode | None = None
-    text = f"{sum(leg.state == 'finished' for leg in legs)} legs done"
+    text = f"{sum(run.state == 'finished' for run in runs)} runs done"
     if record is not None:
         passed = _passed(record)
         code = ExitCode.OK if passed else ExitCode.NEGATIVE
         text = f"{'PASS' if passed else 'FAIL'}: {read_object(record, _FIX).get('reason', '')}"
-    pid = next((leg.manifest.parent_pid for leg in legs if leg.alive and leg.manifest), None)
-    return _group("audit", root, legs, pid, text, code)
+    pid = next((run.manifest.parent_pid for run in runs if run.alive and run.manifest), None)
+    return _group("audit", root, runs, pid, text, code)
 
 
 def _group(
-    kind: Kind, root: Path, legs: tuple[LegStatus, ...], pid: int | None, text: str, code: ExitCode | None
+    kind: Kind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
-    """A group runs while a process holds its lock, or one of its legs runs, perhaps on another machine.
+    """A group runs while a process holds its lock, or one of its runs has not ended, perhaps on another machine.
 
     Args:
         code: its exit code; None if it has not ended.
     """
-    group = GroupStatus(kind=kind, root=root, state="running", text=text, pid=pid, legs=legs)
-    if pid is not None or any(leg.alive for leg in legs):
-        silent = any(leg.state == "silent" for leg in legs)
+    group = GroupStatus(kind=kind, root=root, state="running", text=text, pid=pid, runs=runs)
+    if pid is not None or any(run.alive for run in runs):
+        silent = any(run.state == "silent" for run in runs)
         return replace(group, state="silent", exit_code=ExitCode.FAILED) if silent else group
     if code is not None:
         return replace(group, state="finished", exit_code=code)
-    worst = max((leg.exit_code for leg in legs), default=ExitCode.FAILED) or ExitCode.FAILED
+    worst = max((run.exit_code for run in runs), default=ExitCode.FAILED) or ExitCode.FAILED
     return replace(group, state="interrupted", text=f"{text}; it does not run", exit_code=worst)

@@ -1,4 +1,4 @@
-"""The options of a tune: its own, and those of the legs it runs."""
+"""The options of a tune: its own, and those of the runs that it starts."""
 
 import dataclasses
 import json
@@ -13,14 +13,14 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.fields import option_field
 from runs.loadgen.conf_lines import HIGHEST_QPS
-from scenarios.leg.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
-from scenarios.tune.rates import MOST_PROBES, RESOLUTION
+from scenarios.run.config import LOWEST_QPS, RunConfig, checked, make_config, merged, split_config, without_trial
+from scenarios.tune.rates import MAX_PROBES, RESOLUTION
 from scenarios.tune.tune_dir import TuneDir
 
 if TYPE_CHECKING:
     from scenarios.tune.option_space import Space
 
-# A tune sets these itself, leg by leg.
+# A tune sets these itself, run by run.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
 
 SEARCH_TRIALS = 30
@@ -38,16 +38,16 @@ class TuneOptions(BaseModel):
 
     offline_qps: float | None = _field(
         None,
-        "Offline rate in samples/s from which the search starts. Default: measured by an Offline leg.",
+        "Offline rate in samples/s from which the search starts. Default: measured by an Offline run.",
         metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
     estimate_s: float = _field(
-        60.0, "Length of the Offline leg that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
+        60.0, "Length of the Offline run that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
     )
     max_probes: int = _field(
-        MOST_PROBES, f"Most probes. Default and maximum: {MOST_PROBES}.", metavar="N", ge=1, le=MOST_PROBES
+        MAX_PROBES, f"Most probes. Default and maximum: {MAX_PROBES}.", metavar="N", ge=1, le=MAX_PROBES
     )
     resolution: float = _field(
         RESOLUTION,
@@ -75,7 +75,7 @@ class TuneOptions(BaseModel):
     )
     search_leg_s: float = _field(
         SEARCH_LEG_S,
-        f"Longest min_duration of the search's legs. Default: {SEARCH_LEG_S:.0f}.",
+        f"Longest min_duration of the search's runs. Default: {SEARCH_LEG_S:.0f}.",
         metavar="S",
         ge=1,
         le=3600,
@@ -93,14 +93,14 @@ class Tune:
     """A checked request."""
 
     options: TuneOptions
-    values: dict[str, Any]  # fields of RunConfig that all legs share
+    values: dict[str, Any]  # fields of RunConfig that all runs share
     config: RunConfig
     place: TuneDir
     space: "Space | None"  # what a search may change; None without one
 
     @property
     def search_identity(self) -> dict[str, str]:
-        """What the legs of the search depend on."""
+        """What the runs of the search depend on."""
         if self.space is None:
             return {}
         return {
@@ -109,24 +109,24 @@ class Tune:
         }
 
     def with_replicas(self, count: int) -> "Tune":
-        """The same for legs that were planned with so many replicas: limits hold for each of them."""
+        """The same for runs that were planned with so many replicas: limits hold for each of them."""
         return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
 
 
-def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> Tune:
+def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> Tune:
     """The command line above a YAML file.
 
     Args:
         file: keys of `run`, and the tune's under `tune`.
         own: options of the tune that were given.
-        legs: options of `run` that were given.
+        runs: options of `run` that were given.
 
     Raises:
         InputError: an unknown key, a value that is not allowed, or a scenario without a rate.
     """
     asked, content = split_config(file, "tune", own, "{max_probes: 6}")
     options = checked(TuneOptions, asked, "see `python main.py tune --help-all`")
-    values = merged(content, legs)
+    values = merged(content, runs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
         raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
     config = make_config(values)

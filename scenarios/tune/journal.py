@@ -28,7 +28,7 @@ class _Line(BaseModel):
 
 
 class Configuration(_Line):
-    """What the legs are made with; the first line."""
+    """What the runs are made with; the first line."""
 
     step: Literal["configuration"] = "configuration"
     schema_version: Literal[1] = 1
@@ -45,13 +45,13 @@ class Estimate(_Line):
     directory: str | None = None
 
 
-class LegRecord(_Line):
-    """One leg that is over. Latencies of a leg that was stopped are those of the answers it had."""
+class TuneRun(_Line):
+    """One run that is over. Latencies of a run that was stopped are those of the responses it had."""
 
     step: Step
     number: int  # from 1
     target_qps: float
-    verdict: Literal["VALID", "INVALID"] | None  # None, in a search: the leg failed, or its time was over
+    verdict: Literal["VALID", "INVALID"] | None  # None, in a search: the run failed, or its time was over
     stopped: bool = False  # before its end, its verdict being certain
     reasons: list[str]
     queries_planned: int
@@ -63,7 +63,7 @@ class LegRecord(_Line):
     tpot_p99_ms: float | None = None
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
-    samples_per_second: float | None = None  # LoadGen's; None of a leg that was stopped
+    samples_per_second: float | None = None  # LoadGen's; None of a run that was stopped
     tokens_per_second: float | None = None
     wall_s: float  # engine start and judging included
     directory: str
@@ -78,7 +78,7 @@ class LegRecord(_Line):
         return self.verdict == "VALID"
 
 
-Line = Configuration | Estimate | LegRecord
+Line = Configuration | Estimate | TuneRun
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step")])
 
 
@@ -112,17 +112,17 @@ class Journal:
     def estimate(self) -> Estimate | None:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
-    def legs(self, step: Step, options: Options | None = None) -> list[LegRecord]:
-        """All finished legs of a step in their order; with some options only, if these are given."""
-        found = [line for line in self._lines if isinstance(line, LegRecord) and line.step == step]
+    def runs(self, step: Step, options: Options | None = None) -> list[TuneRun]:
+        """All finished runs of a step in their order; with some options only, if these are given."""
+        found = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
         return [line for line in found if options in (None, line.options)]
 
-    def measured(self) -> list[LegRecord]:
-        """All legs with a verdict in their order."""
-        return [line for line in self._lines if isinstance(line, LegRecord) and line.verdict]
+    def measured(self) -> list[TuneRun]:
+        """All runs with a verdict in their order."""
+        return [line for line in self._lines if isinstance(line, TuneRun) and line.verdict]
 
     def next_number(self, step: str) -> int:
-        """That of the next leg of a step."""
+        """That of the next run of a step."""
         return sum(line.step == step for line in self._lines) + 1
 
     def add(self, line: Line) -> None:
@@ -141,19 +141,19 @@ class Journal:
         """The content for tune.json, without a search."""
         return {
             "estimate": None if self.estimate is None else self.estimate.model_dump(mode="json", exclude={"step"}),
-            "probes": records(self.legs("probe")),
-            "confirmations": records(self.legs("confirm")),
+            "probes": records(self.runs("probe")),
+            "confirmations": records(self.runs("confirm")),
         }
 
 
-def records(legs: Sequence[LegRecord]) -> list[dict[str, Any]]:
-    """Legs as tune.json has them."""
-    return [leg.model_dump(mode="json") for leg in legs]
+def records(runs: Sequence[TuneRun]) -> list[dict[str, Any]]:
+    """Runs as tune.json has them."""
+    return [run.model_dump(mode="json") for run in runs]
 
 
-def tried_of(legs: Sequence[LegRecord]) -> list[Tried]:
+def tried_of(runs: Sequence[TuneRun]) -> list[Tried]:
     """Rates and verdicts."""
-    return [Tried(leg.target_qps, leg.valid) for leg in legs]
+    return [Tried(run.target_qps, run.valid) for run in runs]
 
 
 class _Record(BaseModel):
@@ -163,8 +163,8 @@ class _Record(BaseModel):
 
     scenario: str
     target_qps: FiniteFloat | None
-    probes: list[LegRecord]
-    confirmations: list[LegRecord]
+    probes: list[TuneRun]
+    confirmations: list[TuneRun]
 
 
 def read_tune(path: Path) -> dict[str, Any]:

@@ -23,20 +23,20 @@ from runs.interrupts import critical
 from runs.loadgen.conf_lines import encode_conf, with_setting
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.wording import counted, duration
-from scenarios.tune.journal import Estimate, LegRecord, Options, Phase, records, tried_of
-from scenarios.tune.legs import TuneLegs
+from scenarios.tune.journal import Estimate, Options, Phase, TuneRun, records, tried_of
 from scenarios.tune.option_space import Space, shown
-from scenarios.tune.rates import MOST_PROBES, Bracket, next_rate, rounded
+from scenarios.tune.rates import MAX_PROBES, Bracket, next_rate, rounded
+from scenarios.tune.tune_runs import TuneRuns
 
 RESOLUTION = 0.03  # of a trial's rate: smaller differences are not searched for
 WORTH_PROBES = 4  # for one option; those below the best rate's come after one that was stopped early
 WORTH_SHARE = 0.3  # of the time, kept for the worth of each option
 DRAWS = 32  # of the sampler, for settings that are new; after that, the first new ones in a fixed order
-# LoadGen issues whole sets of samples: small ones let a leg end when its time is over. As many queries as early
+# LoadGen issues whole sets of samples: small ones let a run end when its time is over. As many queries as early
 # stopping needs to allow a few late ones, so that one hiccup does not decide.
 SHORT_SET_SIZE = 256
 SHORT_MIN_QUERIES = 1_024
-SAFE_SHARE = 0.95  # of the Offline rate: prompts and answers in one step are a little slower than each by itself
+SAFE_SHARE = 0.95  # of the Offline rate: prompts and responses in one step are a little slower than each by itself
 _TITLES = {"defaults": "settings as given", "worth": "an option put back"}
 
 
@@ -94,7 +94,7 @@ class OptionTrials:
         """The settings tried beside the defaults, without those that only put an option back."""
         return sum(_phase(trial) == "trial" for trial in self._trials())
 
-    def next_probe(self, probes: Sequence[LegRecord], spent_s: float) -> Ask | None:
+    def next_probe(self, probes: Sequence[TuneRun], spent_s: float) -> Ask | None:
         """The next probe; None when the search is over.
 
         Args:
@@ -113,7 +113,7 @@ class OptionTrials:
             self._study.tell(trial.number, _score([probe for probe in probes if probe.options == options]))
         return None
 
-    def _begin(self, probes: Sequence[LegRecord], spent_s: float) -> Trial | None:
+    def _begin(self, probes: Sequence[TuneRun], spent_s: float) -> Trial | None:
         """A new trial: of the defaults, of settings that were not tried, or of the best ones without one option."""
         tried = [self._options(trial) for trial in self._trials()]
         best = best_of(probes)
@@ -163,13 +163,13 @@ class OptionTrials:
                 chosen[name] = trial.suggest_categorical(name, (None, *values))
         return trial
 
-    def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[LegRecord]) -> float | None:
+    def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[TuneRun]) -> float | None:
         """The next rate of a trial; None when it is over."""
         own = [probe for probe in probes if probe.trial == trial.number]
         tried, best = own, best_of(probes)
         if any(probe.verdict is None for probe in own):  # the engine refuses these settings
             return None
-        phase, most = _phase(trial), MOST_PROBES
+        phase, most = _phase(trial), MAX_PROBES
         start = best.target_qps if best is not None and phase != "defaults" else None
         if phase == "trial" and start is not None:
             if own and not any(probe.valid for probe in own):
@@ -195,18 +195,18 @@ class OptionTrials:
         return self._space.reduced(trial.params)
 
 
-def best_of(probes: Sequence[LegRecord]) -> LegRecord | None:
+def best_of(probes: Sequence[TuneRun]) -> TuneRun | None:
     """The highest valid rate and its settings; of equal ones those with the fewest options, then the earliest."""
     valid = [probe for probe in probes if probe.valid]
     return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
 
 
-def with_options(probes: Sequence[LegRecord], options: Options) -> list[LegRecord]:
+def with_options(probes: Sequence[TuneRun], options: Options) -> list[TuneRun]:
     """All probes of some settings that have a verdict."""
     return [probe for probe in probes if probe.options == options and probe.verdict]
 
 
-def worth_of(space: Space, name: str, probes: Sequence[LegRecord], best: LegRecord) -> dict[str, Any]:
+def worth_of(space: Space, name: str, probes: Sequence[TuneRun], best: TuneRun) -> dict[str, Any]:
     """The worth of one option of the best settings, for tune.json: the rates with it put back, all other options as
     they are, and how much higher the best rate is, as a share of these."""
     without = space.without(name, best.options)
@@ -226,8 +226,8 @@ def worth_of(space: Space, name: str, probes: Sequence[LegRecord], best: LegReco
     }
 
 
-def _score(probes: Sequence[LegRecord]) -> float:
-    """Of settings: the highest rate that was VALID. Where none was, a rate that failed, less the share of the leg that
+def _score(probes: Sequence[TuneRun]) -> float:
+    """Of settings: the highest rate that was VALID. Where none was, a rate that failed, less the share of the run that
     was not answered when its verdict was certain: of two that fail at one rate, the one that fails later is better."""
     valid = [probe.target_qps for probe in probes if probe.valid]
     answered = [probe.queries_answered / probe.queries_planned if probe.verdict else 0.0 for probe in probes]
@@ -243,49 +243,49 @@ class OptionSearch:
     """The search of one tune.
 
     Args:
-        legs: with the settings of the real run.
+        runs: with the settings of the real run.
         estimate: the engine's full rate.
 
     Raises:
         InputError: optuna's file is damaged or is not that of the journal.
     """
 
-    def __init__(self, legs: TuneLegs, estimate: Estimate) -> None:
-        assert legs.tune.space is not None
-        options, place, rate = legs.tune.options, legs.tune.place, estimate.samples_per_second
-        self._space = legs.tune.space
+    def __init__(self, runs: TuneRuns, estimate: Estimate) -> None:
+        assert runs.tune.space is not None
+        options, place, rate = runs.tune.options, runs.tune.place, estimate.samples_per_second
+        self._space = runs.tune.space
         if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
-            self._space = self._space.with_queries_in_time(queries_in_time(rate, legs))
-        self._legs = shortened(legs)
-        self._short = self._legs is not legs
+            self._space = self._space.with_queries_in_time(queries_in_time(rate, runs))
+        self._runs = shortened(runs)
+        self._short = self._runs is not runs
         with critical():  # optuna locks the file by another one
             study = open_study(place.study)
-        if any((leg.trial or 0) >= len(study.trials) for leg in legs.journal.legs("search")):
+        if any((run.trial or 0) >= len(study.trials) for run in runs.journal.runs("search")):
             raise InputError(
                 f"{place.study} lacks trials that {place.journal} has probes of",
                 "restore the file, or give --output-log-dir another directory",
             )
-        scenario = legs.tune.config.scenario
+        scenario = runs.tune.config.scenario
         self._trials = OptionTrials(self._space, study, scenario, rate, options.search_trials, options.search_budget_s)
 
-    def go(self) -> LegRecord | None:
+    def go(self) -> TuneRun | None:
         """Run every probe that is left, and return the best one; None when no rate was VALID with the defaults.
 
         Raises:
-            HarnessError: a leg with the defaults failed.
+            HarnessError: a run with the defaults failed.
             Interrupted: by a signal.
         """
-        legs, options = self._legs, self._legs.tune.options
-        legs.say(
+        runs, options = self._runs, self._runs.tune.options
+        runs.say(
             f"\nsearch: {', '.join(self._space.values)}; {self._space.count():,} settings, at most "
             f"{options.search_trials} of them tried, at most {duration(options.search_budget_s)}"
         )
-        # An interrupted leg, whose settings may not be asked for again.
-        legs.make_room(legs.tune.place.leg("search", legs.journal.next_number("search")))
+        # An interrupted run, whose settings may not be asked for again.
+        runs.set_unfinished_aside(runs.tune.place.run("search", runs.journal.next_number("search")))
         while (ask := self._next_probe()) is not None:
             left_s = options.search_budget_s - self.spent_s
             what = _TITLES.get(ask.phase, f"trial {self._trials.count}")
-            legs.run(
+            runs.run(
                 "search",
                 ask.target_qps,
                 ask.options,
@@ -300,31 +300,31 @@ class OptionSearch:
         if best is not None:
             found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
         counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
-        legs.say(f"\nsearch: {found} ({counts}, {duration(self.spent_s)})")
+        runs.say(f"\nsearch: {found} ({counts}, {duration(self.spent_s)})")
         for worth in self._worths(best):
             low, high = (
                 "?" if worth[key] is None else f"{worth[key]:.1%}" for key in ("worth_at_least", "worth_at_most")
             )
             probes = counted(worth["probes"], "probe")
-            legs.say(f"  {worth['option']}={worth['value']}: worth {low} to {high} ({probes} without it)")
+            runs.say(f"  {worth['option']}={worth['value']}: worth {low} to {high} ({probes} without it)")
         return best
 
     def _next_probe(self) -> Ask | None:
         with critical():
             return self._trials.next_probe(self._probes, self.spent_s)
 
-    def _worths(self, best: LegRecord | None) -> list[dict[str, Any]]:
+    def _worths(self, best: TuneRun | None) -> list[dict[str, Any]]:
         return [] if best is None else [worth_of(self._space, name, self._probes, best) for name in best.options]
 
     @property
-    def _probes(self) -> list[LegRecord]:
+    def _probes(self) -> list[TuneRun]:
         """Without those that the end of the time cut short."""
-        return [leg for leg in self._legs.journal.legs("search") if not leg.cut]
+        return [run for run in self._runs.journal.runs("search") if not run.cut]
 
     @property
     def spent_s(self) -> float:
-        """Wall time of the search's legs so far, without those that a signal ended."""
-        return sum(leg.wall_s for leg in self._legs.journal.legs("search"))
+        """Wall time of the search's runs so far, without those that a signal ended."""
+        return sum(run.wall_s for run in self._runs.journal.runs("search"))
 
     def summary(self) -> dict[str, Any]:
         """The search for tune.json."""
@@ -334,42 +334,42 @@ class OptionSearch:
             "legs_shortened": self._short,
             "trials": self._trials.count,
             "spent_s": round(self.spent_s, 1),
-            "budget_s": self._legs.tune.options.search_budget_s,
+            "budget_s": self._runs.tune.options.search_budget_s,
             "best": None if best is None else {"options": best.options, "target_qps": best.target_qps},
             "worth": self._worths(best),
-            "probes": records(self._legs.journal.legs("search")),
+            "probes": records(self._runs.journal.runs("search")),
         }
 
 
-def queries_in_time(samples_per_second: float, legs: TuneLegs) -> int:
+def queries_in_time(samples_per_second: float, runs: TuneRuns) -> int:
     """Queries in the engine at a time for which, at its full rate, output tokens keep their limit. [Little's law]
 
     An engine that is behind answers at its full rate: so many queries, which come and go at this rate, each stay as
     long as their output tokens may take.
     """
-    limits = legs.leg.benchmark.limits
-    limit_ms = legs.setting("tpot_latency") or (limits.tpot_ms if limits else 0)
-    stay_s = float(limit_ms) / 1e3 * (int(legs.leg.plan.sampling["max_tokens"]) - 1)
+    limits = runs.prepared.benchmark.limits
+    limit_ms = runs.setting("tpot_latency") or (limits.tpot_ms if limits else 0)
+    stay_s = float(limit_ms) / 1e3 * (int(runs.prepared.plan.sampling["max_tokens"]) - 1)
     return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 
-def shortened(legs: TuneLegs) -> TuneLegs:
-    """The same for short legs: their time, few queries, and small sets of samples. Writes their user.conf.
+def shortened(runs: TuneRuns) -> TuneRuns:
+    """The same for short runs: their time, few queries, and small sets of samples. Writes their user.conf.
 
     Returns:
-        `legs` where those of the real run are as short.
+        `runs` where those of the real run are as short.
     """
-    tune, text = legs.tune, legs.leg.user_conf
-    if legs.min_duration_ms <= tune.options.search_leg_s * 1e3:
-        return legs
+    tune, text = runs.tune, runs.prepared.user_conf
+    if runs.min_duration_ms <= tune.options.search_leg_s * 1e3:
+        return runs
     settings = {"min_duration": round(tune.options.search_leg_s * 1e3), "min_query_count": SHORT_MIN_QUERIES}
-    if legs.set_size > SHORT_SET_SIZE:
+    if runs.set_size > SHORT_SET_SIZE:
         settings["performance_sample_count_override"] = SHORT_SET_SIZE
     for key, value in settings.items():
-        text = with_setting(text, legs.leg.plan.loadgen_key, legs.leg.plan.loadgen_scenario, key, str(value))
+        text = with_setting(text, runs.prepared.plan.loadgen_key, runs.prepared.plan.loadgen_scenario, key, str(value))
     write_atomic(tune.place.search_conf, encode_conf(text))
     return dataclasses.replace(
-        legs,
+        runs,
         tune=dataclasses.replace(tune, values={**tune.values, "user_conf": tune.place.search_conf}),
-        leg=dataclasses.replace(legs.leg, user_conf=text),
+        prepared=dataclasses.replace(runs.prepared, user_conf=text),
     )

@@ -1,7 +1,7 @@
-"""The scheduling options that a search may change, their values, and what they become in a leg.
+"""The scheduling options that a search may change, their values, and what they become in a run.
 
 Only options that decide when something is computed, never what: nothing that loses precision, reuses work across
-queries or changes an answer stands here, so that no search can leave the rules.
+queries or changes a response stands here, so that no search can leave the rules.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.errors import InputError
-from scenarios.leg.config import RunConfig, make_config
+from scenarios.run.config import RunConfig, make_config
 from scenarios.tune.journal import Options
 from sut.engine_kind import EngineKind
 from sut.engines import engine_kind
@@ -101,7 +101,7 @@ def make_space(
             search begins with the value that is given.
         asked: option → values to be tried, instead of the usual ones; empty for those.
         kind: knows the usual ones; None = the kind that `config` names.
-        replicas: that the legs have; 0 = one engine, or so many as `config` asks for and nobody has counted yet.
+        replicas: that the runs have; 0 = one engine, or so many as `config` asks for and nobody has counted yet.
 
     Raises:
         InputError: an option that is never searched, a value that is not allowed, or nothing to search.
@@ -133,7 +133,7 @@ def make_space(
 
 
 def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The fields of RunConfig of a leg with these options."""
+    """The fields of RunConfig of a run with these options."""
     changed = values | {name: value for name, value in options.items() if name in RUN_OPTIONS}
     if engine := {name: value for name, value in options.items() if name not in RUN_OPTIONS}:
         changed["engine_arg"] = {**changed.get("engine_arg", {}), **engine}

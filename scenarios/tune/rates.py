@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-MOST_PROBES = 8
+MAX_PROBES = 8
 RESOLUTION = 0.02
 
 # Where to begin, as a share of the Offline rate. A start that is too high costs little: its probe is stopped early.
@@ -22,7 +22,7 @@ STEPS_UP = (1.12, 1.25, 1.5)  # from the highest valid rate, while none above it
 NEAR_STEPS_DOWN = (0.97, 0.93, 0.85, 0.7)
 NEAR_STEPS_UP = (1.04, 1.15, 1.3, 1.5)
 
-# LoadGen issues whole data sets: a hair below the rate at which another one begins, a leg takes half the time.
+# LoadGen issues whole datasets: a hair below the rate at which another one begins, a run takes half the time.
 SAVING_WORTH = 0.8  # of the expected time
 SAVING_COST = 0.01  # of the rate, at most
 
@@ -95,7 +95,7 @@ def cheaper(rate: float, above: float | None, expected_s: Callable[[float], floa
     Args:
         rate: target_qps to be tried.
         above: stay clear of this rate, which is known to be valid.
-        expected_s: how long a leg at a rate takes.
+        expected_s: how long a run at a rate takes.
     """
     worth_s = SAVING_WORTH * expected_s(rate)
     for step in range(1, 11):

@@ -1,8 +1,8 @@
-"""Finding target_qps: an estimate, probes at rates, a full leg that confirms, and a user.conf with the rate.
+"""Finding target_qps: an estimate, probes at rates, a full run that confirms, and a user.conf with the rate.
 
 With --search the scheduling options come first (option_search.py); the rate is then that of the best ones.
 
-Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. The next rate
+Every step is a run of the official LoadGen with the settings of the real run, judged by its own verdict. The next rate
 follows from the journal alone (scenarios/tune/rates.py), so an interrupted tune continues where it ended.
 """
 
@@ -25,20 +25,20 @@ from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.planned_fingerprint import machine_now, planned_fingerprint
 from scenarios.console import say
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
 from scenarios.resumed import CHANGED_FIX, held, model_hashes, set_aside
+from scenarios.run.config import make_config
+from scenarios.run.plan import prepare
 from scenarios.tune.config import Tune
-from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Options, Step, tried_of
-from scenarios.tune.legs import TuneLegs, outcome
+from scenarios.tune.journal import Configuration, Estimate, Journal, Options, Step, TuneRun, tried_of
 from scenarios.tune.option_space import applied
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
+from scenarios.tune.tune_runs import TuneRuns, outcome
 
-# Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
+# Runs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
 # disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.
 BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
-OFFLINE_LEGS = 3  # at most, each with more samples than the one before
-# Offline: LoadGen adds a tenth to what the rate needs; after a leg that was too short, so much on top of its rate.
+OFFLINE_RUNS = 3  # at most, each with more samples than the one before
+# Offline: LoadGen adds a tenth to what the rate needs; after a run that was too short, so much on top of its rate.
 OFFLINE_MORE = 1.05
 
 
@@ -55,28 +55,28 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
     Raises:
         InputError: the journal's steps were made with another configuration.
         SetupError: nothing can be VALID with these settings, or another tune runs in the directory.
-        HarnessError: a leg failed.
+        HarnessError: a run failed.
         Interrupted: by a signal; the same command goes on where it ended.
     """
     with contextlib.ExitStack() as at_the_end:
         with console.status("checking"):
             # Checked before the directory is made, so that a refused tune leaves nothing behind.
-            leg = prepare(
-                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
+            run = prepare(
+                make_config({**tune.values, "output_log_dir": tune.place.run("probe", 1)}),
                 partial(say, console),
                 rate_follows=True,
             )
-            identity = planned_fingerprint(leg.plan, leg.user_conf, leg.run_dir, model_hashes(leg), machine_now())
-            if leg.plan.replicas is not None:
-                tune = tune.with_replicas(len(leg.plan.replicas.places))
-        legs = TuneLegs(tune, leg, Journal(tune.place.journal), console)
-        if legs.setting("performance_issue_unique"):
+            identity = planned_fingerprint(run.plan, run.user_conf, run.run_dir, model_hashes(run), machine_now())
+            if run.plan.replicas is not None:
+                tune = tune.with_replicas(len(run.plan.replicas.places))
+        runs = TuneRuns(tune, run, Journal(tune.place.journal), console)
+        if runs.setting("performance_issue_unique"):
             raise InputError(
                 "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
                 "remove the line",
             )
         if dry_run:
-            return _show_plan(legs)
+            return _show_plan(runs)
         at_the_end.enter_context(held(tune.place.lock, "tune"))
         remove_temporary(tune.place.root)
         identity.pop("user.conf target_qps", None)  # what is to be found
@@ -85,52 +85,52 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         if tune.options.offline_qps is not None:
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
         identity |= tune.search_identity
-        legs = _opened(legs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
+        runs = _opened(runs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
 
         def say_how_to_go_on(_: Interrupted) -> None:
-            legs.say("\ninterrupted; the same command continues from here")
+            runs.say("\ninterrupted; the same command continues from here")
 
         try:
             with if_abandoned(say_how_to_go_on):
-                return _Run(legs).go()
+                return _Run(runs).go()
         except Interrupted as error:
             say_how_to_go_on(error)
             raise
 
 
-def _show_plan(legs: TuneLegs) -> ExitCode:
-    tune, leg, options = legs.tune, legs.leg, legs.tune.options
-    legs.say(f"tune of {tune.config.scenario}, engine {leg.plan.engine}, directory {tune.place.root}")
+def _show_plan(runs: TuneRuns) -> ExitCode:
+    tune, run, options = runs.tune, runs.prepared, runs.tune.options
+    runs.say(f"tune of {tune.config.scenario}, engine {run.plan.engine}, directory {tune.place.root}")
     given = options.offline_qps
     estimate = (
-        f"at {given:g} samples/s, as given" if given else f"from an Offline leg of {options.estimate_s:g} s at most"
+        f"at {given:g} samples/s, as given" if given else f"from an Offline run of {options.estimate_s:g} s at most"
     )
-    legs.say(f"  first estimate {estimate}")
+    runs.say(f"  first estimate {estimate}")
     if options.search:
-        legs.say(f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
-    duration_s = legs.min_duration_ms / 1e3
-    legs.say(f"  {options.max_probes} probes at most and a confirming leg, {duration_s:g} s and more each")
-    if leg.unofficial_reasons:
-        legs.say("  not official: " + "; ".join(leg.unofficial_reasons))
-    legs.say("dry run: nothing was started or written")
+        runs.say(f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
+    duration_s = runs.min_duration_ms / 1e3
+    runs.say(f"  {options.max_probes} probes at most and a confirming run, {duration_s:g} s and more each")
+    if run.unofficial_reasons:
+        runs.say("  not eligible for submission: " + "; ".join(run.unofficial_reasons))
+    runs.say("dry run: nothing was started or written")
     return ExitCode.OK
 
 
-def _opened(legs: TuneLegs, configuration: Configuration, restart_changed: bool) -> TuneLegs:
-    """The legs with a journal of this configuration: the one that is there, or a new one.
+def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool) -> TuneRuns:
+    """The runs with a journal of this configuration: the one that is there, or a new one.
 
     Raises:
         InputError: it is of another configuration; every key is named with its old and its new value.
         SetupError: the directory holds files of the same names that are not a tune's.
     """
-    place, journal = legs.tune.place, Journal(legs.tune.place.journal)
+    place, journal = runs.tune.place, Journal(runs.tune.place.journal)
     if changed := journal.changed(configuration):
         lines = "\n".join(f"  {difference}" for difference in changed)
         what = f"the steps in {place.journal} were made with another configuration or machine:\n{lines}"
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
         aside = set_aside(place.contents(), place.discarded)
-        legs.say(f"{what}\nthe earlier files are now in {aside}")
+        runs.say(f"{what}\nthe earlier files are now in {aside}")
         journal = Journal(place.journal)
     if journal.configuration is None:
         if found := place.contents():
@@ -139,23 +139,23 @@ def _opened(legs: TuneLegs, configuration: Configuration, restart_changed: bool)
                 "give --output-log-dir a new directory",
             )
         journal.add(configuration)
-    return dataclasses.replace(legs, journal=journal)
+    return dataclasses.replace(runs, journal=journal)
 
 
 class _Run:
     """One run of the command."""
 
-    def __init__(self, legs: TuneLegs) -> None:
-        self._legs = legs
-        self._tune, self._place, self._journal = legs.tune, legs.tune.place, legs.journal
+    def __init__(self, runs: TuneRuns) -> None:
+        self._runs = runs
+        self._tune, self._place, self._journal = runs.tune, runs.tune.place, runs.journal
         self._options: Options = {}  # that the search found
         self._search_summary: dict[str, Any] | None = None
 
     def go(self) -> ExitCode:
         """All steps that are not done."""
         estimate = self._estimate()
-        self._legs.say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
-        confirmed: LegRecord | None = None
+        self._runs.say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        confirmed: TuneRun | None = None
         if self._tune.config.scenario == "Offline":
             confirmed = self._confirm_offline(estimate)
         elif self._tune.space is None:
@@ -164,7 +164,7 @@ class _Run:
         else:
             from scenarios.tune.option_search import OptionSearch  # optuna takes a second to import
 
-            search = OptionSearch(self._legs, estimate)
+            search = OptionSearch(self._runs, estimate)
             best = search.go()
             self._search_summary = search.summary()
             if best is not None:
@@ -181,7 +181,7 @@ class _Run:
             return self._journal.estimate
         given = self._tune.options.offline_qps
         estimate = (
-            self._legs.estimate_offline() if given is None else Estimate(samples_per_second=given, source="given")
+            self._runs.estimate_offline() if given is None else Estimate(samples_per_second=given, source="given")
         )
         self._journal.add(estimate)
         return estimate
@@ -205,31 +205,31 @@ class _Run:
             )
             if rate is None:
                 return
-            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._legs.count(qps).expected_s)
-            self._legs.run("probe", rate, self._options, f" of at most {options.max_probes}")
+            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._runs.count(qps).expected_s)
+            self._runs.run("probe", rate, self._options, f" of at most {options.max_probes}")
 
-    def _confirm(self) -> LegRecord | None:
-        """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
+    def _confirm(self) -> TuneRun | None:
+        """A full run at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
         best = self._bracket.valid
         if best is None:
             return None
         rates = [rounded(best * (1 - share)) for share in BACK_OFF]
-        return self._full_leg(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
+        return self._full_run(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
 
-    def _confirm_offline(self, estimate: Estimate) -> LegRecord | None:
-        """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
+    def _confirm_offline(self, estimate: Estimate) -> TuneRun | None:
+        """A full Offline run. Its target_qps only decides how many samples there are: enough for the duration."""
 
-        def rate(tried: list[LegRecord]) -> float | None:
+        def rate(tried: list[TuneRun]) -> float | None:
             if not tried:
                 return rounded(estimate.samples_per_second)
             last = tried[-1]
             more = rounded(OFFLINE_MORE * max(last.samples_per_second or 0.0, last.target_qps))
-            return more if len(tried) < OFFLINE_LEGS else None
+            return more if len(tried) < OFFLINE_RUNS else None
 
-        return self._full_leg(rate)
+        return self._full_run(rate)
 
-    def _full_leg(self, rate_after: Callable[[list[LegRecord]], float | None]) -> LegRecord | None:
-        """Legs at the rate that follows from those before it, until one is VALID or there is no further rate."""
+    def _full_run(self, rate_after: Callable[[list[TuneRun]], float | None]) -> TuneRun | None:
+        """Runs at the rate that follows from those before it, until one is VALID or there is no further rate."""
         while True:
             tried = self._done("confirm")
             if tried and tried[-1].valid:
@@ -237,11 +237,11 @@ class _Run:
             rate = rate_after(tried)
             if rate is None:
                 return None
-            self._legs.run("confirm", rate, self._options)
+            self._runs.run("confirm", rate, self._options)
 
-    def _done(self, step: Step) -> list[LegRecord]:
-        """Finished legs with the options in question."""
-        return self._journal.legs(step, self._options)
+    def _done(self, step: Step) -> list[TuneRun]:
+        """Finished runs with the options in question."""
+        return self._journal.runs(step, self._options)
 
     @property
     def _bracket(self) -> Bracket:
@@ -249,32 +249,32 @@ class _Run:
 
     # The outcome -------------------------------------------------------------------------------------------------
 
-    def _write(self, confirmed: LegRecord | None) -> None:
+    def _write(self, confirmed: TuneRun | None) -> None:
         """tune.json, the plot, and the user.conf with the rate."""
-        leg, place = self._legs.leg, self._place
+        run, place = self._runs.prepared, self._place
         bracket = self._bracket
         rate = None if confirmed is None else confirmed.target_qps
         tried = self._journal.summary()
-        if leg.plan.loadgen_scenario == "Server":
+        if run.plan.loadgen_scenario == "Server":
             from compliance.report.pictures import tune_rates  # imports matplotlib, which takes a moment
 
-            title = f"{leg.plan.scenario}, {leg.plan.loadgen_key}"
+            title = f"{run.plan.scenario}, {run.plan.loadgen_key}"
             write_atomic(place.plot, tune_rates(title, {**tried, "target_qps": rate}).svg)
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)
         else:
-            # What LoadGen was given in the leg that confirmed the rate.
+            # What LoadGen was given in the run that confirmed the rate.
             write_atomic(place.user_conf, RunDir(place.root / confirmed.directory).user_conf.read_bytes())
             write_atomic(place.best, _best_yaml(self._tune, self._options, rate))
         write_json(
             place.record,
             {
                 "schema_version": 1,
-                "scenario": leg.plan.scenario,
-                "loadgen_key": leg.plan.loadgen_key,
-                "official": not leg.unofficial_reasons,
-                "unofficial_reasons": leg.unofficial_reasons,
+                "scenario": run.plan.scenario,
+                "loadgen_key": run.plan.loadgen_key,
+                "official": not run.unofficial_reasons,
+                "unofficial_reasons": run.unofficial_reasons,
                 "target_qps": rate,
                 "confirmed_by": None if confirmed is None else confirmed.directory,
                 "highest_valid_probe": bracket.valid,
@@ -284,11 +284,11 @@ class _Run:
             },
         )
 
-    def _close(self, confirmed: LegRecord | None) -> ExitCode:
-        place, tell = self._place, self._legs.say
+    def _close(self, confirmed: TuneRun | None) -> ExitCode:
+        place, tell = self._place, self._runs.say
         tell("")
-        for leg in [*self._done("probe"), *self._done("confirm")]:
-            tell(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {outcome(leg)}")
+        for run in [*self._done("probe"), *self._done("confirm")]:
+            tell(f"{run.step:<8}{run.number}  {run.target_qps:>9g} samples/s  {outcome(run)}")
         if confirmed is None:
             tell(f"no rate could be confirmed; see {place.record} and the run directories beside it")
             return ExitCode.NEGATIVE

@@ -1,8 +1,8 @@
-"""What ends a leg of a tune before its time: a verdict that is certain, or an estimate that is good enough.
+"""What ends a run of a tune before its time: a verdict that is certain, or an estimate that is good enough.
 
-A Server leg is VALID only when so few of its queries are late that LoadGen's early stopping passes; the number allowed
+A Server run is VALID only when so few of its queries are late that LoadGen's early stopping passes; the number allowed
 follows from the number of queries that LoadGen will issue. More late ones cannot be made up for. What a stamp of ours
-may be off counts in favour of the query.
+may be off counts in favor of the query.
 """
 
 from dataclasses import dataclass, field
@@ -13,26 +13,26 @@ import orjson
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.errors import ExitCode, Interrupted
-from runs.loadgen.early_stopping import PERCENTILE, latecomers_allowed
+from runs.loadgen.early_stopping import PERCENTILE, late_queries_allowed
 from runs.numbers.compare import STAMP_NS
 from runs.record.progress import Progress
-from sut.recorder import partial_path
+from sut.request_log import partial_path
 
 SERVER_PERCENTILE = PERCENTILE["Server"]
-# An estimate skips the time in which the engine fills up, and needs some answers.
+# An estimate skips the time in which the engine fills up, and needs some responses.
 FILLING_SHARE = 1 / 3
-ENOUGH_ANSWERS = 64
+ENOUGH_RESPONSES = 64
 
 
 class Stopped(Interrupted):
-    """A leg was ended by its watch."""
+    """A run was ended by its watch."""
 
     exit_code = ExitCode.NEGATIVE
 
 
 @dataclass(eq=False)
 class ProbeTally:
-    """Late queries of a running leg."""
+    """Late queries of an unfinished run."""
 
     queries: int  # that LoadGen will issue
     ttft_limit_ns: int
@@ -44,10 +44,10 @@ class ProbeTally:
     tpot_ns: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.allowed = latecomers_allowed(self.queries, self.percentile)  # of each limit; -1: the leg is too short
+        self.allowed = late_queries_allowed(self.queries, self.percentile)  # of each limit; -1: the run is too short
 
     def add(self, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
-        """Count one answer, with the stamps of requests.jsonl.
+        """Count one response, with the stamps of requests.jsonl.
 
         LoadGen counts from the scheduled time, which lies before `issue_ns`, to a moment after our stamp of the first
         token: its time to first token is never shorter than ours. Of the time per output token both ends are stamps
@@ -63,7 +63,7 @@ class ProbeTally:
             self.late_tpot += complete_ns - first_token_ns > self.tpot_limit_ns * gaps + STAMP_NS
 
     def certainly_invalid(self) -> str | None:
-        """Why the leg can no longer be VALID; None while it can."""
+        """Why the run can no longer be VALID; None while it can."""
         if self.allowed < 0:
             return f"{self.queries:,} queries are too few for early stopping, however fast they are answered"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
@@ -72,7 +72,7 @@ class ProbeTally:
         return None
 
     def facts(self) -> dict[str, Any]:
-        """What the journal records of a leg that was stopped; by our own stamps."""
+        """What the journal records of a run that was stopped; by our own stamps."""
 
         def p99_ms(values_ns: list[int]) -> float | None:
             return sorted(values_ns)[int(len(values_ns) * 0.99)] / 1e6 if values_ns else None
@@ -91,9 +91,9 @@ class ProbeTally:
 
 @dataclass(eq=False)
 class ProbeWatch:
-    """Ends a Server leg once it can no longer be VALID. Called with each heartbeat."""
+    """Ends a Server run once it can no longer be VALID. Called with each heartbeat."""
 
-    requests: Path  # the leg's requests.jsonl, of which the lines so far are read
+    requests: Path  # the run's requests.jsonl, of which the lines so far are read
     queries: int  # that LoadGen will issue
     percentile: float
     tally: ProbeTally | None = field(default=None, init=False)
@@ -128,7 +128,7 @@ class ProbeWatch:
 
 
 class RateWatch:
-    """Ends an Offline leg once its rate is known well enough. Called with each heartbeat.
+    """Ends an Offline run once its rate is known well enough. Called with each heartbeat.
 
     Attributes:
         samples_per_second: the rate behind the first third of the time; None while there is none.
@@ -146,7 +146,7 @@ class RateWatch:
             self._filled = progress.elapsed_s, progress.completed
             return
         since_s, before = self._filled
-        answers = progress.completed - before
-        if progress.elapsed_s >= self._stop_after_s and answers >= ENOUGH_ANSWERS:
-            self.samples_per_second = answers / (progress.elapsed_s - since_s)
+        responses = progress.completed - before
+        if progress.elapsed_s >= self._stop_after_s and responses >= ENOUGH_RESPONSES:
+            self.samples_per_second = responses / (progress.elapsed_s - since_s)
             raise Stopped(f"stopped after {progress.elapsed_s:.0f} s: the rate is known well enough")

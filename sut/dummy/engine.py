@@ -1,8 +1,9 @@
 """A deterministic engine without a model, for logic and faults; the path from and to LoadGen is the real one.
 
-Its answer to a prompt is a part of the prompt itself after the words that all prompts share (the lead of the article),
-of a length that depends on the prompt. It takes a constant time and a time per prompt token to the first output token,
-then a time per output token. As many requests are computed at a time as there are slots; the others wait in order.
+Its response to a prompt is a part of the prompt itself after the words that all prompts share (the lead of the
+article), of a length that depends on the prompt. It takes a constant time and a time per prompt token to the first
+output token, then a time per output token. As many requests are computed at a time as there are slots; the others wait
+in order.
 """
 
 import asyncio
@@ -52,8 +53,8 @@ class DummyEngine(Engine):
             limits=EngineLimits(queries=self.slots or None),
         )
 
-    def answer(self, prompt_ids: list[int]) -> list[int]:
-        """The whole output for a prompt, max_tokens ids at most."""
+    def response(self, prompt_ids: list[int]) -> list[int]:
+        """The whole output for a prompt, max_tokens IDs at most."""
         article = prompt_ids[self.lead_tokens :] or prompt_ids
         shortest = max(self.shortest_tokens, self.sampling.min_tokens)
         spread = max(1, self.sampling.max_tokens - shortest + 1)
@@ -74,7 +75,7 @@ class DummyEngine(Engine):
         if fault == "fail":
             request.sink.failed(request, ExecutionError(f"dummy fault: query {request.seq} failed in the engine"))
             return
-        ids = [] if fault == "empty" else self.answer(request.prompt_ids)
+        ids = [] if fault == "empty" else self.response(request.prompt_ids)
         self._serve(request, ids)
         if fault == "twice":
             self._loop.call_later(self.ttft_ms / 1e3, self._finish, request, ids)

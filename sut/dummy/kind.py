@@ -8,10 +8,10 @@ from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.fields import option_field
 from sut.dummy.fault import Fault
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts
+from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
 if TYPE_CHECKING:
-    from runs.record.manifest import LegPlan
+    from runs.record.manifest import RunPlan
     from sut.dummy.engine import DummyEngine
 
 LONGEST = 1e9  # ms, or µs: days
@@ -48,11 +48,11 @@ class DummyKind(EngineKind[DummyOptions]):
     options = DummyOptions
     own_model = "bytes"  # the tokenizer without files
 
-    def plan(self, asked: DummyOptions, leg: LegFacts) -> EnginePlan:
+    def plan(self, asked: DummyOptions, run: RunFacts) -> EnginePlan:
         for text in asked.dummy_fault:
             Fault.parse(text)
-        if asked.dummy_shortest_tokens > max(SHORTEST_OUTPUT, leg.sampling.max_tokens):
-            most = leg.sampling.max_tokens
+        if asked.dummy_shortest_tokens > max(SHORTEST_OUTPUT, run.sampling.max_tokens):
+            most = run.sampling.max_tokens
             raise InputError(
                 f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: an output has {most} at most",
                 f"give 1 to {most}",
@@ -64,7 +64,7 @@ class DummyKind(EngineKind[DummyOptions]):
             "slots": asked.dummy_slots,
             "shortest_tokens": asked.dummy_shortest_tokens,
             "faults": list(asked.dummy_fault),
-            "lead_tokens": leg.lead_tokens,
+            "lead_tokens": run.lead_tokens,
         }
         return EnginePlan(options, unofficial_reasons=["the dummy engine runs no model"])
 
@@ -74,7 +74,7 @@ class DummyKind(EngineKind[DummyOptions]):
             "admission_tokens": (1024, 2048, 4096, 8192),
         }
 
-    def make(self, plan: "LegPlan") -> "DummyEngine":
+    def make(self, plan: "RunPlan") -> "DummyEngine":
         from sut.dummy.engine import DummyEngine
 
         options = dict(plan.engine_options)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from runs.errors import InputError, SetupError
 
 _HIDDEN = "[key]"
-_LEAST_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
+_MIN_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ServerAddress:
     def is_here(self) -> bool:
         """Whether the server is on this machine, by the kernel's routes; nothing is sent."""
         try:
-            ways = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
-            for family, kind, protocol, _, where in ways:
+            addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
+            for family, kind, protocol, _, where in addresses:
                 with socket.socket(family, kind, protocol) as probe:
                     probe.connect(where)
                     if probe.getsockname()[0] == where[0] or ipaddress.ip_address(str(where[0])).is_loopback:
@@ -142,5 +142,5 @@ class Access:
             return text
         text = text.replace(self.key, _HIDDEN)
         # A shortened error may end within the key.
-        cut = next((size for size in range(len(self.key) - 1, _LEAST_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
+        cut = next((size for size in range(len(self.key) - 1, _MIN_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
         return text[:-cut] + _HIDDEN if cut else text

@@ -16,38 +16,38 @@ from sut.endpoint.dialects import BodyTemplate, Completion, Dialect, EventForm
 from sut.endpoint.exchange import GAP_FACTOR, Exchange
 from sut.engine import Request
 from sut.event_loop import LagMeter
-from sut.recorder import Lateness
+from sut.request_log import Lateness
 
 CHECK_INTERVAL_S = 1.0
 
 
 @dataclass
 class ClientRecord:
-    """What a client observed of itself and of the answers, over its timed queries.
+    """What a client observed of itself and of the responses, over its timed queries.
 
     LoadGen takes a time when it is called, so its times contain the client's own delay. That delay is measured here:
-    from issue to the request's last byte on the wire, and from the read of an answer to the call of LoadGen.
+    from issue to the request's last byte on the wire, and from the read of a response to the call of LoadGen.
     """
 
     answers: int = 0
     tokens: int = 0
-    chunks: int = 0  # events that brought ids
-    answers_read_at_once: int = 0  # of those with more than one id, streaming: TPOT 0
+    chunks: int = 0  # events that brought IDs
+    answers_read_at_once: int = 0  # of those with more than one ID, streaming: TPOT 0
     answers_in_one_chunk: int = 0  # of these
-    first_tokens_with_others: int = 0  # first chunks with more than one id
+    first_tokens_with_others: int = 0  # first chunks with more than one ID
     answers_with_cached_count: int = 0  # the server counted the prompt tokens that it took from a cache
-    answers_with_their_prompt: int = 0  # that returned the prompt's ids
-    answers_with_their_id: int = 0  # that returned the request's id
+    answers_with_their_prompt: int = 0  # that returned the prompt's IDs
+    answers_with_their_id: int = 0  # that returned the request's ID
     cached_tokens: int = 0  # prompt tokens that the server took from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
 
-    def count(self, answer: Completion, *, own_id: bool) -> None:
+    def count(self, response: Completion, *, own_id: bool) -> None:
         self.answers += 1
-        self.tokens += len(answer.ids)
-        self.answers_with_cached_count += answer.cached_tokens is not None
-        self.cached_tokens += answer.cached_tokens or 0
-        self.answers_with_their_prompt += answer.prompt_ids is not None
+        self.tokens += len(response.ids)
+        self.answers_with_cached_count += response.cached_tokens is not None
+        self.cached_tokens += response.cached_tokens or 0
+        self.answers_with_their_prompt += response.prompt_ids is not None
         self.answers_with_their_id += own_id
 
 
@@ -59,30 +59,30 @@ class Client:
     _: KW_ONLY
     model: str  # its name at the server
     sampling: SamplingPolicy  # sent in full
-    streaming: bool  # whether ids come as they are made, or all at the end
+    streaming: bool  # whether IDs come as they are made, or all at the end
     connections: int
     # Shortest time that a stream which has begun may stand still. Applied once a first one has ended: before that the
     # time of a token is not known.
     silence_s: float
-    times_count: bool  # whether anything is judged by times, so that answers without a TPOT end the leg
-    vocab_size: int | None  # ids lie below it; None where it is not known
+    times_count: bool  # whether anything is judged by times, so that responses without a TPOT end the run
+    vocab_size: int | None  # IDs lie below it; None where it is not known
     on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
     def __post_init__(self) -> None:
         self.record = ClientRecord()
         self._lag = LagMeter(asyncio.get_running_loop())  # how late the loop turns to what is due
-        self.moved = 0  # chunks with ids so far
-        self.generated = 0  # ids so far
-        self.slowest_token_ns = 0  # of any chunk but an answer's first: its time by its number of ids
+        self.moved = 0  # chunks with IDs so far
+        self.generated = 0  # IDs so far
+        self.slowest_token_ns = 0  # of any chunk but a response's first: its time by its number of IDs
         self.latest_answered_ns = 0  # of all answered requests: when the last one was sent
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
         self._template = self.dialect.template(self.model, self.sampling, streaming=self.streaming)
         self._closed = False
-        self.name = uuid.uuid4().hex  # request ids begin with it: unique over all clients, so that no cache has them
+        self.name = uuid.uuid4().hex  # request IDs begin with it: unique over all clients, so that no cache has them
         self.asked = 0  # requests so far
-        self.ids_come_back = False  # the server has returned a request's own id
+        self.ids_come_back = False  # the server has returned a request's own ID
         self.pool = ConnectionPool(
             self.address,
             self.access.tls_context(self.address),
@@ -103,7 +103,7 @@ class Client:
         self._check_overdue()
 
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
-        """Send a request with the leg's sampling, or with another template; its sink gets the outcome."""
+        """Send a request with the run's sampling, or with another template; its sink gets the outcome."""
         self.pool.submit(Exchange(self, request, template or self._template))
 
     def loop_lag(self) -> LoopLag | None:
@@ -118,7 +118,7 @@ class Client:
         return {**facts, "loop_lag": lag.model_dump() if lag else None}
 
     def fail(self, request: Request, reason: str) -> None:
-        """End the leg, with the server, the query, and what was wrong."""
+        """End the run, with the server, the query, and what was wrong."""
         timed = request.seq >= 0
         which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the clock"
         text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from sut.endpoint.exchange import Exchange
 
 USER_AGENT = "mlperf-llama-vllm"
-MOST_HEAD_BYTES = 64 << 10  # of a response, before its body moves on
+MAX_HEAD_BYTES = 64 << 10  # of a response, before its body moves on
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
-LOOK_S = 0.05
+POLL_S = 0.05
 RENEW_STEP_S = 0.001  # takes up to 2 ms, so all are renewed within 2 s
 RENEW_STEPS = 1_000
 # Before a connection is opened in place of an unused one that the server closed soon: doubled each time.
@@ -95,8 +95,8 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                self._break(f"a response's head of more than {MOST_HEAD_BYTES >> 10} KiB")
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._break(f"a response's head of more than {MAX_HEAD_BYTES >> 10} KiB")
         except httptools.HttpParserCallbackError as error:  # what an exchange raised
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
@@ -252,7 +252,7 @@ class ConnectionPool:
         if self.single_use and connection.used:
             connection.close()
         elif self._waiting:
-            # In the next turn: the answer that freed the connection is reported first.
+            # In the next turn: the response that freed the connection is reported first.
             self._loop.call_soon(self._serve, connection)
         else:
             self._rest(connection)
@@ -302,7 +302,7 @@ class ConnectionPool:
         """Close a few of those that were idle for long; `lost` opens new ones."""
         if self._closed:
             return
-        wait_s, oldest_s = LOOK_S, self._loop.time() - RENEW_AFTER_IDLE_S
+        wait_s, oldest_s = POLL_S, self._loop.time() - RENEW_AFTER_IDLE_S
         for resting in (self._idle, self._unused) if self.renew_unused else (self._idle,):
             for _ in range(-(-self.size // RENEW_STEPS)):
                 if resting and next(iter(resting)).idle_since_s < oldest_s:

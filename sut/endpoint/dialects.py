@@ -1,4 +1,4 @@
-"""How each kind of server is asked for a completion of token ids, and how its response is read into a `Completion`.
+"""How each kind of server is asked for a completion of token IDs, and how its response is read into a `Completion`.
 
 The differences between servers are data: a row of `DIALECTS` for each, with one of three functions that read events.
 
@@ -16,7 +16,7 @@ import orjson
 
 from runs.benchmark import SamplingPolicy
 
-Int31 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # a count, or a token id: LoadGen is given int32
+Int31 = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # a count, or a token ID: LoadGen is given int32
 Name = Annotated[str, msgspec.Meta(max_length=1000)]
 _NOTHING = msgspec.Raw()  # default of a part that is kept undecoded
 _ERROR_LENGTH = 300
@@ -40,7 +40,7 @@ class Completion:
 
 
 class BodyTemplate:
-    """A request's body without its id and the prompt's ids; the rest is the same for all."""
+    """A request's body without its ID and the prompt's IDs; the rest is the same for all."""
 
     def __init__(self, fields: dict[str, Any], prompt_field: str, id_field: str | None) -> None:
         self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
@@ -55,7 +55,7 @@ class BodyTemplate:
 class EventForm:
     """What a client has learned of its server's events; None = not known yet."""
 
-    repeats: bool | None = None  # an event holds all ids so far, not the new ones
+    repeats: bool | None = None  # an event holds all IDs so far, not the new ones
 
 
 # Reads one event, or the whole body where nothing is streamed, into a completion. Raises BadResponse where the server
@@ -72,7 +72,7 @@ class Dialect:
     path: str
     prompt_field: str
     read: Read
-    id_field: str | None = None  # of the request's id, with which the answer's id then ends
+    id_field: str | None = None  # of the request's ID, with which the response's ID then ends
     renamed: Mapping[str, str] = field(
         default_factory=dict
     )  # the server's names of sampling parameters; "": it has none
@@ -80,8 +80,8 @@ class Dialect:
     nested: bool = False  # sampling parameters have a field of their own
     own_fields: Mapping[str, Any] = field(default_factory=dict)  # sent outside them
     openai_fields: bool = False  # `model` and `stream_options` are sent
-    two_chunks: bool = False  # has a stream interval, so an answer comes in two chunks
-    min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop ids, not only the model's EOS
+    two_chunks: bool = False  # has a stream interval, so a response comes in two chunks
+    min_tokens_holds_stop_ids: bool = True  # min_tokens also holds back stop IDs, not only the model's EOS
     renew_unused: bool = False  # the server closes unused connections
     closes_after_a_stream: bool = False  # the server does, although its head says keep-alive
 
@@ -105,7 +105,7 @@ class Dialect:
         """Parameters of the sampling that the server lacks."""
         if self.renamed.get("min_tokens") != "":
             return []
-        return [f"{self.name} has no min_tokens; every answer is checked to have {sampling.min_tokens} or more"]
+        return [f"{self.name} has no min_tokens; every response is checked to have {sampling.min_tokens} or more"]
 
 
 def error_words(text: bytes) -> str:
@@ -146,30 +146,30 @@ class _CompletionEvent(msgspec.Struct):
 _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode
 
 
-def _read_completion(payload: bytes, answer: Completion, _: EventForm) -> None:
-    """OpenAI's completions with token ids added."""
+def _read_completion(payload: bytes, response: Completion, _: EventForm) -> None:
+    """OpenAI's completions with token IDs added."""
     event = _decode_completion(payload)
     if event.choices is None:
         raise _reported(bytes(event.error) or (event.message or "").encode() or payload)
     if event.usage is not None:
-        answer.prompt_tokens = event.usage.prompt_tokens
-        answer.completion_tokens = event.usage.completion_tokens
+        response.prompt_tokens = event.usage.prompt_tokens
+        response.completion_tokens = event.usage.completion_tokens
         if event.usage.prompt_tokens_details is not None:
-            answer.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
-    answer.request_id = event.request_id or event.id
-    _keep_prompt(event.prompt_token_ids, answer)
+            response.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
+    response.request_id = event.request_id or event.id
+    _keep_prompt(event.prompt_token_ids, response)
     if event.choices:
         choice = event.choices[0]
-        _keep_prompt(choice.prompt_token_ids, answer)
+        _keep_prompt(choice.prompt_token_ids, response)
         if choice.finish_reason is not None:
-            answer.finish_reason = choice.finish_reason
-        answer.ids += choice.token_ids or ()
+            response.finish_reason = choice.finish_reason
+        response.ids += choice.token_ids or ()
 
 
-def _keep_prompt(raw: msgspec.Raw, answer: Completion) -> None:
+def _keep_prompt(raw: msgspec.Raw, response: Completion) -> None:
     repeated = bytes(raw)
     if repeated and repeated != b"null":
-        answer.prompt_ids = repeated
+        response.prompt_ids = repeated
 
 
 class _FinishReason(msgspec.Struct):
@@ -194,34 +194,34 @@ class _SglangEvent(msgspec.Struct):
 _decode_sglang = msgspec.json.Decoder(_SglangEvent).decode
 
 
-def _read_sglang(payload: bytes, answer: Completion, form: EventForm) -> None:
-    """An event repeats all ids so far, or brings the new ones (with --incremental-streaming-output)."""
+def _read_sglang(payload: bytes, response: Completion, form: EventForm) -> None:
+    """An event repeats all IDs so far, or brings the new ones (with --incremental-streaming-output)."""
     event = _decode_sglang(payload)
     if event.meta_info is None:
         raise _reported(bytes(event.error) or payload)
     if event.output_ids is None:
-        raise BadResponse("the answer has no output_ids: the server gives text only")
-    before, ids, meta = len(answer.ids), event.output_ids, event.meta_info
+        raise BadResponse("the response has no output_ids: the server gives text only")
+    before, ids, meta = len(response.ids), event.output_ids, event.meta_info
     grows, repeats = meta.completion_tokens == before + len(ids), meta.completion_tokens == len(ids)
     if before and form.repeats is None and grows != repeats:
         form.repeats = repeats
     if grows and not (before and form.repeats):
-        answer.ids += ids
-    elif repeats and form.repeats and ids[:before] == answer.ids:
-        answer.ids = ids
+        response.ids += ids
+    elif repeats and form.repeats and ids[:before] == response.ids:
+        response.ids = ids
     else:
         raise BadResponse(
             f"{len(ids)} output_ids came after {before}, and completion_tokens is {meta.completion_tokens}: "
-            "neither new ids nor all so far"
+            "neither new IDs nor all so far"
         )
-    answer.prompt_tokens, answer.completion_tokens = meta.prompt_tokens, meta.completion_tokens
-    answer.cached_tokens, answer.request_id = meta.cached_tokens, meta.id
+    response.prompt_tokens, response.completion_tokens = meta.prompt_tokens, meta.completion_tokens
+    response.cached_tokens, response.request_id = meta.cached_tokens, meta.id
     if meta.finish_reason is not None:
         if meta.finish_reason.type == "abort":
             raise BadResponse(
                 f"the server aborted the request: {error_words((meta.finish_reason.message or '').encode())}"
             )
-        answer.finish_reason = meta.finish_reason.type
+        response.finish_reason = meta.finish_reason.type
 
 
 class _Timings(msgspec.Struct):
@@ -243,20 +243,20 @@ _decode_llama = msgspec.json.Decoder(_LlamaEvent).decode
 _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 
 
-def _read_llama(payload: bytes, answer: Completion, _: EventForm) -> None:
-    """A stream leaves ids out whose text ends in half a character; the count at the end shows it."""
+def _read_llama(payload: bytes, response: Completion, _: EventForm) -> None:
+    """A stream leaves IDs out whose text ends in half a character; the count at the end shows it."""
     event = _decode_llama(payload)
     if event.tokens is None:
         raise _reported(bytes(event.error) or payload)
-    answer.ids += event.tokens
-    if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
-        raise BadResponse(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
+    response.ids += event.tokens
+    if event.tokens_predicted is not None and event.tokens_predicted != len(response.ids):
+        raise BadResponse(f"{len(response.ids)} IDs came so far, and the server counts {event.tokens_predicted}")
     if event.stop:
         if event.truncated:
             raise BadResponse("the server cut the context: raise its context size")
-        answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
-        answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
-        answer.cached_tokens = event.timings.cache_n if event.timings else None
+        response.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
+        response.prompt_tokens, response.completion_tokens = event.tokens_evaluated, event.tokens_predicted
+        response.cached_tokens = event.timings.cache_n if event.timings else None
 
 
 # vLLM's `/v1/completions` makes text too, which is thrown away.

@@ -1,4 +1,4 @@
-"""A server as the system under test: token ids in, token ids out, over HTTP.
+"""A server as the system under test: token IDs in, token IDs out, over HTTP.
 
 One engine is the client of one server, on one event loop. Several servers, or one that needs more client than a core,
 have several engines, each in a process of its own.
@@ -17,13 +17,13 @@ from runs.wording import printable
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
 from sut.endpoint.dialects import Dialect
-from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
+from sut.endpoint.exchange import FEW_RESPONSES, LEFT_OUT_SHARE
 from sut.endpoint.probes import PROBE_TOKENS, probe
 from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 
 QUIET_S = 5.0  # without progress for so long, the server's counters are asked whether it works
-QUIET_LOOK_S = 2.0
+QUIET_POLL_S = 2.0
 
 
 @dataclass(eq=False)
@@ -40,12 +40,12 @@ class EndpointEngine(Engine):
     ca_file: str | None = None  # certificate authority of the server
     connections: int = 1024  # at most, and from the start
     probe_tokens: int = PROBE_TOKENS  # of the prompts that are sent before the clock starts
-    vocab_size: int | None = None  # ids lie below it; None where it is not known
-    model_path: str = ""  # what the prompts were tokenised with
+    vocab_size: int | None = None  # IDs lie below it; None where it is not known
+    model_path: str = ""  # what the prompts were tokenized with
     declared: dict[str, Any] | None = None  # facts that no request shows; recorded as declared
     silence_s: float = 20.0  # shortest time that a stream which has begun may stand still
-    times_count: bool = True  # whether anything is judged by times: not in an accuracy leg
-    network_sut: bool = False  # whether the leg is for the Network division
+    times_count: bool = True  # whether anything is judged by times: not in an accuracy run
+    network_sut: bool = False  # whether the run is for the Network division
     serve: str | None = None  # command that starts the server; None for one that runs
     server_log: Path = Path("server.log")  # takes that command's output
 
@@ -83,7 +83,7 @@ class EndpointEngine(Engine):
             on_error=self._server_lost,
         )
         await client.open()
-        # By one client: with one request at a time a server's answers can be repeated.
+        # By one client: with one request at a time a server's responses can be repeated.
         probed = await probe(client, self.probe_tokens) if self.place == 0 else None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
@@ -126,7 +126,7 @@ class EndpointEngine(Engine):
         self._lost = self._lost or error
 
     async def _watch(self) -> None:
-        """Ask the server's counters while no ids come. A busy server is not asked."""
+        """Ask the server's counters while no IDs come. A busy server is not asked."""
         moved, moved_s = -1, 0.0
         while self._client is not None:
             if self._client.moved != moved:
@@ -134,7 +134,7 @@ class EndpointEngine(Engine):
             elif time.monotonic() - moved_s > QUIET_S:
                 with contextlib.suppress(SetupError):  # the watchdog sees that nothing moves
                     self._generated = (await read_counters(self._address, self._access)).generated or 0.0
-            await asyncio.sleep(QUIET_LOOK_S)
+            await asyncio.sleep(QUIET_POLL_S)
 
     def generated_tokens(self) -> int | None:
         return None if self._client is None else self._client.generated
@@ -173,10 +173,10 @@ class EndpointEngine(Engine):
         notes = []
         if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             notes.append(
-                f"server {url} returns neither a request's id nor its prompt: answers that a proxy exchanged would "
+                f"server {url} returns neither a request's ID nor its prompt: responses that a proxy exchanged would "
                 "not be noticed"
             )
-        if record.first_tokens_with_others > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
+        if record.first_tokens_with_others > max(FEW_RESPONSES, LEFT_OUT_SHARE * record.answers):
             notes.append(
                 f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens came together with "
                 "others: they were held back"
@@ -189,7 +189,7 @@ class EndpointEngine(Engine):
         names = [name for name in (learned.model, learned.model_root) if name]
         if not any(PurePath(name).name in self.model_path for name in names):
             notes.append(
-                f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenised for "
+                f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenized for "
                 f"{self.model_path}: nothing shows that these are the same"
             )
         if self.clients == 1 and generated not in (None, client.generated):

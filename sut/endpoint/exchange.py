@@ -1,4 +1,4 @@
-"""One request over HTTP, from its body to the checked answer; anything wrong with the response ends the leg."""
+"""One request over HTTP, from its body to the checked response; anything wrong with the response ends the run."""
 
 import time
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
-MOST_BODY_BYTES = 16 << 20  # of one response; 128 ids with text and prompt have some 20 kB
-MOST_ERROR_BYTES = 64 << 10
+MAX_BODY_BYTES = 16 << 20  # of one response; 128 IDs with text and prompt have some 20 kB
+MAX_ERROR_BYTES = 64 << 10
 GAP_FACTOR = 3.0  # a wait may last this many times the longest one so far
-END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad status to the end of its body
+END_LIMIT_S = 10.0  # from the last ID to the end of the response; from a bad status to the end of its body
 FINISH_REASONS = ("stop", "length")
-LEFT_OUT_SHARE = 0.01  # of the answers: what a p99 TPOT leaves out
-FEW_ANSWERS = 10  # as many are allowed in a short leg
-LONGEST_EVENT_BYTES = 4 << 20  # five times a returned prompt of 100,000 ids
+LEFT_OUT_SHARE = 0.01  # of the responses: what a p99 TPOT leaves out
+FEW_RESPONSES = 10  # as many are allowed in a short run
+LONGEST_EVENT_BYTES = 4 << 20  # five times a returned prompt of 100,000 IDs
 
 
 class EventStream:
@@ -66,14 +66,14 @@ class Exchange:
     _client: "Client"
     _request: Request
     _template: BodyTemplate
-    _answer: Completion = field(default_factory=Completion)
+    _response: Completion = field(default_factory=Completion)
     _events: EventStream = field(default_factory=EventStream)
     _parts: list[bytes] = field(default_factory=list)  # of a body that is no stream
     _status: int = 200
     _body_bytes: int = 0
     _chunks: int = 0
     _first_read_ns: int = 0
-    _last_read_ns: int = 0  # of ids
+    _last_read_ns: int = 0  # of IDs
     _sent_ns: int = 0
     _progress_ns: int = 0  # when the response last made progress
     _done: bool = False
@@ -112,10 +112,10 @@ class Exchange:
 
     def body(self, data: bytes, read_ns: int) -> None:
         self._body_bytes += len(data)
-        if self._body_bytes > MOST_BODY_BYTES:
-            raise BadResponse(f"a response of more than {MOST_BODY_BYTES >> 20} MiB")
+        if self._body_bytes > MAX_BODY_BYTES:
+            raise BadResponse(f"a response of more than {MAX_BODY_BYTES >> 20} MiB")
         if self._status != 200:
-            if self._body_bytes <= MOST_ERROR_BYTES:
+            if self._body_bytes <= MAX_ERROR_BYTES:
                 self._parts.append(data)
         elif self._client.streaming:
             for payload in self._events.feed(data):
@@ -132,25 +132,27 @@ class Exchange:
             self._read(payload, read_ns)
 
     def _read(self, payload: bytes, read_ns: int) -> None:
-        answer, client, request = self._answer, self._client, self._request
-        before, finished = len(answer.ids), answer.finish_reason is not None
+        response, client, request = self._response, self._client, self._request
+        before, finished = len(response.ids), response.finish_reason is not None
         try:
-            client.dialect.read(payload, answer, client.event_form)
+            client.dialect.read(payload, response, client.event_form)
         except (msgspec.DecodeError, RecursionError) as error:
             raise BadResponse(
                 f"the response is not of dialect {client.dialect.name} ({error}): {error_words(payload)}"
             ) from error
-        if answer.request_id is not None and answer.request_id.endswith(self._request_id):
+        if response.request_id is not None and response.request_id.endswith(self._request_id):
             client.ids_come_back = True
         elif client.ids_come_back:
-            raise BadResponse(f"the answer carries the id {answer.request_id}, and the request had {self._request_id}")
-        new = len(answer.ids) - before
+            raise BadResponse(
+                f"the response carries the ID {response.request_id}, and the request had {self._request_id}"
+            )
+        new = len(response.ids) - before
         if not new:
             return
         if finished:
-            raise BadResponse("ids came after the finish reason")
-        if len(answer.ids) > (most := client.sampling.max_tokens):
-            raise BadResponse(f"{len(answer.ids)} ids came; at most {most} were asked for")
+            raise BadResponse("IDs came after the finish reason")
+        if len(response.ids) > (most := client.sampling.max_tokens):
+            raise BadResponse(f"{len(response.ids)} IDs came; at most {most} were asked for")
         client.moved += 1
         client.generated += new
         self._chunks += 1
@@ -160,7 +162,7 @@ class Exchange:
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
         elif client.streaming:
             self._first_read_ns = request.heard_ns = read_ns
-            request.sink.first_token(request, answer.ids[0])
+            request.sink.first_token(request, response.ids[0])
             if timed:
                 record.read_to_loadgen.add(time.time_ns() - read_ns)
                 record.first_tokens_with_others += new > 1
@@ -180,58 +182,60 @@ class Exchange:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
             raise BadResponse("the stream ends within an event")
-        client, answer, request = self._client, self._answer, self._request
+        client, response, request = self._client, self._response, self._request
         self._check()
         if request.seq >= 0:
-            client.record.count(answer, own_id=(answer.request_id or "").endswith(self._request_id))
-        if client.streaming and len(answer.ids) > 1 and self._last_read_ns == self._first_read_ns:
+            client.record.count(response, own_id=(response.request_id or "").endswith(self._request_id))
+        if client.streaming and len(response.ids) > 1 and self._last_read_ns == self._first_read_ns:
             self._without_tpot()
         client.latest_answered_ns = max(client.latest_answered_ns, self._sent_ns)
         client.longest_answer_ns = max(client.longest_answer_ns, read_ns - self._sent_ns)
         request.heard_ns = read_ns
-        request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
+        request.sink.complete(request, response.ids, response.finish_reason or "unknown", response.cached_tokens or 0)
         if request.seq >= 0:
             client.record.read_to_loadgen.add(time.time_ns() - read_ns)
 
     def _check(self) -> None:
-        """Check an answer before it counts.
+        """Check a response before it counts.
 
         Raises:
             BadResponse: something is wrong with it.
         """
-        answer, sampling, prompt_ids = self._answer, self._client.sampling, self._request.prompt_ids
-        ids, vocab_size = len(answer.ids), self._client.vocab_size
-        if answer.finish_reason is None:
-            raise BadResponse(f"the response ends after {ids} ids without a finish reason")
+        response, sampling, prompt_ids = self._response, self._client.sampling, self._request.prompt_ids
+        ids, vocab_size = len(response.ids), self._client.vocab_size
+        if response.finish_reason is None:
+            raise BadResponse(f"the response ends after {ids} IDs without a finish reason")
         if not ids:
-            raise BadResponse("the answer has no token ids: the server gives text only, or nothing")
-        if answer.finish_reason not in FINISH_REASONS:
-            raise BadResponse(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
-        if answer.completion_tokens is None or answer.prompt_tokens is None:
-            raise BadResponse("the server counts no tokens (no usage), so the number of ids cannot be checked")
-        if answer.completion_tokens != ids:
-            raise BadResponse(f"{ids} ids came, and the server counts {answer.completion_tokens}")
-        if answer.prompt_tokens != len(prompt_ids):
-            raise BadResponse(f"{len(prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}")
-        if answer.prompt_ids is not None and not _same_prompt(prompt_ids, answer.prompt_ids):
-            raise BadResponse("the prompt's ids came back changed")
-        if vocab_size is not None and max(answer.ids) >= vocab_size:
-            raise BadResponse(f"id {max(answer.ids)} came, and the model's vocabulary has {vocab_size}")
+            raise BadResponse("the response has no token IDs: the server gives text only, or nothing")
+        if response.finish_reason not in FINISH_REASONS:
+            raise BadResponse(f"finish reason {response.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
+        if response.completion_tokens is None or response.prompt_tokens is None:
+            raise BadResponse("the server counts no tokens (no usage), so the number of IDs cannot be checked")
+        if response.completion_tokens != ids:
+            raise BadResponse(f"{ids} IDs came, and the server counts {response.completion_tokens}")
+        if response.prompt_tokens != len(prompt_ids):
+            raise BadResponse(f"{len(prompt_ids)} prompt IDs were sent, and the server counts {response.prompt_tokens}")
+        if response.prompt_ids is not None and not _same_prompt(prompt_ids, response.prompt_ids):
+            raise BadResponse("the prompt's IDs came back changed")
+        if vocab_size is not None and max(response.ids) >= vocab_size:
+            raise BadResponse(f"ID {max(response.ids)} came, and the model's vocabulary has {vocab_size}")
         if not sampling.min_tokens <= ids <= sampling.max_tokens:
-            raise BadResponse(f"{ids} ids came; from {sampling.min_tokens} to {sampling.max_tokens} were asked for")
+            raise BadResponse(f"{ids} IDs came; from {sampling.min_tokens} to {sampling.max_tokens} were asked for")
 
     def _without_tpot(self) -> None:
-        """All tokens were read at once. A few such answers are tolerated; with more than a p99 leaves out, the TPOT
+        """All tokens were read at once. A few such responses are tolerated; with more than a p99 leaves out, the TPOT
         would not be measured."""
         record = self._client.record
         if self._request.seq < 0:
             return
         record.answers_in_one_chunk += self._chunks == 1
         record.answers_read_at_once += 1
-        if self._client.times_count and record.answers_read_at_once > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
+        if self._client.times_count and record.answers_read_at_once > max(
+            FEW_RESPONSES, LEFT_OUT_SHARE * record.answers
+        ):
             lag = self._client.loop_lag()
             raise BadResponse(
-                f"{record.answers_read_at_once} of {record.answers} answers had all their tokens in one read "
+                f"{record.answers_read_at_once} of {record.answers} responses had all their tokens in one read "
                 f"({record.answers_in_one_chunk} in one chunk): TPOT is 0. Either the server or a proxy does "
                 f"not stream, or the client is too slow: its event loop was {lag.p99_ms if lag else 0:.0f} ms late "
                 "(p99), which more client processes (--replicas N) or cores reduce"
@@ -253,23 +257,23 @@ class Exchange:
         Args:
             silence_s: how long a stream that has begun may stand still.
         """
-        client, ids = self._client, len(self._answer.ids)
+        client, ids = self._client, len(self._response.ids)
         waited_s = (now_ns - self._progress_ns) / 1e9
         if self._status != 200:
             return self._refusal() if waited_s > END_LIMIT_S else None
-        if self._answer.finish_reason is not None or ids >= client.sampling.max_tokens:
-            return f"all ids came, and no end of the response for {waited_s:.0f} s" if waited_s > END_LIMIT_S else None
+        if self._response.finish_reason is not None or ids >= client.sampling.max_tokens:
+            return f"all IDs came, and no end of the response for {waited_s:.0f} s" if waited_s > END_LIMIT_S else None
         if ids:
-            return f"{ids} ids came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
+            return f"{ids} IDs came, then nothing for {waited_s:.0f} s" if waited_s > silence_s else None
         # It may wait in the server's queue, but not for long while later requests are answered.
         overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
         if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
-            return f"no answer, and a request sent {overtaken_s:.0f} s later was answered"
+            return f"no response, and a request sent {overtaken_s:.0f} s later was answered"
         return None
 
 
 def _same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
-    """Whether the ids that the server returned, as JSON, are those that were sent."""
+    """Whether the IDs that the server returned, as JSON, are those that were sent."""
     if repeated == orjson.dumps(prompt_ids):
         return True
     try:

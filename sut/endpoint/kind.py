@@ -1,4 +1,4 @@
-"""A server as a kind of engine: its options, and the plan of a leg from them."""
+"""A server as a kind of engine: its options, and the plan of a run from them."""
 
 import functools
 import os
@@ -12,10 +12,10 @@ from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.fields import option_field
 from sut.endpoint.dialects import DIALECTS
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts
+from sut.engine_kind import EngineKind, EnginePlan, RunFacts
 
 if TYPE_CHECKING:
-    from runs.record.manifest import LegPlan, ReplicaPlace
+    from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
     from sut.loadgen_sut import LoadgenSut
 
@@ -64,7 +64,7 @@ class EndpointOptions(BaseModel):
     )
     serve: list[str] = option_field(
         [],
-        "Start the server with this command, end it with the leg, log to server.log. Repeatable (a list in YAML): one "
+        "Start the server with this command, end it with the run, log to server.log. Repeatable (a list in YAML): one "
         "command per server of --api-server, in the same order.",
         "endpoint",
         "COMMAND",
@@ -84,7 +84,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
     options = EndpointOptions
     own_processes = True
 
-    def places(self, asked: EndpointOptions, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, asked: EndpointOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         from runs.record.manifest import ReplicaPlace
         from sut.endpoint.address import addresses
 
@@ -97,13 +97,13 @@ class EndpointKind(EngineKind[EndpointOptions]):
             )
         return [ReplicaPlace(variables={CLIENT: f"{index}/{clients}"}) for index in range(clients)]
 
-    def wants_replicas(self, asked: EndpointOptions, leg: LegFacts) -> str:
+    def wants_replicas(self, asked: EndpointOptions, run: RunFacts) -> str:
         return "a client process for each server, so that HTTP takes no time of LoadGen's loop"
 
-    def plan(self, asked: EndpointOptions, leg: LegFacts) -> EnginePlan:
+    def plan(self, asked: EndpointOptions, run: RunFacts) -> EnginePlan:
         from sut.endpoint.address import Access, addresses
         from sut.endpoint.declaration import read_declaration
-        from sut.endpoint.probes import PROBE_TOKENS  # as below: only a leg with a server needs the client
+        from sut.endpoint.probes import PROBE_TOKENS  # as below: only a run with a server needs the client
         from sut.endpoint.server import words
 
         if asked.api_server is None:
@@ -124,13 +124,13 @@ class EndpointKind(EngineKind[EndpointOptions]):
             words(command)
             if access.hidden(command) != command:
                 raise InputError(
-                    "--serve: the key stands in the command, which goes on record",
+                    "--serve: the key stands in the command, which goes in the manifest",
                     f"let the server read it from {asked.api_key_env} or another variable",
                 )
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
         reasons = ["nobody declares what the server computes with (--api-declaration)"]
         if declared is not None:
-            reasons = declared.unofficial_reasons(leg.official_model)
+            reasons = declared.unofficial_reasons(run.official_model)
         return EnginePlan(
             {
                 "api_server": asked.api_server,
@@ -138,18 +138,18 @@ class EndpointKind(EngineKind[EndpointOptions]):
                 "api_dialect": asked.api_dialect,
                 "api_key_env": asked.api_key_env,
                 "api_ca": str(ca_file) if ca_file else None,
-                "api_connections": asked.api_connections or (1 if leg.scenario == "SingleStream" else CONNECTIONS),
+                "api_connections": asked.api_connections or (1 if run.scenario == "SingleStream" else CONNECTIONS),
                 "network_sut": asked.network_sut,
                 "serve": asked.serve,
-                "probe_tokens": min(PROBE_TOKENS, leg.longest_prompt_tokens),
-                "vocab_size": leg.vocab_size,
+                "probe_tokens": min(PROBE_TOKENS, run.longest_prompt_tokens),
+                "vocab_size": run.vocab_size,
                 "declared": declared.model_dump() if declared else None,
                 "enable_prefix_caching": "as the server has it",
             },
             unofficial_reasons=reasons,
         )
 
-    def make(self, plan: "LegPlan") -> "Engine":
+    def make(self, plan: "RunPlan") -> "Engine":
         from sut.endpoint.address import addresses
         from sut.endpoint.engine import EndpointEngine
 
@@ -179,7 +179,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             server_log=Path("server.log" if len(servers) == 1 else f"server-{which}.log"),
         )
 
-    def sut_class(self, plan: "LegPlan") -> "Callable[..., LoadgenSut]":
+    def sut_class(self, plan: "RunPlan") -> "Callable[..., LoadgenSut]":
         options = plan.engine_options
         if not options["network_sut"]:
             return super().sut_class(plan)

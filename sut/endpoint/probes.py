@@ -1,6 +1,6 @@
-"""Probes before the clock starts: requests whose answers show whether the server honours the benchmark's sampling.
+"""Probes before the clock starts: requests whose responses show whether the server honors the benchmark's sampling.
 
-A failed probe refuses the leg. What no request can show (weights, precision) is not probed.
+A failed probe refuses the run. What no request can show (weights, precision) is not probed.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 from runs.errors import HarnessError, SetupError
 from sut.endpoint.client import Client
 from sut.endpoint.dialects import BodyTemplate
-from sut.engine import OneAnswer, Request
+from sut.engine import OneResponse, Request
 
 PROBE_SEED = 20_250_715
 PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
@@ -23,13 +23,13 @@ SHORT_TOKENS = 8
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
-    """Send the probes one after the other; their answers are checked like all others.
+    """Send the probes one after the other; their responses are checked like all others.
 
     Returns:
         Facts for the manifest.
 
     Raises:
-        SetupError: the server refuses the benchmark's sampling, or does not honour it.
+        SetupError: the server refuses the benchmark's sampling, or does not honor it.
     """
     url, sampling = client.address.url, client.sampling
     chooser = random.Random(PROBE_SEED)
@@ -40,13 +40,13 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
         both = zip(first.ids, again.ids, strict=False)
         same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
         raise SetupError(
-            f"server {url}: the same prompt gave different ids the second time (temperature 0): "
-            f"different from id {same} of {len(first.ids)} and {len(again.ids)}",
-            "the server must decode greedily and repeat its answers",
+            f"server {url}: the same prompt gave different IDs the second time (temperature 0): "
+            f"different from ID {same} of {len(first.ids)} and {len(again.ids)}",
+            "the server must decode greedily and repeat its responses",
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
         raise SetupError(
-            f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} ids, and finish reason "
+            f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} IDs, and finish reason "
             f"{first.finish_reason!r}",
             "the server must end at max_tokens and say so",
         )
@@ -62,7 +62,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 
 
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
-    """The answer's first token becomes a stop token: only `min_tokens` keeps the answer from ending there."""
+    """The response's first token becomes a stop token: only `min_tokens` keeps the response from ending there."""
     most = client.sampling.max_tokens
     least = max(FORCED_TOKENS, client.sampling.min_tokens)
     if not client.dialect.min_tokens_holds_stop_ids or most < least:
@@ -70,25 +70,25 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     longest = min(most, max(SHORT_TOKENS, least))
     sampling = dataclasses.replace(client.sampling, min_tokens=least, max_tokens=longest)
     template = client.dialect.template(client.model, sampling, streaming=client.streaming, stop_ids=(ids[0],))
-    answer = await _ask(client, prompt, template)
-    if len(answer.ids) < least:
+    response = await _ask(client, prompt, template)
+    if len(response.ids) < least:
         raise SetupError(
-            f"server {client.address.url}: min_tokens {least} was asked for, and {len(answer.ids)} id(s) came",
+            f"server {client.address.url}: min_tokens {least} was asked for, and {len(response.ids)} id(s) came",
             "the server ignores min_tokens; a newer version may not",
         )
     return True
 
 
-async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> OneAnswer:
-    answer = OneAnswer()
-    client.submit(Request(answer, prompt), template)
+async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> OneResponse:
+    response = OneResponse()
+    client.submit(Request(response, prompt), template)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            await answer.done
+            await response.done
     except TimeoutError as error:
         raise SetupError(
             f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s", "see its log"
         ) from error
     except HarnessError as error:
         raise SetupError(error.message, "the server must do what the benchmark asks; see docs/endpoint.md") from error
-    return answer
+    return response

@@ -1,5 +1,5 @@
-"""A server: the process that a leg starts with --serve, and the control questions to any server, before and after a
-leg: what it is, what it serves, what it counts."""
+"""A server: the process that a run starts with --serve, and the control questions to any server, before and after a
+run: what it is, what it serves, what it counts."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import USER_AGENT
 from sut.endpoint.dialects import DIALECTS, VLLM, VLLM_TOKENS, Dialect, Name, error_words
 
-ANSWER_TIMEOUT_S = 10.0
-MOST_ANSWER_BYTES = 4 << 20
+RESPONSE_TIMEOUT_S = 10.0
+MAX_RESPONSE_BYTES = 4 << 20
 POLL_S = 0.5
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 3
@@ -60,19 +60,19 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     content = b""
     try:
         async with (
-            asyncio.timeout(ANSWER_TIMEOUT_S),
+            asyncio.timeout(RESPONSE_TIMEOUT_S),
             httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
             client.stream("POST" if body else "GET", address.url + path, content=body, headers=headers) as response,
         ):
             async for part in response.aiter_raw():
                 content += part
-                if len(content) > MOST_ANSWER_BYTES:
+                if len(content) > MAX_RESPONSE_BYTES:
                     raise SetupError(
-                        f"server {address.url}, {path}: a response of more than {MOST_ANSWER_BYTES >> 20} MiB", fix
+                        f"server {address.url}, {path}: a response of more than {MAX_RESPONSE_BYTES >> 20} MiB", fix
                     )
     except TimeoutError as error:
         raise SetupError(
-            f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s",
+            f"server {address.url} did not answer {path} within {RESPONSE_TIMEOUT_S:.0f} s",
             "start it, correct the address, or see the server's log",
         ) from error
     except (httpx.InvalidURL, UnicodeError) as error:  # of its host's name
@@ -267,7 +267,7 @@ def words(command: str) -> list[str]:
 
 @dataclass(eq=False)
 class ServedServer:
-    """The process of one `--serve` command, in the leg's process group, so that it ends with the leg."""
+    """The process of one `--serve` command, in the run's process group, so that it ends with the run."""
 
     command: str  # not given to a shell
     log: Path  # takes its output
@@ -275,21 +275,21 @@ class ServedServer:
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     async def start(self, access: Access, *, owner: bool) -> None:
-        """Start it and wait until it answers; the leg's own time limit bounds the wait.
+        """Start it and wait until it answers; the run's own time limit bounds the wait.
 
         Args:
             owner: whether to start it; the other clients of the same server only wait.
 
         Raises:
-            SetupError: something else answers there already, or the process ends.
+            SetupError: something else responses there already, or the process ends.
         """
         if owner:
-            if await self._answers(access):
+            if await self._responses(access):
                 raise SetupError(
                     f"--serve: a server already answers at {self.address.url}", "end it, or leave --serve out to use it"
                 )
             self._launch()
-        while not await self._answers(access):
+        while not await self._responses(access):
             try:
                 self.check()
             except ExecutionError as error:
@@ -312,7 +312,7 @@ class ServedServer:
         except OSError as error:
             raise SetupError(f"--serve {command[0]}: {error.strerror}", "name an existing program") from error
 
-    async def _answers(self, access: Access) -> bool:
+    async def _responses(self, access: Access) -> bool:
         try:
             return (await ask(self.address, access, "/v1/models")).status == 200
         except HarnessError:

@@ -1,8 +1,8 @@
-"""Replicas on the nodes of a Ray cluster, as a leg and its parent see them.
+"""Replicas on the nodes of a Ray cluster, as a run and its parent see them.
 
 Ray places the replicas, ends them and brings their output; queries use the transport of replicas on one machine
-(transport.py). Ray is imported only in processes of its own: those of cluster_process.py, which a leg's parent asks for
-the nodes and a leg has start its replicas, and the actors on the nodes (cluster_actors.py).
+(transport.py). Ray is imported only in processes of its own: those of cluster_process.py, which a run's parent asks for
+the nodes and a run has start its replicas, and the actors on the nodes (cluster_actors.py).
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from runs.child import run_program
 from runs.errors import Ending, SetupError, error_of
 from runs.harness import HARNESS_ROOT, module_path
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
-from sut.engine_kind import LegFacts
+from sut.engine_kind import RunFacts
 from sut.planned_replica import PlannedReplica
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.processes import Processes, place_of
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
-# Every line of a replica goes to engine.log, without colours.
+# Every line of a replica goes to engine.log, without colors.
 _LOG_ALL_LINES = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
 
 
@@ -37,7 +37,7 @@ class PlanRequest(BaseModel):
 
     engine: str
     asked: dict[str, Any]
-    leg: LegFacts
+    run: RunFacts
     count: int | None  # None = as many as suit the nodes
 
 
@@ -61,7 +61,7 @@ class NodeFacts(ClusterNode):
 
 
 class Survey(BaseModel):
-    """The answer: the living nodes, and replicas with their node's number where they were wanted."""
+    """The response: the living nodes, and replicas with their node's number where they were wanted."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -73,7 +73,7 @@ class Survey(BaseModel):
 
 
 class LaunchOrder(BaseModel):
-    """To a process that starts a leg's replicas: each as a `ReplicaSpec` in plain data, and the id of its node."""
+    """To a process that starts a run's replicas: each as a `ReplicaSpec` in plain data, and the ID of its node."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -94,7 +94,7 @@ class LaunchEvent(BaseModel):
     trouble: dict[str, Any] | None = None  # runs.errors.error_record
 
 
-def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
+def survey_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     """The living nodes, and replicas planned for them where some are wanted.
 
     Raises:
@@ -103,7 +103,7 @@ def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     request = SurveyRequest(address=address, wanted=wanted)
     try:
         done = run_program(
-            _command("look"), cwd=HARNESS_ROOT, env=_variables(), message=_line(request), timeout_s=SURVEY_TIMEOUT_S
+            _command("survey"), cwd=HARNESS_ROOT, env=_variables(), message=_line(request), timeout_s=SURVEY_TIMEOUT_S
         )
         survey = Survey.model_validate_json(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as error:

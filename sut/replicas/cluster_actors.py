@@ -21,17 +21,17 @@ from sut.replicas.processes import ReplicaProcess
 
 CONNECTIONS = 10
 CONNECT_TIMEOUT_S = 5.0
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 class NodeProbe:
-    """Reports its node, and plans for it. Answers are plain data."""
+    """Reports its node, and plans for it. Responses are plain data."""
 
     def facts(self, host: str, port: int) -> dict[str, Any]:
         """What of `NodeFacts` only the node itself knows.
 
         Args:
-            host, port: an address of the leg's machine that accepts connections.
+            host, port: an address of the run's machine that accepts connections.
         """
         trips_s, unreachable = [], None
         try:
@@ -57,7 +57,7 @@ class NodeProbe:
         """Plans for this node, or the record of the error that refuses them."""
         kind = engine_kind(wanted.engine)
         try:
-            return kind.plan_replicas(kind.options.model_validate(wanted.asked), wanted.leg, wanted.count)
+            return kind.plan_replicas(kind.options.model_validate(wanted.asked), wanted.run, wanted.count)
         except HarnessError as error:
             return error_record(error)
 
@@ -68,7 +68,7 @@ class ReplicaKeeper:
     Args:
         label: before the replica's lines in the log.
         variables: what the user's own environment sets for the replica, in contrast to what Ray sets.
-        zone: the leg's time zone, so that all stamps in engine.log are of one.
+        zone: the run's time zone, so that all stamps in engine.log are of one.
     """
 
     def __init__(self, label: str, variables: list[str], zone: str) -> None:
@@ -97,7 +97,7 @@ class ReplicaKeeper:
         while (how := self._process.ended()) is None:
             if os.getppid() != self._raylet:
                 os._exit(1)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return how
 
 

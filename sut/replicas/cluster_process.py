@@ -1,6 +1,6 @@
 """A process that uses Ray, `python -m sut.replicas.cluster_process look|launch`.
 
-look reads a `SurveyRequest` from the standard input; the last line of its output is a `Survey`. launch reads a
+survey reads a `SurveyRequest` from the standard input; the last line of its output is a `Survey`. launch reads a
 `LaunchOrder`, writes lines of `LaunchEvent`, and ends the replicas when its standard input is closed. Actors and
 placement group belong to this process, so that Ray ends them however it ends. What the replicas print comes by Ray and
 goes to the standard error.
@@ -31,14 +31,14 @@ from sut.replicas.cluster import LaunchEvent, LaunchOrder, NodeFacts, PlanReques
 PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
 CONNECT_TIMEOUT_S = 5.0
 MESSAGE_LENGTH = 300
-ANSWER_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
+RESPONSE_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
 CLOCK_READINGS = 20
 PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of this process that a leg's processes on all nodes get. Everybody on the cluster can read them."""
+    """The variables of this process that a run's processes on all nodes get. Everybody on the cluster can read them."""
     return variables(PASSED_ON)
 
 
@@ -132,28 +132,28 @@ class Nodes:
         return float(round(min(readings)[1] / 1e6, 3))
 
     def ask(self, method: str, questions: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """The answers of nodes, by number, all asked at once.
+        """The responses of nodes, by number, all asked at once.
 
         Raises:
             SetupError: naming a node that does not answer.
         """
         calls = {number: getattr(self._probes[number], method).remote(*one) for number, one in questions.items()}
-        answers = {}
+        responses = {}
         for number, call in calls.items():
             try:
-                answers[number] = self._ray.get(call, timeout=ANSWER_TIMEOUT_S)
+                responses[number] = self._ray.get(call, timeout=RESPONSE_TIMEOUT_S)
             except self._ray.exceptions.RayError as error:
                 node = self._alive[number]
                 raise SetupError(
                     f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) of the cluster does not "
-                    f"answer: {last_line(error)}",
+                    f"response: {last_line(error)}",
                     "every node needs this harness at the same path, in an environment like this one "
                     "(docs/parallel.md)",
                 ) from error
-        return answers
+        return responses
 
 
-def look(request: SurveyRequest) -> Survey:
+def survey(request: SurveyRequest) -> Survey:
     """Ask all nodes at once.
 
     Raises:
@@ -178,7 +178,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
         if node.unreachable is not None:
             raise SetupError(
                 f"node {node.name} does not reach this machine at the address that Ray knows: {node.unreachable}",
-                "let its connections in (the leg listens on a port that the system chooses)",
+                "let its connections in (the run listens on a port that the system chooses)",
             )
         for name in ("version", "git_commit"):
             if node.harness[name] != ours[name]:
@@ -223,11 +223,11 @@ def _plans(
     return planned
 
 
-# The replicas of one leg ---------------------------------------------------------------------------------------------
+# The replicas of one run ---------------------------------------------------------------------------------------------
 
 
 def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) -> None:
-    """Start the replicas of a leg, report how each ends, and end them once the standard input is closed.
+    """Start the replicas of a run, report how each ends, and end them once the standard input is closed.
 
     Args:
         ray: the module, connected.
@@ -248,7 +248,7 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
     actors: list[Any] = []
     try:
         end_s = time.monotonic() + PLACE_TIMEOUT_S
-        while not group.wait(LOOK_S) and not over.is_set():
+        while not group.wait(POLL_S) and not over.is_set():
             report_dead_nodes(ray, order, report)
             if time.monotonic() > end_s:
                 raise SetupError(
@@ -260,7 +260,7 @@ def launch(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) 
             actor.launch.remote(msgspec.json.encode(spec)): index
             for index, (actor, spec) in enumerate(zip(actors, order.specs, strict=True))
         }
-        while not over.wait(LOOK_S):
+        while not over.wait(POLL_S):
             done = ray.wait(list(calls), num_returns=len(calls), timeout=0)[0] if calls else []
             for call in done:
                 index = calls.pop(call)
@@ -291,14 +291,14 @@ def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, i
 def _outcome(ray: Any, call: Any, index: int) -> LaunchEvent:
     """What a finished call to a replica's actor shows."""
     try:
-        answer = ray.get(call)
+        response = ray.get(call)
     except ray.exceptions.ActorUnavailableError:  # for the moment
         return LaunchEvent(replica=index)
     except ray.exceptions.RayError as error:
         return LaunchEvent(replica=index, ended=f"with its Ray actor: {last_line(error)}")
-    if isinstance(answer, str):
-        return LaunchEvent(replica=index, ended=answer)
-    return LaunchEvent(replica=index, devices=answer)
+    if isinstance(response, str):
+        return LaunchEvent(replica=index, ended=response)
+    return LaunchEvent(replica=index, devices=response)
 
 
 def report_dead_nodes(ray: Any, order: LaunchOrder, report: Callable[[LaunchEvent], None]) -> None:
@@ -312,7 +312,7 @@ def report_dead_nodes(ray: Any, order: LaunchOrder, report: Callable[[LaunchEven
 def time_zone() -> str:
     """This machine's, in the form of the variable TZ [tzset(3)]: east of Greenwich has a minus."""
     minutes = time.localtime().tm_gmtoff // 60
-    return f"<leg>{'-' if minutes > 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+    return f"<run>{'-' if minutes > 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
 def main() -> None:
@@ -322,8 +322,8 @@ def main() -> None:
     os.dup2(2, 1)
     message = sys.stdin.readline()
     try:
-        if sys.argv[1] == "look":
-            print(look(SurveyRequest.model_validate_json(message)).model_dump_json(), file=lines, flush=True)
+        if sys.argv[1] == "survey":
+            print(survey(SurveyRequest.model_validate_json(message)).model_dump_json(), file=lines, flush=True)
         else:
             order = LaunchOrder.model_validate_json(message)
             with connected(order.address) as ray:

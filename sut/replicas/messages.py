@@ -1,7 +1,7 @@
-"""The messages between a leg and its replicas, as MessagePack.
+"""The messages between a run and its replicas, as MessagePack.
 
-A query goes out once, with its prompt; its first token and its answer come back. Several of each share a message.
-Token ids are int32 bytes: LoadGen is given an answer's as they came.
+A query goes out once, with its prompt; its first token and its response come back. Several of each share a message.
+Token IDs are int32 bytes: LoadGen is given a response's as they came.
 """
 
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from sut.engine import EngineObserved, EngineReport
 
 
 class Query(msgspec.Struct, array_like=True, gc=False):
-    """One request. `tag` is the leg's number for it, which the answer repeats."""
+    """One request. `tag` is the run's number for it, which the response repeats."""
 
     tag: int
     seq: int
@@ -30,10 +30,10 @@ class QueryBatch(msgspec.Struct, array_like=True):
     queries: list[Query]
 
 
-# observe: all queries are answered, and the leg wants `Observations`; stop: the leg is over.
+# observe: all queries are answered, and the run wants `Observations`; stop: the run is over.
 ToReplica = QueryBatch | Literal["observe", "stop"]
 
-# To the leg -----------------------------------------------------------------------------------------------------------
+# To the run -----------------------------------------------------------------------------------------------------------
 
 
 class ReplicaInfo(msgspec.Struct):
@@ -56,7 +56,7 @@ class Ready(msgspec.Struct, array_like=True, tag=11):
     report: EngineReport
 
 
-class Answer(msgspec.Struct, array_like=True, gc=False):
+class Response(msgspec.Struct, array_like=True, gc=False):
     """One finished request."""
 
     tag: int
@@ -67,10 +67,10 @@ class Answer(msgspec.Struct, array_like=True, gc=False):
 
 
 class ResultBatch(msgspec.Struct, array_like=True, tag=12):
-    """First tokens (tag, id, heard_ns) and answers that came together."""
+    """First tokens (tag, ID, heard_ns) and responses that came together."""
 
     first_tokens: list[tuple[int, int, int]]
-    answers: list[Answer]
+    responses: list[Response]
 
 
 class Heartbeat(msgspec.Struct, array_like=True, tag=13):
@@ -96,11 +96,11 @@ class Observations(msgspec.Struct, array_like=True, tag=15):
     observed: EngineObserved
 
 
-ToLeg = Ready | ResultBatch | Heartbeat | Failure | Observations
+ToRun = Ready | ResultBatch | Heartbeat | Failure | Observations
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # other values than plain data in a report become text
 read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode
-read_for_leg = msgspec.msgpack.Decoder(ToLeg).decode
+read_for_run = msgspec.msgpack.Decoder(ToRun).decode
 
 
 class ReplicaSpec(msgspec.Struct):
@@ -108,10 +108,10 @@ class ReplicaSpec(msgspec.Struct):
 
     index: int
     address: str
-    leg_key: str
+    run_key: str
     public_key: str
     secret_key: str
-    plan: dict[str, Any]  # the leg's, with this replica's environment
+    plan: dict[str, Any]  # the run's, with this replica's environment
     cores: list[int]  # empty = where the kernel puts it
     devices: list[str]
     numa_node: int | None

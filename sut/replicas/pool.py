@@ -1,4 +1,4 @@
-"""The replicas of a leg as one engine: routes queries to them, takes their answers, and sees that they live."""
+"""The replicas of a run as one engine: routes queries to them, takes their responses, and sees that they live."""
 
 import asyncio
 import dataclasses
@@ -12,11 +12,10 @@ import msgspec
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
 from runs.record.fingerprint import Facts, describe, differences
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 from sut.engine import Engine, EngineLimits, EngineObserved, EngineReport, Request
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
-from sut.recorder import Lateness
 from sut.replicas.cluster import ClusterProcesses
 from sut.replicas.messages import (
     Heartbeat,
@@ -27,13 +26,14 @@ from sut.replicas.messages import (
     ReplicaSpec,
     ResultBatch,
     encode,
-    read_for_leg,
+    read_for_run,
 )
 from sut.replicas.processes import LocalProcesses, Processes
-from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, LegSocket, Transport, may_gather
+from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, RunSocket, Transport, may_gather
+from sut.request_log import Lateness
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
-FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one for a moment
+FILES_A_REPLICA = 4  # of the run's process: two connections, a pipe, and one for a moment
 POLL_S = 0.2
 STOP_TIMEOUT_S = 10.0
 CONNECTIONS_POLL_S = 1.0
@@ -44,7 +44,7 @@ _MAY_DIFFER = ("environment", "probes")
 
 
 class ReplicaHandle:
-    """One replica as its leg sees it: what it is, its open queries, whether it lives.
+    """One replica as its run sees it: what it is, its open queries, whether it lives.
 
     Args:
         index: from 0.
@@ -114,7 +114,7 @@ class ReplicaHandle:
         self.heartbeat = heartbeat
         self._heartbeats += 1
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """To be called at least every second, from one thread.
 
         Raises:
@@ -129,7 +129,7 @@ class ReplicaHandle:
         if not self._stall.waited_s:
             self._cpu_before_s = self.heartbeat.cpu_s
         stalled_s = self._stall.stalled_for(bool(self.open), self.messages, self.heartbeat.activity)
-        # Before the leg's own queries it may compile kernels.
+        # Before the run's own queries it may compile kernels.
         limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
         if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
@@ -163,7 +163,7 @@ def lightest(handles: list[ReplicaHandle]) -> ReplicaHandle:
     """The replica for the next query: the one with the lowest weight, of equals the one whose latest query is oldest.
 
     Prompts weigh more because those that wait hold up everything behind them. In Offline, without first tokens, a query
-    keeps its full weight until the answer.
+    keeps its full weight until the response.
     """
     return min(handles, key=_LOAD)
 
@@ -172,15 +172,15 @@ class ReplicaPool(Engine):
     """An `Engine` of several.
 
     Args:
-        plan: of a leg with replicas.
+        plan: of a run with replicas.
     """
 
-    def __init__(self, plan: LegPlan) -> None:
+    def __init__(self, plan: RunPlan) -> None:
         assert plan.replicas is not None
         self._plan = plan
         self._places, cluster = plan.replicas.places, plan.replicas.cluster
         self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
-        self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they are sent
+        self._prompts: dict[int, bytes] = {}  # by sample: int32 IDs as they are sent
         self._sending: list[ReplicaHandle] = []  # those with queries in their outbox
         self._next_tag = 0
         self._failure: BaseException | None = None
@@ -195,7 +195,7 @@ class ReplicaPool(Engine):
         plan, count = self._plan, len(self._places)
         allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
         keys = [KeyPair.new() for _ in self._places]
-        self._socket = LegSocket(self._processes.listen_on, {pair.public for pair in keys})
+        self._socket = RunSocket(self._processes.listen_on, {pair.public for pair in keys})
         poll_s = GATHERED_POLL_S if may_gather(plan.loadgen_scenario) else 0.0
         self._transport = Transport(self._socket.socket, self._receive, poll_s=poll_s)
         self._count_connections()
@@ -203,7 +203,7 @@ class ReplicaPool(Engine):
             ReplicaSpec(
                 index=index,
                 address=self._socket.address,
-                leg_key=self._socket.keys.public,
+                run_key=self._socket.keys.public,
                 public_key=pair.public,
                 secret_key=pair.secret,
                 plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
@@ -257,7 +257,7 @@ class ReplicaPool(Engine):
         handle.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
-        """The ids as they are sent; kept for a sample of the library, which is issued again."""
+        """The IDs as they are sent; kept for a sample of the library, which is issued again."""
         prompt = self._prompts.get(index)
         if prompt is None:
             prompt = int32_ids(ids).tobytes()
@@ -273,7 +273,7 @@ class ReplicaPool(Engine):
 
     def _receive(self, frames: list[bytes]) -> None:
         handle = self.handles[int(frames[0].removesuffix(HEARTBEAT_MARK))]
-        message = read_for_leg(frames[-1])
+        message = read_for_run(frames[-1])
         if isinstance(message, ResultBatch):
             try:
                 self._take_results(handle, message)
@@ -294,10 +294,10 @@ class ReplicaPool(Engine):
             request = handle.first_token(tag)
             request.sink.first_token(request, token_id)
             self._add_lateness(request, heard_ns)
-        for answer in results.answers:
-            request = handle.answered(answer.tag)
-            request.sink.complete(request, array("i", answer.ids), answer.finish_reason, answer.cached_tokens)
-            self._add_lateness(request, answer.heard_ns)
+        for response in results.responses:
+            request = handle.answered(response.tag)
+            request.sink.complete(request, array("i", response.ids), response.finish_reason, response.cached_tokens)
+            self._add_lateness(request, response.heard_ns)
 
     def _add_lateness(self, request: Request, heard_ns: int) -> None:
         if heard_ns and request.seq >= 0:
@@ -312,7 +312,7 @@ class ReplicaPool(Engine):
         if ended:
             raise ExecutionError(f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "see engine.log")
         for handle in self.handles:
-            handle.look()
+            handle.poll()
 
     def activity(self) -> int:
         return sum(handle.messages + handle.heartbeat.activity for handle in self.handles)
@@ -343,7 +343,7 @@ class ReplicaPool(Engine):
         return [handle.record() for handle in self.handles]
 
     def pids_here(self) -> list[int]:
-        """Processes of replicas on this machine, started by the leg or by Ray."""
+        """Processes of replicas on this machine, started by the run or by Ray."""
         infos = [handle.ready.info for handle in self.handles if handle.ready is not None]
         return [info.pid for info in infos if info.boot_id == boot_id()]
 

@@ -1,4 +1,4 @@
-"""The processes of a leg's replicas; here those on this machine, which are in the leg's process group."""
+"""The processes of a run's replicas; here those on this machine, which are in the run's process group."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ from sut.replicas.messages import ReplicaSpec
 
 
 class Processes(Protocol):
-    """What runs the replicas of a leg."""
+    """What runs the replicas of a run."""
 
-    listen_on: str  # the leg's address that the replicas can reach
+    listen_on: str  # the run's address that the replicas can reach
 
     def start(self, specs: list[ReplicaSpec]) -> None:
         """Start a replica for each. Called once, on the loop."""

@@ -1,7 +1,7 @@
 """One replica: an engine in a process of its own, `python -m sut.replicas.replica`.
 
-It reads what it is from a line of its standard input, and ends when that is closed, because the leg is gone then. Its
-output goes where the leg's goes, into engine.log.
+It reads what it is from a line of its standard input, and ends when that is closed, because the run is gone then. Its
+output goes where the run's goes, into engine.log.
 """
 
 import asyncio
@@ -28,14 +28,13 @@ from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
 from runs.processes import age_s, processor_s
 from runs.reading import MAX_WEIGHTS_BYTES
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 from runs.workers import ignore_signals
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
 from sut.replicas.messages import (
-    Answer,
     Failure,
     Heartbeat,
     Observations,
@@ -44,6 +43,7 @@ from sut.replicas.messages import (
     Ready,
     ReplicaInfo,
     ReplicaSpec,
+    Response,
     ResultBatch,
     encode,
     read_for_replica,
@@ -57,28 +57,28 @@ _MPOL_PREFERRED = 1  # linux/mempolicy.h: from this node while it has memory
 
 
 class Replica:
-    """An engine and the transport to its leg."""
+    """An engine and the transport to its run."""
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
         self._keys = KeyPair(spec.public_key, spec.secret_key)
         self._stopped = asyncio.Event()
         self._first_tokens: list[tuple[int, int, int]] = []
-        self._answers: list[Answer] = []
+        self._responses: list[Response] = []
         self._may_gather = may_gather(spec.plan["loadgen_scenario"])
         self._engine: Engine | None = None
         self._transport: Transport
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
-        """Serve until the leg is over. That the engine does not start, or dies, is sent to the leg."""
+        """Serve until the run is over. That the engine does not start, or dies, is sent to the run."""
         spec = self._spec
         name = str(spec.index).encode()
-        socket = replica_socket(spec.address, spec.leg_key, self._keys, name)
+        socket = replica_socket(spec.address, spec.run_key, self._keys, name)
         self._transport = transport = Transport(socket, self._receive)
         threading.Thread(target=self._beat, args=(name + HEARTBEAT_MARK,), name="heartbeat", daemon=True).start()
         try:
-            plan = LegPlan.model_validate(spec.plan)
+            plan = RunPlan.model_validate(spec.plan)
             weights = asyncio.ensure_future(asyncio.to_thread(_weights, plan.model_path))
             kind = engine_kind(plan.engine)
             await asyncio.to_thread(kind.warm_import)
@@ -111,7 +111,7 @@ class Replica:
             start_s=round(age_s(psutil.Process()) or 0.0, 2),
         )
 
-    # From the leg -------------------------------------------------------------------------------------------------
+    # From the run -------------------------------------------------------------------------------------------------
 
     def _receive(self, frames: list[bytes]) -> None:
         message = read_for_replica(frames[-1])
@@ -131,7 +131,7 @@ class Replica:
 
     def _submit(self, batch: QueryBatch) -> None:
         engine = self._engine
-        assert engine is not None  # the leg sends work to a ready replica only
+        assert engine is not None  # the run sends work to a ready replica only
         try:
             for query in batch.queries:
                 engine.submit(self._request(query))
@@ -153,13 +153,13 @@ class Replica:
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         self._plan_flush()
         ids = int32_ids(token_ids).tobytes()
-        self._answers.append(Answer(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns))
+        self._responses.append(Response(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns))
 
     def failed(self, request: Request, error: BaseException) -> None:
         self._fail(error)
 
     def _plan_flush(self) -> None:
-        if self._first_tokens or self._answers:
+        if self._first_tokens or self._responses:
             return
         loop = asyncio.get_running_loop()
         if self._may_gather:
@@ -168,8 +168,8 @@ class Replica:
             loop.call_soon(self._flush)  # behind the other results of the same step
 
     def _flush(self) -> None:
-        results = ResultBatch(self._first_tokens, self._answers)
-        self._first_tokens, self._answers = [], []
+        results = ResultBatch(self._first_tokens, self._responses)
+        self._first_tokens, self._responses = [], []
         self._transport.send(encode(results))
 
     def _fail(self, error: BaseException) -> None:
@@ -181,7 +181,7 @@ class Replica:
 
     def _beat(self, name: bytes) -> None:
         spec = self._spec
-        socket = replica_socket(spec.address, spec.leg_key, self._keys, name)
+        socket = replica_socket(spec.address, spec.run_key, self._keys, name)
         with contextlib.suppress(zmq.ContextTerminated), socket:
             while True:
                 engine = self._engine
@@ -190,7 +190,7 @@ class Replica:
                     engine.generated_tokens() if engine else None,
                     round(processor_s(self._family), 3),
                 )
-                with contextlib.suppress(zmq.Again):  # a leg that reads nothing needs no more of them
+                with contextlib.suppress(zmq.Again):  # a run that reads nothing needs no more of them
                     socket.send(encode(heartbeat), zmq.NOBLOCK)
                 time.sleep(HEARTBEAT_S)
 
@@ -217,7 +217,7 @@ def bind(cores: list[int], numa_node: int | None) -> None:
         print(f"memory near node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
 
 
-def _end_with_the_leg() -> None:
+def _end_with_the_run() -> None:
     """End this process and its descendants when the standard input closes."""
     sys.stdin.buffer.read()
     for process in psutil.Process().children(recursive=True):
@@ -230,7 +230,7 @@ def main() -> NoReturn:
     """Be the replica that the standard input describes."""
     ignore_signals()
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
-    threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
+    threading.Thread(target=_end_with_the_run, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)
     print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # one write: replicas share engine.log
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

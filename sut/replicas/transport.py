@@ -1,6 +1,6 @@
-"""How a leg and its replicas exchange messages, on an event loop: ZeroMQ.
+"""How a run and its replicas exchange messages, on an event loop: ZeroMQ.
 
-CurveZMQ encrypts and authenticates: the keys are made for the leg and reach a replica by a pipe, so the
+CurveZMQ encrypts and authenticates: the keys are made for the run and reach a replica by a pipe, so the
 library refuses a connection without them before it passes on a byte.
 """
 
@@ -13,9 +13,9 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
-MOST_MESSAGES = 64  # read in one turn of the loop
+MAX_MESSAGES = 64  # read in one turn of the loop
 # Where no latency is judged: messages that are handled together cost a fraction, as Python's work takes three times as
-# long after a pause in which other processes used the caches. The leg looks a little less often than a replica sends,
+# long after a pause in which other processes used the caches. The run looks a little less often than a replica sends,
 # so that it finds a message each time. Both are well below the time for which the queries that wait ahead in an engine
 # (sut/feed.py) keep it busy.
 GATHER_S = 0.045
@@ -28,7 +28,7 @@ _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
 
 
 def may_gather(loadgen_scenario: str) -> bool:
-    """Whether answers may wait to be sent with others: LoadGen measures no latency."""
+    """Whether responses may wait to be sent with others: LoadGen measures no latency."""
     return loadgen_scenario == "Offline"
 
 
@@ -57,9 +57,9 @@ class Transport:
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[list[bytes]] = deque()
-        self._look_planned = False
+        self._poll_planned = False
         self._listening = False  # the loop looks at the library's file descriptor
-        self._plan_look()
+        self._plan_poll()
 
     def send(self, *frames: bytes) -> None:
         """Send a message, or keep it until the other side's queue has room."""
@@ -85,49 +85,49 @@ class Transport:
             self._unsent.popleft()
         # The library's file descriptor shows a message once, and sending may have used that up.
         if not self.socket.closed and self._has_message():
-            self._plan_look()
+            self._plan_poll()
 
     def _has_message(self) -> bool:
         return bool(int(self.socket.get(zmq.EVENTS)) & _POLLIN)
 
-    def _plan_look(self, in_s: float = 0.0) -> None:
-        if not self._look_planned:
-            self._look_planned = True
+    def _plan_poll(self, in_s: float = 0.0) -> None:
+        if not self._poll_planned:
+            self._poll_planned = True
             if in_s:
-                self._loop.call_later(in_s, self._look)
+                self._loop.call_later(in_s, self._poll)
             else:
-                self._loop.call_soon(self._look)
+                self._loop.call_soon(self._poll)
 
-    def _look(self) -> None:
-        self._look_planned = False
+    def _poll(self) -> None:
+        self._poll_planned = False
         if self.socket.closed:
             return
         received = 0
-        while received < MOST_MESSAGES:
+        while received < MAX_MESSAGES:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
             self.on_message(frames)
             received += 1
-        if received == MOST_MESSAGES:
-            self._plan_look()
+        if received == MAX_MESSAGES:
+            self._plan_poll()
         elif received and self.poll_s:
             self._listen(False)
-            self._plan_look(self.poll_s)
+            self._plan_poll(self.poll_s)
         else:
             self._listen(True)
 
     def _listen(self, wanted: bool) -> None:
         if wanted and not self._listening:
-            self._loop.add_reader(self.socket.fileno(), self._look)
+            self._loop.add_reader(self.socket.fileno(), self._poll)
         elif self._listening and not wanted:
             self._loop.remove_reader(self.socket.fileno())
         self._listening = wanted
 
 
-class LegSocket:
-    """The leg's socket, to which its replicas connect.
+class RunSocket:
+    """The run's socket, to which its replicas connect.
 
     Args:
         host: address to listen on.
@@ -158,7 +158,7 @@ class LegSocket:
         return key in self._allowed
 
     def count_rejected(self) -> int:
-        """Connections so far without a key of this leg, which a replica shows in milliseconds. To be called regularly,
+        """Connections so far without a key of this run, which a replica shows in milliseconds. To be called regularly,
         as the library keeps the events until then."""
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
@@ -174,19 +174,19 @@ class LegSocket:
 
 
 def replica_socket(
-    address: str, leg_key: str, keys: KeyPair, name: bytes, queue: int = QUEUE_MESSAGES
+    address: str, run_key: str, keys: KeyPair, name: bytes, queue: int = QUEUE_MESSAGES
 ) -> "zmq.Socket[bytes]":
-    """A replica's socket, connecting to its leg.
+    """A replica's socket, connecting to its run.
 
     Args:
-        name: how the leg addresses it; unique in the leg.
+        name: how the run addresses it; unique in the run.
         queue: messages that the library may keep for each side.
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.routing_id = name
     socket.linger = 500
     socket.sndhwm = socket.rcvhwm = queue
-    socket.curve_serverkey = leg_key.encode()
+    socket.curve_serverkey = run_key.encode()
     socket.curve_publickey = keys.public.encode()
     socket.curve_secretkey = keys.secret.encode()
     socket.connect(address)

@@ -1,6 +1,6 @@
-"""vLLM, driven from the leg's process. What is imported of it stands in sut/vllm/interface.py.
+"""vLLM, driven from the run's process. What is imported of it stands in sut/vllm/interface.py.
 
-Token ids in, token ids out: no detokenising, no text. vLLM's AsyncLLM runs its core in a process of its own; this
+Token IDs in, token IDs out: no detokenizing, no text. vLLM's AsyncLLM runs its core in a process of its own; this
 side adds requests and reads two outputs a request at most: the first token and the rest.
 """
 
@@ -37,7 +37,7 @@ class VllmEngine(Engine):
     """One AsyncLLM.
 
     Args:
-        model_path: folder or hub id.
+        model_path: folder or hub ID.
         options: AsyncEngineArgs by name; each is compared with the running engine's configuration.
         sampling: how tokens are chosen.
         stream_first_token: report the first token when it is there; without it only finished outputs are reported,
@@ -79,7 +79,7 @@ class VllmEngine(Engine):
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
                 given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
-                fix = "give another value, or leave it out; what nobody gave follows from model, data set and machine"
+                fix = "give another value, or leave it out; what nobody gave follows from model, dataset and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
@@ -105,7 +105,7 @@ class VllmEngine(Engine):
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
-        given: dict[str, Any] = {}  # as they are in force
+        given: dict[str, Any] = {}  # as they are effective
         logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
         front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
         for name, asked in self._asked.items():
@@ -117,7 +117,7 @@ class VllmEngine(Engine):
             if wrong:
                 raise SetupError(
                     f"engine argument {name}: asked {plain(asked)!r}, but vLLM {version} runs with {plain(value)!r}",
-                    "ask for a value that the engine honours on this machine, or leave the argument out",
+                    "ask for a value that the engine honors on this machine, or leave the argument out",
                 )
         parallel, scheduler, cache = config.parallel_config, config.scheduler_config, config.cache_config
         versions = {"vllm": version}
@@ -202,7 +202,7 @@ class VllmEngine(Engine):
 
 
 class OneProcessVllmEngine(VllmEngine):
-    """One LLMEngine in this process alone: the scheduler and the model run on the leg's event loop, which does nothing
+    """One LLMEngine in this process alone: the scheduler and the model run on the run's event loop, which does nothing
     else during a step.
 
     For SingleStream on a CPU. With one query at a time there is nothing to overlap, and the message that AsyncLLM's

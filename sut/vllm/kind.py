@@ -1,4 +1,4 @@
-"""vLLM as a kind of engine: its options, and what a leg makes of them. Imports nothing of vLLM."""
+"""vLLM as a kind of engine: its options, and what a run makes of them. Imports nothing of vLLM."""
 
 import importlib
 import math
@@ -13,7 +13,7 @@ from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.fields import option_field
 from runs.record.official_inputs import OTHER_WEIGHTS, option_reasons
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, ModelPart
+from sut.engine_kind import EngineKind, EnginePlan, ModelPart, RunFacts
 from sut.vllm.cpu import (
     CORE_PROCESS,
     check_data_types,
@@ -26,7 +26,7 @@ from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
 if TYPE_CHECKING:
-    from runs.record.manifest import LegPlan, ReplicaPlace
+    from runs.record.manifest import ReplicaPlace, RunPlan
     from sut.engine import Engine
 
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
@@ -47,7 +47,7 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
     "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
     "max_num_seqs": (32, 64, 128, 256, 512),
 }
-# Methods of quantisation whose weights vLLM also computes in float32. [vLLM 0.32.0: model_executor/layers/quantization,
+# Methods of quantization whose weights vLLM also computes in float32. [vLLM 0.32.0: model_executor/layers/quantization,
 # get_supported_act_dtypes]
 IN_FLOAT32 = ("compressed-tensors", "torchao")
 COPIES = (2, 4, 8)  # as far as there are places for them
@@ -76,7 +76,7 @@ class VllmOptions(BaseModel):
     )
     engine_arg: dict[str, Any] = option_field(
         {},
-        "Any vLLM engine argument; repeatable. Compared with the value in force in the running engine.",
+        "Any vLLM engine argument; repeatable. Compared with the effective value in the running engine.",
         "engine",
         "KEY=VALUE",
     )
@@ -102,40 +102,40 @@ class VllmKind(EngineKind[VllmOptions]):
         self._machine = machine
         self._likely = likely
 
-    def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
-        _refuse_contradictions(asked, leg)
+    def plan(self, asked: VllmOptions, run: RunFacts) -> EnginePlan:
+        _refuse_contradictions(asked, run)
         machine = self._machine()
         _refuse_machine(asked, machine)
-        dtype = asked.dtype or _dtype(leg, machine)
-        layout = self.layout(asked, leg)
+        dtype = asked.dtype or _dtype(run, machine)
+        layout = self.layout(asked, run)
         options: dict[str, Any] = {
             "dtype": dtype,
             **_parallel_options(asked, machine, layout),
             "enable_prefix_caching": False,
-            "max_model_len": leg.longest_prompt_tokens + leg.sampling.max_tokens,
+            "max_model_len": run.longest_prompt_tokens + run.sampling.max_tokens,
             "disable_log_stats": True,
         }
         if machine.on_cpu:
             # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
             options["enforce_eager"] = True
-            if leg.streamed and leg.parameters:
+            if run.streamed and run.parameters:
                 cores = max(1, len(machine.cores) // layout.copies)
-                options |= cpu_batch_limits(asked.engine_arg, leg.scenario, parameters=leg.parameters, cores=cores)
-        if leg.admission == "priority":
+                options |= cpu_batch_limits(asked.engine_arg, run.scenario, parameters=run.parameters, cores=cores)
+        if run.admission == "priority":
             options["scheduling_policy"] = "priority"
         options |= asked.engine_arg
         if machine.on_cpu:
-            check_data_types(options, leg.precision, leg.quantization)
+            check_data_types(options, run.precision, run.quantization)
         return EnginePlan(
             options,
-            _environment(options, machine, light=leg.light),
+            _environment(options, machine, light=run.light),
             # An accelerator's kernels are made and tuned for the shapes they meet, with graphs or without.
             compiles=not (machine.on_cpu and options.get("enforce_eager")),
-            unofficial_reasons=_unofficial(options, leg.official_model),
+            unofficial_reasons=_unofficial(options, run.official_model),
             notes=[layout.why] if layout.why else [],
         )
 
-    def layout(self, asked: VllmOptions, leg: LegFacts) -> Layout:
+    def layout(self, asked: VllmOptions, run: RunFacts) -> Layout:
         """Copies of the model and devices a copy on this machine.
 
         Raises:
@@ -149,9 +149,9 @@ class VllmKind(EngineKind[VllmOptions]):
         dtype = asked.dtype or str(arguments.get("dtype", ""))
         cache_dtype = str(arguments.get("kv_cache_dtype", dtype))
         need = copy_need(
-            leg.model_folder,
-            leg.parameters,
-            leg.longest_prompt_tokens + leg.sampling.max_tokens,
+            run.model_folder,
+            run.parameters,
+            run.longest_prompt_tokens + run.sampling.max_tokens,
             value_bytes=_value_bytes(dtype),
             cache_value_bytes=_value_bytes(cache_dtype),
         )
@@ -159,7 +159,7 @@ class VllmKind(EngineKind[VllmOptions]):
             max(1, machine.devices // stages),
             machine.device_bytes * stages,
             need,
-            one_at_a_time=leg.scenario == "SingleStream",
+            one_at_a_time=run.scenario == "SingleStream",
             place="device" if stages == 1 else "pipeline",
             copies=named.copies if "data_parallel_size" in arguments else None,
             parts=named.parts if asked.tensor_parallel_size or "tensor_parallel_size" in arguments else None,
@@ -169,19 +169,19 @@ class VllmKind(EngineKind[VllmOptions]):
         machine = self._likely()
         return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine, light=light)
 
-    def places(self, asked: VllmOptions, leg: LegFacts, count: int | None) -> "list[ReplicaPlace]":
+    def places(self, asked: VllmOptions, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
         machine = self._machine()
         sizes = [parallel_size(asked.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
         each: int | None = (asked.tensor_parallel_size or 1) * math.prod(sizes)
         if each == 1 and asked.tensor_parallel_size is None and not machine.on_cpu:
-            each = self.layout(asked, leg).parts if count is None else None
+            each = self.layout(asked, run).parts if count is None else None
         return replica_places(machine, count, each)
 
-    def wants_replicas(self, asked: VllmOptions, leg: LegFacts) -> str:
+    def wants_replicas(self, asked: VllmOptions, run: RunFacts) -> str:
         """Copies on devices of their own: vLLM's way, `data_parallel_size`, brings all their tokens to one loop."""
         if self._machine().on_cpu or "data_parallel_size" in asked.engine_arg:
             return ""
-        layout = self.layout(asked, leg)
+        layout = self.layout(asked, run)
         return layout.why if layout.copies > 1 else ""
 
     def at(self, place: "ReplicaPlace", replicas: int) -> "VllmKind":
@@ -222,7 +222,7 @@ class VllmKind(EngineKind[VllmOptions]):
         except Exception:  # a broken installation raises anything
             traceback.print_exc()
 
-    def make(self, plan: "LegPlan") -> "Engine":
+    def make(self, plan: "RunPlan") -> "Engine":
         from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 
         one_at_a_time = (
@@ -241,7 +241,7 @@ class VllmKind(EngineKind[VllmOptions]):
         )
 
 
-def _refuse_contradictions(asked: VllmOptions, leg: LegFacts) -> None:
+def _refuse_contradictions(asked: VllmOptions, run: RunFacts) -> None:
     for name in ("dtype", "tensor_parallel_size"):
         if name in asked.engine_arg and getattr(asked, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
@@ -251,18 +251,18 @@ def _refuse_contradictions(asked: VllmOptions, leg: LegFacts) -> None:
             "name the model with --model-path",
         )
     scheduling = asked.engine_arg.get("scheduling_policy", "priority")
-    if leg.admission == "priority" and scheduling != "priority":
+    if run.admission == "priority" and scheduling != "priority":
         raise InputError(
             f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
             "leave the engine argument out",
         )
 
 
-def _dtype(leg: LegFacts, machine: Machine) -> str:
+def _dtype(run: RunFacts, machine: Machine) -> str:
     if not machine.on_cpu:
         return "bfloat16" if machine.bfloat16 else "float16"
-    method = leg.quantization.get("quant_method")
-    plain = method is None and not leg.precision.startswith(("fp", "int"))
+    method = run.quantization.get("quant_method")
+    plain = method is None and not run.precision.startswith(("fp", "int"))
     return "float32" if plain or method in IN_FLOAT32 else "bfloat16"
 
 

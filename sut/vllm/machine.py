@@ -39,7 +39,7 @@ class Machine:
 
     platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
     devices: int  # accelerators; 0 on the CPU
-    cores: list[int]  # ids of those that may be used
+    cores: list[int]  # IDs of those that may be used
     device_name: str = ""  # of the first device
     device_bytes: int = 0  # memory of the smallest device; 0 where it is not reported
     visible_variable: str = ""  # chooses among the devices
@@ -84,7 +84,7 @@ def ask_vllm() -> Machine:
             timeout_s=ASK_TIMEOUT_S,
         )
         done.check_returncode()
-        answer = json.loads(done.stdout.splitlines()[-1])
+        response = json.loads(done.stdout.splitlines()[-1])
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
@@ -93,17 +93,17 @@ def ask_vllm() -> Machine:
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
         raise SetupError(f"vLLM does not report what it computes on: {error}", "see `main.py doctor`") from error
-    sizes, names = answer["memory_bytes"], answer["names"]
+    sizes, names = response["memory_bytes"], response["names"]
     return Machine(
-        answer["platform"],
-        answer["devices"],
+        response["platform"],
+        response["devices"],
         usable_cores(),
         device_name=next(filter(None, names), ""),
         device_bytes=min(sizes) if sizes and all(sizes) else 0,
-        visible_variable=answer["visible_variable"],
-        bfloat16=answer["bfloat16"],
-        unused=tuple(map(described, accelerators())) if answer["platform"] == CPU else (),
-        fault=NO_FLASHINFER if answer["lacks_flashinfer"] else "",
+        visible_variable=response["visible_variable"],
+        bfloat16=response["bfloat16"],
+        unused=tuple(map(described, accelerators())) if response["platform"] == CPU else (),
+        fault=NO_FLASHINFER if response["lacks_flashinfer"] else "",
     )
 
 

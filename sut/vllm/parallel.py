@@ -13,8 +13,10 @@ from typing import Any
 
 from runs.errors import InputError
 
-MOST_PARTS = 8  # Llama's 8 key-value heads divide by it
-QUERIES_AT_LEAST = 32  # of the longest, for whose cache a copy must have room: fewer leave a device idle in decoding
+MAX_PARTS = 8  # Llama's 8 key-value heads divide by it
+MIN_QUERIES_PER_COPY = (
+    32  # of the longest, for whose cache a copy must have room: fewer leave a device idle in decoding
+)
 MEMORY_SHARE = 0.9  # of a device, for weights, cache and activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]
 WORKING_BYTES = 2 << 30  # of a device, for activations and graphs
 GIB = 1 << 30
@@ -37,8 +39,8 @@ class Need:
     cache_bytes: int
 
     def fits(self, parts: int, device_bytes: int) -> bool:
-        room = parts * (device_bytes * MEMORY_SHARE - WORKING_BYTES)
-        return self.weights_bytes + self.cache_bytes <= room
+        available = parts * (device_bytes * MEMORY_SHARE - WORKING_BYTES)
+        return self.weights_bytes + self.cache_bytes <= available
 
 
 def parallel_size(options: dict[str, Any], name: str) -> int:
@@ -94,7 +96,7 @@ def choose_layout(
         fits = "hardly fit" if not need.fits(parts, device_bytes) else "fit" if parts == 1 else "do not fit on fewer"
         why = (
             f"{need.weights_bytes / GIB:.1f} GiB of weights and {need.cache_bytes / GIB:.1f} GiB of cache for "
-            f"{QUERIES_AT_LEAST} of the longest queries {fits} ({device_bytes / GIB:.1f} GiB a {place})"
+            f"{MIN_QUERIES_PER_COPY} of the longest queries {fits} ({device_bytes / GIB:.1f} GiB a {place})"
         )
     if devices == copies == parts == 1:
         return Layout(1, 1)
@@ -109,7 +111,7 @@ def _powers(most: int) -> Iterator[int]:
 
 
 def _power_of_two(devices: int) -> int:
-    return min(MOST_PARTS, 1 << int(math.log2(max(1, devices))))
+    return min(MAX_PARTS, 1 << int(math.log2(max(1, devices))))
 
 
 def copy_need(
@@ -121,7 +123,7 @@ def copy_need(
         model_folder: with config.json and weights; None = nothing is known.
         parameters: numbers in the weights.
         sequence_tokens: prompt and output of the longest query.
-        value_bytes: of a weight as it is computed with, unless the model is stored quantised.
+        value_bytes: of a weight as it is computed with, unless the model is stored quantized.
         cache_value_bytes: of a number in the cache.
     """
     if model_folder is None:
@@ -136,4 +138,4 @@ def copy_need(
     stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
     weights = stored if config.get("quantization_config") else parameters * value_bytes
     keys_and_values = 2 * layers * cache_heads * head_size * cache_value_bytes
-    return Need(weights, keys_and_values * sequence_tokens * QUERIES_AT_LEAST)
+    return Need(weights, keys_and_values * sequence_tokens * MIN_QUERIES_PER_COPY)

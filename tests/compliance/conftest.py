@@ -1,4 +1,4 @@
-"""Shared: recorded legs, a small campaign, and the building of a tree from it."""
+"""Shared: recorded runs, a small campaign, and the building of a tree from it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,29 +8,29 @@ import pytest
 
 from compliance.accuracy.accuracy_text import read_scores
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
-from compliance.accuracy.scores import DecodedAnswer, begin_scoring
+from compliance.accuracy.scores import DecodedResponse, begin_scoring
 from compliance.submission.build import SubmitOutcome, submit
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
+from tests.support.dummy_runs import DummyRuns
 from tests.support.official import targets_at
-from tests.support.signoff_fixtures import FrozenLegs
-from tests.support.submission_legs import CALIBRATION, SYSTEM, campaign_copy
-from tests.support.verify_legs import DummyLegs
+from tests.support.signoff_fixtures import FrozenRuns
+from tests.support.submission_runs import CALIBRATION, SYSTEM, campaign_copy
 
 Submit = Callable[..., SubmitOutcome]
 
 
 @pytest.fixture(scope="session")
-def legs() -> DummyLegs:
-    return DummyLegs()
+def runs() -> DummyRuns:
+    return DummyRuns()
 
 
 @pytest.fixture(scope="session")
-def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    """The legs of the sign-off's back-test."""
-    return FrozenLegs(tmp_path_factory)
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> FrozenRuns:
+    """The runs of the sign-off's back-test."""
+    return FrozenRuns(tmp_path_factory)
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The predictions of every scoring that is really done."""
     done: list[tuple[str, ...]] = []
 
-    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Any:
-        done.append(tuple(answer.text for answer in answers))
-        return begin_scoring(metric, answers, *more)
+    def counted(metric: Metric, responses: list[DecodedResponse], *more: Any) -> Any:
+        done.append(tuple(response.text for response in responses))
+        return begin_scoring(metric, responses, *more)
 
     monkeypatch.setattr("compliance.evidence.scorer.begin_scoring", counted)
     return done
 
 
 @pytest.fixture
-def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> Scores:
-    """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
-    scores = read_scores(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
+def own_target(runs: DummyRuns, monkeypatch: pytest.MonkeyPatch) -> Scores:
+    """Lets the dummy's own scores be the reference, so that an accuracy run of it can pass."""
+    scores = read_scores(ROUGE, (runs("Server", "accuracy") / "accuracy.txt").read_text())
     monkeypatch.setattr(
-        "compliance.evidence.leg_evidence.target_of", lambda leg: (targets_at(scores), "the dummy itself")
+        "compliance.evidence.run_evidence.target_of", lambda run: (targets_at(scores), "the dummy itself")
     )
     return scores
 
@@ -76,7 +76,7 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
         values: dict[str, object] = {
             "results": list(results) or [campaign.root],
             "output": tmp_path / tree,
-            "organisation": "Org",
+            "organization": "Org",
             "system_name": "Box",
             "division": "closed",
             "round": CURRENT_ROUND,

@@ -10,14 +10,14 @@ import pytest
 import compliance
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import ON_LEGS, RULES, UnknownRuleError, all_rules, find_rule
-from compliance.submission.check.legs import counts_in
+from compliance.judge.rule import ON_RUNS, RULES, UnknownRuleError, all_rules, find_rule
+from compliance.submission.check.runs import counts_in
 from compliance.submission.tree import NOT_IN_OPEN
 from runs.errors import HarnessError
 from tests.signoff.backtest import read_cases, run_cases
 
 
-def test_a_rule_that_the_catalogue_does_not_have_is_an_error() -> None:
+def test_a_rule_that_the_catalog_does_not_have_is_an_error() -> None:
     with pytest.raises(UnknownRuleError, match="no-such-rule"):
         compared("no-such-rule", "name", True, "found", "required")
 
@@ -29,7 +29,7 @@ def test_an_id_is_of_one_rule() -> None:
     assert find_rule("perf-validity") is rule
 
 
-def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
+def test_every_rule_that_is_written_out_is_in_the_catalog() -> None:
     """Also where no test breaks it: a finding of an unknown rule is no verdict."""
     makers = {"fail", "warn", "note", "compared", "make", "Question"}
     written = set()
@@ -43,11 +43,11 @@ def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
     assert written - all_rules().keys() == set()
 
 
-def test_every_rule_that_is_left_out_somewhere_is_a_rule_on_legs() -> None:
-    on_legs = {rule.id for rule in all_rules().values() if rule.kind in ON_LEGS}
-    assert on_legs >= NOT_IN_OPEN
-    told = {rule_id for rule_id in on_legs if counts_in(rule_id, "closed")}
-    assert {rule_id for rule_id in on_legs if counts_in(rule_id, "open")} < told < on_legs
+def test_every_rule_that_is_left_out_somewhere_is_a_rule_on_runs() -> None:
+    on_runs = {rule.id for rule in all_rules().values() if rule.kind in ON_RUNS}
+    assert on_runs >= NOT_IN_OPEN
+    told = {rule_id for rule_id in on_runs if counts_in(rule_id, "closed")}
+    assert {rule_id for rule_id in on_runs if counts_in(rule_id, "open")} < told < on_runs
 
 
 WORDS = {"text", "found", "sentence", "fix", "message"}

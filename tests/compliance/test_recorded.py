@@ -1,4 +1,4 @@
-"""The recorded legs still fit: what they were made of, the record's version, LoadGen and the articles."""
+"""The recorded runs still fit: what they were made of, the record's version, LoadGen and the articles."""
 
 import importlib.metadata
 import json
@@ -7,17 +7,17 @@ from pathlib import Path
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import RECORD_VERSION, read_manifest
-from tests.support.record_legs import made_of
+from tests.support.make_recorded_runs import made_of
 from tests.support.recorded import MADE_OF, datasets, recorded
 
-ANEW = "make record-legs"
+ANEW = "make record-runs"
 
 
-def test_recorded_legs_are_those_that_the_script_makes_today() -> None:
+def test_recorded_runs_are_those_that_the_script_makes_today() -> None:
     assert json.loads((recorded() / MADE_OF).read_text()) == made_of(), ANEW
 
 
-def test_recorded_legs_have_the_records_version_and_the_articles_of_today() -> None:
+def test_recorded_runs_have_the_records_version_and_the_articles_of_today() -> None:
     paths = list(recorded().rglob("manifest.json"))
     assert len(paths) >= 16
     known = {place: sha256_of(Path(place)) for place in datasets(recorded()).values()}

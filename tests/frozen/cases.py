@@ -104,8 +104,8 @@ def _each(several: Iterator[Input], *words: str, **options: tuple[str, ...]) -> 
 def _verify() -> Iterator[Case]:
     words = ("verify", "{input}", "--output", "{out}")
     yield from _each(inputs.results(), *words, official=("--official",))
-    yield from _each(inputs.changed_legs(), *words)
-    yield from _each(inputs.mutated_legs(), *words)
+    yield from _each(inputs.changed_runs(), *words)
+    yield from _each(inputs.mutated_runs(), *words)
     yield from _each(inputs.pairs(), *words)
     yield from _each(inputs.results_in_trees(), *words)
     yield from _each(inputs.folders(), *words, official=("--official",))
@@ -160,7 +160,7 @@ def _gate() -> Iterator[Case]:
 
 def _submit() -> Iterator[Case]:
     words = (
-        "submit", "{input}", "--organisation", "Org", "--system-name", "Box", "--output", "{out}",
+        "submit", "{input}", "--organization", "Org", "--system-name", "Box", "--output", "{out}",
         "--system", "{made}/system.yaml", "--source", "{made}/code", "--documentation", "{made}/documents",
     )  # fmt: skip
     yield from _each(inputs.campaigns(), *words, "--rehearsal")

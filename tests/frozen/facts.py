@@ -2,14 +2,14 @@
 
 The facts of a case are a multiset of lines:
 
-    code 1                          the exit code; `code 2 refused` where there is an error and no answer
+    code 1                          the exit code; `code 2 refused` where there is an error and no response
     results.0.verdict FAIL          a word, number or truth value of the record that judges
     error perf-ttft performance/run_1/mlperf_log_detail.txt:81 {p99_ms}
                                     a finding: severity, rule, first file and line, keys of its numbers
     applied: perf-ttft              a rule that was applied
     not judged in closed/…, without input, user.conf: user-conf-absent
                                     a rule that was not applied to a result, and why
-    left out: data set: …           what else was not judged, and why
+    left out: dataset: …           what else was not judged, and why
     0.valid 1                       a value of a row of `store` or `results`
     keys results[]: verdict         a key of an object of the JSON record
 
@@ -50,7 +50,7 @@ class Said:
 
     command: str
     code: int
-    answer: Json | None  # None: it refused
+    response: Json | None  # None: it refused
     applied: frozenset[str] = frozenset()
 
 
@@ -60,7 +60,7 @@ def facts_of(said: Said, places: Mapping[Path, str]) -> Facts:
     Args:
         places: folders, and what stands for them in a fact.
     """
-    facts = Facts([f"code {said.code}{' refused' if said.answer is None else ''}"])
+    facts = Facts([f"code {said.code}{' refused' if said.response is None else ''}"])
     facts.update(f"applied: {rule}" for rule in said.applied)
     names = sorted(((str(path), name) for path, name in places.items()), key=lambda one: -len(one[0]))
 
@@ -69,10 +69,10 @@ def facts_of(said: Said, places: Mapping[Path, str]) -> Facts:
             text = text.replace(f"{path}/", f"{name}/" if name else "").replace(path, name or ".")
         return " ".join(text.split())
 
-    for place, value in _leaves(said.answer, ""):
+    for place, value in _leaves(said.response, ""):
         facts.update(_facts_at(place, value, short))
-    facts.update(_values((said.answer or {}).get(ROWS.get(said.command, ""), [])))
-    facts.update(set(_keys(said.answer, "")))
+    facts.update(_values((said.response or {}).get(ROWS.get(said.command, ""), [])))
+    facts.update(set(_keys(said.response, "")))
     return facts
 
 

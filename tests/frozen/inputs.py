@@ -29,7 +29,7 @@ from tests.compliance.submission.test_submission_build_refusals import CHANGES a
 from tests.compliance.submission.test_submission_check import DIFFERENT
 from tests.compliance.submission.test_submission_check_damage import CONTENTS as NONSENSE
 from tests.compliance.submission.test_submission_check_damage import PATHS, write
-from tests.compliance.verify.test_verify_damage import CHANGES as OF_LEGS
+from tests.compliance.verify.test_verify_damage import CHANGES as OF_RUNS
 from tests.compliance.verify.test_verify_damage import DAMAGED, DAMAGES, OWN_FILES
 from tests.conftest import run_here
 from tests.honest.pair import Pair
@@ -37,15 +37,15 @@ from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.scenarios.commands.test_gate_command import ROWS
 from tests.signoff import backtest
 from tests.support import any_tree, trees
+from tests.support.dummy_runs import OURS, DummyRuns
 from tests.support.editing import edit_detail, reseal, set_at
 from tests.support.endpoints_client import unpack
 from tests.support.loadgen_runs import ALL
 from tests.support.official import change_benchmarks, reachable
 from tests.support.once import kept
 from tests.support.recorded import NULL, OVER_HTTP, RESULTS, recorded
-from tests.support.submission_legs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
+from tests.support.submission_runs import BENCHMARK, CALIBRATION, SAMPLES, SYSTEM
 from tests.support.tree_mutations import MUTATIONS
-from tests.support.verify_legs import OURS, DummyLegs
 from tests.untrusted.mutations import CONTENTS, KINDS
 from tests.untrusted.test_tamperings import TAMPERINGS, VLLM, log_cut
 
@@ -56,8 +56,8 @@ def as_they_are(_: pytest.MonkeyPatch) -> None:
     """The rules of the product."""
 
 
-def of_short_legs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the recorded legs of the dummy engine can keep: their length, their data set and their scores."""
+def of_short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the recorded runs of the dummy engine can keep: their length, their dataset and their scores."""
     scores = reachable(RunDir(recorded() / RESULTS["Offline"] / "accuracy"), 1.0)
     change_benchmarks(monkeypatch, SAMPLES, min_duration_ms=100, data_sha256=None, targets=scores)
 
@@ -85,7 +85,7 @@ def at(path: Callable[[], Path]) -> Callable[[Path], Path]:
 
 # Runs of this harness, and bare LoadGen logs --------------------------------------------------------------------------
 
-LEGS = DummyLegs()
+RUNS = DummyRuns()
 _OTHERS = (
     "campaign", "caching", "caching/performance/run_1", "caching-of-one-query", "replicas", f"{OVER_HTTP}/campaign",
     *(f"{OVER_HTTP}/campaign/llama3.1-8b/{scenario}" for scenario in ("Offline", "Server")),
@@ -101,47 +101,47 @@ def results() -> Iterator[Input]:
             f"{scenario} by the rules of short runs",
             at(lambda place=RESULTS[scenario]: recorded() / place),
             base=scenario,
-            rules=of_short_legs,
+            rules=of_short_runs,
         )
     for name in (*_OTHERS, *(f"{NULL}/{name}" for name in ALL)):
         yield Input(name, at(lambda name=name: recorded() / name))
 
 
-def _changed_leg(
+def _changed_run(
     folder: Path, scenario: str, mode: str, change: Callable[[RunDir], object], bare: bool = False
 ) -> Path:
-    run = LEGS.copy(folder / "leg", scenario, mode, bare=bare)
+    run = RUNS.copy(folder / "run", scenario, mode, bare=bare)
     change(run)
     return run.root
 
 
-def changed_legs() -> Iterator[Input]:
-    """Legs with damaged, exchanged or edited files."""
+def changed_runs() -> Iterator[Input]:
+    """Runs with damaged, exchanged or edited files."""
 
-    def leg(name: str, mode: str, bare: bool, change: Callable[[RunDir], object]) -> Input:
+    def run(name: str, mode: str, bare: bool, change: Callable[[RunDir], object]) -> Input:
         base = f"Server {mode}{' bare' if bare else ''}"
-        make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
+        make = partial(_changed_run, scenario="Server", mode=mode, change=change, bare=bare)
         return Input(f"{base}: {name}" if name else base, make, base=base if name else "")
 
     for mode in ("performance", "accuracy"):
         for bare in (False, True):
-            yield leg("", mode, bare, lambda run: None)
+            yield run("", mode, bare, lambda run_dir: None)
     for mode, file, bare, how in DAMAGED:
-        yield leg(
-            f"{file} {how}", mode, bare, lambda run, file=file, how=how: DAMAGES[how](run.root / file),
+        yield run(
+            f"{file} {how}", mode, bare, lambda run_dir, file=file, how=how: DAMAGES[how](run_dir.root / file),
         )  # fmt: skip
     for mode, file in OWN_FILES:
-        yield leg(
+        yield run(
             f"{file} of Interactive", mode, False,
-            lambda run, mode=mode, file=file: shutil.copy(LEGS("Interactive", mode) / file, run.root / file),
+            lambda run_dir, mode=mode, file=file: shutil.copy(RUNS("Interactive", mode) / file, run_dir.root / file),
         )  # fmt: skip
-    for name, (mode, bare, change, *_) in OF_LEGS.items():
+    for name, (mode, bare, change, *_) in OF_RUNS.items():
 
         def make(
             folder: Path, mode: str = mode, bare: bool = bare, change: Callable[[RunDir], object] = change
         ) -> Path:
-            LEGS.copy(folder / "accuracy", "Server", "accuracy")
-            return _changed_leg(folder, "Server", mode, change, bare)
+            RUNS.copy(folder / "accuracy", "Server", "accuracy")
+            return _changed_run(folder, "Server", mode, change, bare)
 
         yield Input(f"Server {mode}: {name}", make, base=f"Server {mode}{' bare' if bare else ''}")
 
@@ -273,10 +273,10 @@ def trees_of_nonsense() -> Iterator[Input]:
 _NOT_EVERYWHERE = {"of-another-user", "name-of-no-text"}
 
 
-def signoff_legs() -> Path:
-    """The legs of the sign-off's back-test, with the data set where this machine has it. Read them only."""
+def signoff_runs() -> Path:
+    """The runs of the sign-off's back-test, with the dataset where this machine has it. Read them only."""
     return (
-        kept("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl")) / backtest.LEGS
+        kept("signoff-legs", _relocated, ("tests/signoff/runs.tar.xz", "tests/support", "runs", "qsl")) / backtest.RUNS
     )
 
 
@@ -284,7 +284,7 @@ def _relocated(folder: Path) -> None:
     backtest.unpack(folder)
     here, nowhere = bundled_dataset("bytes"), "/recorded-elsewhere"
     digest = sha256_of(here)
-    for path in (folder / backtest.LEGS).iterdir():
+    for path in (folder / backtest.RUNS).iterdir():
         run = RunDir(path)
         plan = json.loads(run.manifest.read_bytes())["plan"]
         is_here = plan["dataset_sha256"] == digest
@@ -296,8 +296,8 @@ def _relocated(folder: Path) -> None:
 
 def _pair(folder: Path, scenario: str) -> Pair:
     pair = Pair(folder / "result")
-    for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.legs, strict=True):
-        shutil.copytree(signoff_legs() / name if scenario == VLLM else LEGS(scenario, mode), run.root)
+    for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.runs, strict=True):
+        shutil.copytree(signoff_runs() / name if scenario == VLLM else RUNS(scenario, mode), run.root)
     return pair
 
 
@@ -315,14 +315,14 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _of_loadgen_alone(pair: Pair) -> None:
-    for run in pair.legs:
+    for run in pair.runs:
         for name in OURS:
             (run.root / name).unlink(missing_ok=True)
 
 
 def _as_of_loadgen_41(pair: Pair) -> None:
     """A log in the shape of LoadGen 4.1, which counts no errors and gives no reason."""
-    for run in pair.legs:
+    for run in pair.runs:
         edit_detail(run, "loadgen_version", "4.1 @ 0000000000")
         edit_detail(run, "effective_sample_concatenate_permutation", None)
     edit_detail(pair.performance, "num_errors", None)
@@ -380,7 +380,7 @@ def odd_pairs() -> Iterator[Input]:
 def pairs() -> Iterator[Input]:
     """Results of two runs: as they are, odd ones, tampered with, and under other circumstances."""
     yield from odd_pairs()
-    scenarios = (*RESULTS, VLLM)  # legs of others are not recorded
+    scenarios = (*RESULTS, VLLM)  # runs of others are not recorded
     for scenario in scenarios:
         if scenario != "Server":
             yield Input(f"pair {scenario}", partial(_changed_pair, scenario=scenario, change=lambda pair: None))
@@ -398,8 +398,8 @@ def pairs() -> Iterator[Input]:
 
 # Files that were mutated, or that something else lies in place of ----------------------------------------------------
 
-# Of a leg, a tree and an Endpoints directory. The other files hold paths of this machine, or what the product wrote.
-_OF_A_LEG = {
+# Of a run, a tree and an Endpoints directory. The other files hold paths of this machine, or what the product wrote.
+_OF_A_RUN = {
     "performance": ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl"),
     "accuracy": ("mlperf_log_detail.txt", "mlperf_log_accuracy.json", "accuracy.txt"),
 }
@@ -421,14 +421,14 @@ def _mutate(path: Path, how: str) -> None:
         KINDS[how](path)
 
 
-def mutated_legs() -> Iterator[Input]:
-    """One file of a leg, changed in each way."""
-    for mode, names in _OF_A_LEG.items():
+def mutated_runs() -> Iterator[Input]:
+    """One file of a run, changed in each way."""
+    for mode, names in _OF_A_RUN.items():
         for file, how in product(names, _HOWS):
             bare = file != "requests.jsonl"
             base = f"Server {mode}{' bare' if bare else ''}"
             change = partial(_in_folder, name=file, how=how)
-            make = partial(_changed_leg, scenario="Server", mode=mode, change=change, bare=bare)
+            make = partial(_changed_run, scenario="Server", mode=mode, change=change, bare=bare)
             yield Input(f"{base}: {file} {how} by chance", make, base=base)
 
 
@@ -467,7 +467,7 @@ def signoff_cases() -> Iterator[tuple[backtest.Case, Input]]:
     for case in backtest.read_cases():
 
         def make(folder: Path, case: backtest.Case = case) -> Path:
-            backtest.lay_out(case, signoff_legs(), folder)
+            backtest.lay_out(case, signoff_runs(), folder)
             return folder
 
         yield case, Input(f"case {case.name}", make)
@@ -504,10 +504,10 @@ def _campaign(folder: Path, change: Callable[[ResultDir], object]) -> Path:
 
 def campaigns() -> Iterator[Input]:
     """The recorded campaign, and changes of one of its results."""
-    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_legs)
+    yield Input("campaign", partial(_campaign, change=lambda result: None), rules=of_short_runs)
     for name, (change, _) in OF_CAMPAIGNS.items():
         make = partial(_campaign, change=change)
-        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_legs)
+        yield Input(f"campaign: {name}", make, base="campaign", rules=of_short_runs)
 
 
 # A tree that was built from runs, beside them.
@@ -522,7 +522,7 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
     given = {"system": folder / "system.yaml", "source": folder / "code", "documentation": folder / "documents"}
     options = [word for name, path in given.items() for word in (f"--{name}", path)]
     built = run_here(
-        "submit", campaign, "--organisation", "Org", "--system-name", "Box", "--output", folder / "tree", "--rehearsal",
+        "submit", campaign, "--organization", "Org", "--system-name", "Box", "--output", folder / "tree", "--rehearsal",
         *options,
     )  # fmt: skip
     assert built.code == 0, built.stderr
@@ -533,8 +533,8 @@ def _built(folder: Path, change: Callable[[Tree], object]) -> Path:
 def built_trees() -> Iterator[Input]:
     """A rehearsal tree of the recorded campaign, and changes of its files."""
     whole = partial(_built, change=lambda tree: None)
-    yield Input("tree of its runs", whole, rules=of_short_legs)
+    yield Input("tree of its runs", whole, rules=of_short_runs)
     for one in MUTATIONS:
         if one.name in _IN_BUILT_TREES:
             make = partial(_built, change=one.change)
-            yield Input(f"tree of its runs: {one.name}", make, base="tree of its runs", rules=of_short_legs)
+            yield Input(f"tree of its runs: {one.name}", make, base="tree of its runs", rules=of_short_runs)

@@ -15,12 +15,12 @@ from compliance.judge.rule import all_rules
 from tests.conftest import run_here
 from tests.frozen.facts import Said
 
-OWN_FORM = "results"  # its `--json` is its answer alone
+OWN_FORM = "results"  # its `--json` is its response alone
 
 
 @contextmanager
 def rules_applied() -> Iterator[set[str]]:
-    """Collect the ids of the rules that are applied within the block."""
+    """Collect the IDs of the rules that are applied within the block."""
     made: list[Judgement] = []
     made_as = Judgement.__init__
 
@@ -46,7 +46,7 @@ def rules_in(said: Any) -> Iterator[str]:
 
 
 def rule_ids() -> Collection[str]:
-    """The ids of all rules."""
+    """The IDs of all rules."""
     return all_rules().keys()
 
 

@@ -1,4 +1,4 @@
-"""A result as two legs in a directory."""
+"""A result as two runs in a directory."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from runs.record.layout import ResultDir, RunDir
 
 
 class Pair(ResultDir):
-    """The legs of a result in a directory of their own."""
+    """The runs of a result in a directory of their own."""
 
     @property
-    def legs(self) -> tuple[RunDir, RunDir]:
+    def runs(self) -> tuple[RunDir, RunDir]:
         return self.performance, self.accuracy
 
 

@@ -1,4 +1,4 @@
-"""No honest result is refused: variations of one, and legs under unusual settings, before verify and the sign-off."""
+"""No honest result is refused: variations of one, and runs under unusual settings, before verify and the sign-off."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from tests.conftest import StartedMain
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, STEPPED, VARIATIONS
 from tests.support import warm
-from tests.support.verify_legs import USER_CONF, DummyLegs
+from tests.support.dummy_runs import USER_CONF, DummyRuns
 
 # Of these the issue is that a reader is told, or that the machine was too busy to compare with anything.
 FLAGGED = {
@@ -30,17 +30,17 @@ class Judge:
     """Results of this machine, each made once, and what is said of copies of them; one scorer for all."""
 
     def __init__(self, scorer: Scorer) -> None:
-        self._legs, self._sources = DummyLegs(), ScoreSources(scorer=scorer)
+        self._runs, self._sources = DummyRuns(), ScoreSources(scorer=scorer)
         self._plain: dict[str, tuple[str, frozenset[str]]] = {}
 
-    def copy(self, scenario: str, folder: Path, legs: DummyLegs | None = None) -> Pair:
+    def copy(self, scenario: str, folder: Path, runs: DummyRuns | None = None) -> Pair:
         pair = Pair(folder)
-        for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
-            shutil.copytree((legs or self._legs)(scenario, mode), run.root)
+        for mode, run in zip(("performance", "accuracy"), pair.runs, strict=True):
+            shutil.copytree((runs or self._runs)(scenario, mode), run.root)
         return pair
 
     def verified(self, root: Path) -> tuple[str, frozenset[str]]:
-        """verify's outcome, and the rules that are broken."""
+        """verify's outcome, and the rules that are violated."""
         (result,) = find_results([root])
         verdict = verify_result(result, sources=self._sources)
         broken = [check.rule for part in verdict.parts for check in (*part.broken, *part.contradictions)]
@@ -48,7 +48,7 @@ class Judge:
         return verdict.outcome + "".join(f": {reason}" for reason in verdict.findings), frozenset(broken)
 
     def plain(self, scenario: str, folder: Path) -> frozenset[str]:
-        """The rules that such a short leg breaks as it is."""
+        """The rules that such a short run breaks as it is."""
         if scenario not in self._plain:
             self._plain[scenario] = self.verified(self.copy(scenario, folder / "plain").root)
         return self._plain[scenario][1]
@@ -99,7 +99,7 @@ def test_each_scenario_as_it_is(judge: Judge, tmp_path: Path, scenario: str) -> 
     accepted(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
 
 
-# By name: how the legs are run, and their user.conf.
+# By name: how the runs are started, and their user.conf.
 LEAST = """
 *.Offline.min_duration = 1
 *.Offline.min_query_count = 65
@@ -112,7 +112,7 @@ LEAST = """
 *.SingleStream.target_latency = 8
 """
 FAST = "--dummy-ttft-ms 0 --dummy-tpot-ms 0"
-LEGS: dict[str, tuple[str, str]] = {
+RUNS: dict[str, tuple[str, str]] = {
     "done-at-once": (f"Server {FAST}", USER_CONF),
     "done-at-once-single-stream": (f"SingleStream {FAST}", LEAST),
     "done-at-once-interactive": (f"Interactive {FAST}", USER_CONF),
@@ -135,10 +135,10 @@ LEGS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", LEGS)
-def test_an_unusual_leg_is_accepted(judge: Judge, tmp_path: Path, name: str) -> None:
-    options, settings = LEGS[name]
-    root = judge.copy(options, tmp_path / "result", DummyLegs(settings)).root
+@pytest.mark.parametrize("name", RUNS)
+def test_an_unusual_run_is_accepted(judge: Judge, tmp_path: Path, name: str) -> None:
+    options, settings = RUNS[name]
+    root = judge.copy(options, tmp_path / "result", DummyRuns(settings)).root
     outcome, broken = judge.verified(root)
     assert not {rule for rule in broken if find_rule(rule).kind == "contradiction"}, outcome
     decision, reasons = judge.signed(root)
@@ -161,7 +161,7 @@ def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LOCALES)
-def test_legs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, name: str) -> None:
+def test_runs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, name: str) -> None:
     around = _surroundings(name, tmp_path)
     conf, root = tmp_path / "user.conf", tmp_path / "result"
     conf.write_text(USER_CONF)

@@ -1,4 +1,4 @@
-"""Machines and containers that tell little of themselves: their legs are run and signed off."""
+"""Machines and containers that tell little of themselves: their runs are started and signed off."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from compliance.signoff.judge import sign_off
 from tests.conftest import ROOT
-from tests.support.legs import USER_CONF
+from tests.support.run_commands import USER_CONF
 
 pytestmark = pytest.mark.long
 

@@ -1,7 +1,7 @@
 """Ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
 
-A variation gets the two legs of a result (performance, accuracy), and returns where the result lies afterwards, None
-where it stayed. Files that only the leg's own process writes are sealed anew.
+A variation gets the two runs of a result (performance, accuracy), and returns where the result lies afterwards, None
+where it stayed. Files that only the run's own process writes are sealed anew.
 """
 
 import os
@@ -21,8 +21,8 @@ from runs.record.signing_key import signer_of
 from runs.record.statements import attest
 from tests.honest.pair import Pair, manifest_of
 from tests.signoff.forge.faults import set_detail
-from tests.signoff.forge.forged_legs import rebuild, scale_clock
-from tests.signoff.forge.record_faults import shift_requests, stretch_requests
+from tests.signoff.forge.forged_runs import rebuild, scale_clock
+from tests.signoff.forge.manifest_faults import shift_requests, stretch_requests
 from tests.support.editing import each_record, read_records, reseal, set_record
 
 Variation = Callable[[Pair], Path | None]
@@ -31,11 +31,11 @@ STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 
 
-def each_leg(change: Callable[[RunDir], object]) -> Variation:
-    """Both legs, changed alike and sealed anew."""
+def each_run(change: Callable[[RunDir], object]) -> Variation:
+    """Both runs, changed alike and sealed anew."""
 
     def variation(pair: Pair) -> None:
-        for run in pair.legs:
+        for run in pair.runs:
             change(run)
             reseal(run)
 
@@ -46,7 +46,7 @@ def each_leg(change: Callable[[RunDir], object]) -> Variation:
 
 
 def run_at(run: RunDir, start: datetime) -> None:
-    """The leg as if it had started then."""
+    """The run as if it had started then."""
     before = manifest_of(run)
     by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
     shift_requests(run, by_ns)
@@ -74,7 +74,7 @@ def at(*moment: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
 
 
 def stepped(by_ms: float) -> Variation:
-    """The machine's clock was set by some milliseconds in the middle of each leg; LoadGen's and ours read it alike."""
+    """The machine's clock was set by some milliseconds in the middle of each run; LoadGen's and ours read it alike."""
 
     def step(run: RunDir) -> None:
         moments = sorted(one["complete_ns"] for one in read_records(run))
@@ -94,7 +94,7 @@ def stepped(by_ms: float) -> Variation:
         if manifest_of(run)["plan"]["mode"] == "performance":
             rebuild(run, 1)
 
-    return each_leg(step)
+    return each_run(step)
 
 
 CLOCKS: dict[str, Variation] = {
@@ -121,10 +121,10 @@ def to(*parts: str) -> Variation:
 
 
 def beside(*places: str, content: str = "{}\n") -> Variation:
-    """Files that do not belong to the result; {} is each leg."""
+    """Files that do not belong to the result; {} is each run."""
 
     def variation(pair: Pair) -> None:
-        for run in pair.legs:
+        for run in pair.runs:
             for place in places:
                 path = pair.root / place.format(run.root)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,14 +161,14 @@ def through_a_link(pair: Pair) -> Path:
     return link
 
 
-def legs_are_links(pair: Pair) -> None:
+def runs_are_links(pair: Pair) -> None:
     elsewhere = pair.root.with_name("big-disk")
     shutil.move(pair.accuracy.root, elsewhere)
     pair.accuracy.root.symlink_to(elsewhere)
 
 
 def core_dump(pair: Pair) -> None:
-    for run in pair.legs:
+    for run in pair.runs:
         with (run.root / "core.1234").open("wb") as stream:
             stream.truncate(3 << 30)
 
@@ -191,7 +191,7 @@ def name_of_no_text(pair: Pair) -> Path:
     return Path(shutil.move(pair.root, target))
 
 
-def discarded_legs_beside(pair: Pair) -> None:
+def discarded_runs_beside(pair: Pair) -> None:
     for number in (1, 2):
         shutil.copytree(pair.accuracy.root, pair.root / "discarded" / f"{number}-accuracy")
     (pair.root / "discarded" / "1-accuracy" / "mlperf_log_detail.txt").write_bytes(b"")
@@ -220,7 +220,7 @@ PLACES: dict[str, Variation] = {
     "name-of-no-text": name_of_no_text,
     "hidden": to(".cache", ".result"),
     "through-a-link": through_a_link,
-    "legs-are-links": legs_are_links,
+    "legs-are-links": runs_are_links,
     "restored-from-an-archive": archived("gztar"),
     "restored-from-a-zip-file": archived("zip"),
     "times-and-modes-of-files-lost": modes(0o777, 0o777, times=True),
@@ -236,19 +236,18 @@ PLACES: dict[str, Variation] = {
     "verified-before": beside("{}/verify_performance.txt", "{}/verify_performance.json"),
     "an-older-verdict-elsewhere": beside("audit_verdict.json", content='{"verdict": "FAIL"}'),
     "interrupted-audit-beside": lambda pair: (pair.root / "audit" / "TEST06").mkdir(parents=True),
-    "discarded-legs-beside": discarded_legs_beside,
+    "discarded-legs-beside": discarded_runs_beside,
     "resumed-campaign": resumed_campaign,
 }
 
 # Other facts in the records -------------------------------------------------------------------------------------------
 
 
-def facts(*of_legs: dict[str, Any]) -> Variation:
-    """Values by their place in the manifest, of the performance and of the accuracy leg; one for both where there is
-    one."""
+def facts(*of_runs: dict[str, Any]) -> Variation:
+    """Values by their place in the manifest, of the performance and of the accuracy run, or one for both."""
 
     def variation(pair: Pair) -> None:
-        for run, values in zip(pair.legs, (of_legs * 2)[:2], strict=True):
+        for run, values in zip(pair.runs, (of_runs * 2)[:2], strict=True):
             set_record(run, values)
 
     return variation
@@ -267,7 +266,7 @@ def busy(share: float) -> Variation:
         used = {"busy_cpu_s": foreign_s + 0.25, "own_cpu_s": 0.25, "foreign_cpu_s": foreign_s}
         set_record(run, {_CORES: {"window_s": round(window_s, 4), "usable_cores": 2, **used, **load}})
 
-    return each_leg(change)
+    return each_run(change)
 
 
 def _window_s(run: RunDir) -> float:
@@ -275,8 +274,8 @@ def _window_s(run: RunDir) -> float:
     return (max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)) / 1e9
 
 
-def fast_legs_on_a_busy_machine(pair: Pair) -> None:
-    """An engine that needs next to nothing waits for the cores, in the accuracy leg eight times as long as before."""
+def fast_runs_on_a_busy_machine(pair: Pair) -> None:
+    """An engine that needs next to nothing waits for the cores, in the accuracy run eight times as long as before."""
     run, factor = pair.accuracy, 8
     before_s = _window_s(run)
     stretch_requests(run, factor)
@@ -289,11 +288,11 @@ def fast_legs_on_a_busy_machine(pair: Pair) -> None:
 
 
 def other_pids(*pids: int | None) -> Variation:
-    """Other process numbers; None is that of the performance leg."""
+    """Other process numbers; None is that of the performance run."""
 
     def variation(pair: Pair) -> None:
         first = manifest_of(pair.performance)["pid"]
-        for run, pid in zip(pair.legs, pids, strict=True):
+        for run, pid in zip(pair.runs, pids, strict=True):
             old = manifest_of(run)["pid"]
             for path in (run.detail, run.manifest):
                 path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid or first}'))
@@ -303,7 +302,7 @@ def other_pids(*pids: int | None) -> Variation:
 
 
 def at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
-    """Both legs at the same time, each on its machine (name, boot id)."""
+    """Both runs at the same time, each on its machine (name, boot ID)."""
 
     def variation(pair: Pair) -> None:
         at(2026, 11, 22, 8, apart=timedelta(0))(pair)
@@ -324,12 +323,12 @@ def less_memory_after_a_reboot(pair: Pair) -> None:
 
 def warm_up_longer(pair: Pair) -> None:
     at(2026, 11, 22, 10, apart=timedelta(hours=-2))(pair)
-    for run in pair.legs:
+    for run in pair.runs:
         set_record(run, {"start_time_ns": manifest_of(run)["start_time_ns"] - 1_800_000_000_000})
 
 
-def legs_signed_with_different_keys(pair: Pair) -> None:
-    for run in pair.legs:
+def runs_signed_with_different_keys(pair: Pair) -> None:
+    for run in pair.runs:
         attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
 
 
@@ -341,7 +340,7 @@ def asked(run: RunDir) -> None:
 
 
 def conf(change: Callable[[bytes], bytes]) -> Variation:
-    return each_leg(lambda run: run.user_conf.write_bytes(change(run.user_conf.read_bytes())))
+    return each_run(lambda run: run.user_conf.write_bytes(change(run.user_conf.read_bytes())))
 
 
 RECORDS: dict[str, Variation] = {
@@ -369,25 +368,25 @@ RECORDS: dict[str, Variation] = {
     "slow-event-loop": facts({"observed.loop_lag.p99_ms": 120.0, "observed.loop_lag.worst_ms": 900.0}),
     "busy": busy(0.3),
     "very-busy": busy(0.95),
-    "fast-legs-on-a-busy-machine": fast_legs_on_a_busy_machine,
+    "fast-legs-on-a-busy-machine": fast_runs_on_a_busy_machine,
     "same-process-number-after-a-reboot": other_pids(None, None),
     "process-numbers-of-a-large-machine": other_pids(4_194_303, 4_194_301),
     "less-memory-after-a-reboot": less_memory_after_a_reboot,
     "warm-up-longer": warm_up_longer,
     "data-set-by-another-name": data_set_by_another_name,
-    "legs-signed-with-different-keys": legs_signed_with_different_keys,
-    "asked-in-a-file": each_leg(asked),
+    "legs-signed-with-different-keys": runs_signed_with_different_keys,
+    "asked-in-a-file": each_run(asked),
     "commented-configuration": conf(lambda content: b"# rates of Monday\n\n" + content),
     "configuration-of-another-editor": conf(lambda content: content.replace(b"\n", b"\r\n").replace(b" = ", b"\t=  ")),
 }
 VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES, **RECORDS}
 
 
-# A Server leg whose queries LoadGen issued late -----------------------------------------------------------------------
+# A Server run whose queries LoadGen issued late -----------------------------------------------------------------------
 
 
 def late(by_ns: Callable[[int, int], int]) -> Variation:
-    """LoadGen is late with queries of a Server leg, and their answers are, so its results too.
+    """LoadGen is late with queries of a Server run, and their responses are, so its results too.
 
     `by_ns`: of the number of a query, and of its time from the first.
     """

@@ -1,4 +1,4 @@
-"""The bundled data set, its cache and its baseline."""
+"""The bundled dataset, its cache and its baseline."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Data set files: every accepted shape, a clear refusal of everything else; and the sample library."""
+"""Dataset files: every accepted shape, a clear refusal of everything else; and the sample library."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ def write(path: Path, rows: object) -> Path:
 
 
 def refusal(path: Path, **options: int) -> InputError:
-    """How a leg refuses a file; judges do in the same words, but for ids that are out of range."""
+    """How a run refuses a file; judges do in the same words, but for IDs that are out of range."""
     with pytest.raises(InputError) as caught:
         load_dataset(path, **options)
     if not options and "outside 0" not in caught.value.message and "column 'input'" not in caught.value.message:
@@ -112,9 +112,9 @@ def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) ->
         (1, "tok_input", [1, 2.0], "2.0 at position 1"),
         (1, "tok_input", [True, 2], "True at position 0"),
         (1, "tok_input", [[1], [2]], "[1] at position 0"),
-        (0, "tok_input", [5, -1], "id -1 at position 1"),
-        (0, "tok_input", [5, 2**31], "id 2147483648 at position 1"),
-        (0, "tok_input", [5, 2**63], "id 9223372036854775808 at position 1"),
+        (0, "tok_input", [5, -1], "ID -1 at position 1"),
+        (0, "tok_input", [5, 2**31], "ID 2147483648 at position 1"),
+        (0, "tok_input", [5, 2**63], "ID 9223372036854775808 at position 1"),
     ],
 )
 def test_bad_cells_name_row_column_and_value(file: Path, row: int, column: str, value: object, words: str) -> None:
@@ -127,7 +127,7 @@ def test_ids_must_lie_in_the_vocabulary(file: Path) -> None:
     write(file, ROWS)
     assert load_dataset(file, vocab_size=301).prompts == IDS
     error = refusal(file, vocab_size=300)
-    assert "row 0, column 'tok_input': id 300 at position 2 is outside 0 to 299" in error.message
+    assert "row 0, column 'tok_input': ID 300 at position 2 is outside 0 to 299" in error.message
     assert "another model" in error.fix
 
 
@@ -246,7 +246,7 @@ def test_rows_are_not_checked_again_in_a_file_that_was_checked(file: Path) -> No
     write(file, changed(1, "tok_input", [1, -7]))
     digest = sha256(file.read_bytes()).hexdigest()
     assert load_dataset(file, checked_sha256=digest).prompts[1] == [1, -7]
-    with pytest.raises(InputError, match="id -7"):
+    with pytest.raises(InputError, match="ID -7"):
         load_dataset(file, checked_sha256=digest[:-1] + ("0" if digest[-1] != "0" else "1"))
     with pytest.raises(InputError, match="more than the 3 rows"):
         load_dataset(file, checked_sha256=digest, count=4)

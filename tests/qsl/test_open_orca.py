@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from qsl.open_orca import FIRST_ANSWER_ID, encode_rows, official_rows, own_rows, render
+from qsl.open_orca import FIRST_RESPONSE_ID, encode_rows, official_rows, own_rows, render
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support import orca
@@ -71,7 +71,7 @@ def test_other_rows(tmp_path: Path) -> None:
     rows = own_rows(tmp_path / "rows.jsonl", 4)
     assert (len(rows), rows.system_prompts[0], rows.questions[1]) == (4, "", given[1]["question"])
     (first, *_) = list(encode_rows(rows, LlamaTwo()))
-    assert first["tok_input"][-1] == FIRST_ANSWER_ID  # what every answer begins with is no first token
+    assert first["tok_input"][-1] == FIRST_RESPONSE_ID  # what every response begins with is no first token
     (plain, *_) = list(encode_rows(rows, ByteTokenizer()))
     assert first["tok_input"][:-1] == plain["tok_input"]
     assert (first["input"], first["output"]) == (render("", given[0]["question"]), given[0]["response"])

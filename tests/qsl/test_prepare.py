@@ -1,4 +1,4 @@
-"""Preparing a data set: sources, refusals, the file that comes out; and models and sources without the hub."""
+"""Preparing a dataset: sources, refusals, the file that comes out; and models and sources without the hub."""
 
 import http.server
 import threading
@@ -205,7 +205,7 @@ def test_the_articles_of_a_list_in_its_order(tmp_path: Path) -> None:
         if articles:
             assert read_calibration(str(source), ids).articles == articles
         else:
-            with pytest.raises(InputError, match=r"names no article|1 of the 2 ids"):
+            with pytest.raises(InputError, match=r"names no article|1 of the 2 IDs"):
                 read_calibration(str(source), ids)
 
 
@@ -218,16 +218,16 @@ def test_offline_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatc
         need_hub("a model")
 
 
-def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
-    for look in (find_model, load_tokenizer):
+    for find in (find_model, load_tokenizer):
         with pytest.raises(SetupError, match=r"127\.0\.0\.1:9 cannot be reached"):
-            look("nobody/nothing")
+            find("nobody/nothing")
     assert from_hub("a model", lambda local: local)  # what the cache has
 
 
-def test_a_hub_that_answers_no_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_responses_no_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # knows no HEAD: 501
         threading.Thread(target=server.handle_request, daemon=True).start()
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -1,4 +1,4 @@
-"""The synthetic data set: deterministic, marked, of the official lengths, and with scores near the official ones."""
+"""The synthetic dataset: deterministic, marked, of the official lengths, and with scores near the official ones."""
 
 import json
 import statistics
@@ -18,7 +18,7 @@ from tests.support.official import DATACENTER, EDGE
 
 
 class OneIdAWord(ByteTokenizer):
-    """As many ids as words: articles come out as long as with a model's tokenizer."""
+    """As many IDs as words: articles come out as long as with a model's tokenizer."""
 
     def encode(self, text: str) -> list[int]:
         return [len(word) for word in text.split()]
@@ -48,7 +48,7 @@ def test_prompt_lengths_are_about_the_official_ones(rows: Articles) -> None:
 
 @pytest.mark.parametrize("target", [DATACENTER.targets, EDGE.targets], ids=["datacenter", "edge"])
 def test_the_lead_of_an_article_scores_as_a_model_would(rows: Articles, target: Mapping[str, Target]) -> None:
-    """The reference model's answers have 611 characters in the mean; above 1.1 scores are no longer credible."""
+    """The reference model's responses have 611 characters in the mean; above 1.1 scores are no longer credible."""
     scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.highlights, strict=True)))
     for name in ROUGE_NAMES:
         share = 100 * statistics.fmean(getattr(one.rouge, name) for one in scores) / target[name].reference
@@ -67,7 +67,7 @@ def test_script_writes_a_data_set_that_loads(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("name", "count", "words"),
     [
-        ("data.json", 10, "does not say that the data set is a rehearsal's"),
+        ("data.json", 10, "does not say that the dataset is a rehearsal's"),
         ("no/rehearsal.json", 10, "does not exist"),
         ("rehearsal.json", 0, "--count 0"),
     ],

@@ -204,7 +204,7 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
     [
         ("generation_config", "{", "cannot be read"),
         ("generation_config", [], "holds no object"),
-        ("generation_config", {"eos_token_id": "</s>"}, "not token ids"),
+        ("generation_config", {"eos_token_id": "</s>"}, "not token IDs"),
         ("tokenizer", "{", "cannot be read"),
         ("tokenizer", {"added_tokens": 5}, "no list of tokens"),
         ("tokenizer", {"added_tokens": [{"special": True}]}, "no list of tokens"),

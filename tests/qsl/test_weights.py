@@ -126,7 +126,7 @@ def test_plain_weights_are_those_that_were_published() -> None:
     assert "not those of Llama-3.1-8B as published" in reason
     assert model_reasons(OFFICIAL, part.shape, part, {})
     quantized = part.model_copy(update={"quantized": True, "precision": "fp8_w8a8"})
-    assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantises
+    assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantizes
 
 
 def test_the_data_set_is_the_file_that_is_distributed() -> None:

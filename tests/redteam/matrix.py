@@ -17,7 +17,7 @@ from tests.untrusted.judges import call
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"
 SAMPLES = 32
-# Systems are examined side by side: their legs sleep, and what they compute in Python is little.
+# Systems are examined side by side: their runs sleep, and what they compute in Python is little.
 WORKERS = 6
 # About 33 ms a sample, nearly all of it for the prompt (1,450 byte tokens): then a change in the output's length alone,
 # which several cheats make, is not mistaken for a cache, and neither are the milliseconds that a busy machine adds.
@@ -54,53 +54,53 @@ KINDS: dict[str, tuple[str, ...]] = {
     "Offline": ("", *_BY_TIME, "merge-equal", "answer-early", "drop"),
 }
 
-# What a check says of a system. STOPPED: the leg or the audit ended with an error that names the contradiction.
+# What a check says of a system. STOPPED: the run or the audit ended with an error that names the contradiction.
 PASSES, CAUGHT, STOPPED, REFUSED, NO_VERDICT = "–", "FAIL", "stopped", "n/a", "no verdict"
 Row = dict[str, str]
 
 
-def run_legs(kind: str, scenario: str, folder: Path) -> Row:
-    """Run the legs of a system that cheats in one way, or of an honest one (''): check with legs → what it says."""
+def execute_runs(kind: str, scenario: str, folder: Path) -> Row:
+    """Start the runs of a system that cheats in one way, or of an honest one (''): check with runs → what it says."""
     by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
     model = WIDE_MODEL if kind == "first-late" else SLOW_MODEL if by_first_token else MODEL
     system = _system(scenario, folder, model)
     accuracy, performance = folder / "accuracy", folder / "performance"
-    legs = [
+    runs = [
         _main(folder, kind, *system, "--accuracy", "--output-log-dir", accuracy),
         _main(folder, kind, *system, "--output-log-dir", performance),
     ]
-    row = {"run": STOPPED if ExitCode.FAILED in legs else PASSES}
+    row = {"run": STOPPED if ExitCode.FAILED in runs else PASSES}
     for test in ("output_caching", "TEST06"):
-        # On a system that has not seen the data set before: later, nothing tells what it kept on disk from honest work.
+        # On a system that has not seen the dataset before: later, nothing tells what it kept on disk from honest work.
         row[test] = run_audit(test, scenario, folder / f"new-{test}", kind)
     return row
 
 
 def judge(folder: Path) -> Row:
-    """What the checks say that look at the two legs alone."""
+    """What the checks say that look at the two runs alone."""
     accuracy, performance = folder / "accuracy", folder / "performance"
     row = {"verify": _verified(folder, accuracy, performance)}
     for test in ("output_consistency", "output_length"):
-        row[test] = judge_legs(test, accuracy, performance, folder)
+        row[test] = judge_runs(test, accuracy, performance, folder)
     return row
 
 
 def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
-    """Run one audit with its own legs: what it says."""
+    """Run one audit with its own runs: what it says."""
     system = _system(scenario, folder, {"TEST06": FAST_MODEL, "output_caching": CACHING_MODEL}.get(test, MODEL))
     code = _main(folder, kind, "audit", "--test", test, *system, "--output-log-dir", folder / test)
     ran = (folder / test / "audit" / test).is_dir()
     return NO_VERDICT if code == ExitCode.REFUSED and ran else _said(code)
 
 
-def judge_legs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
-    """Let one audit judge two legs that are there: what it says. Not for threads."""
+def judge_runs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
+    """Let one audit judge two runs that are there: what it says. Not for threads."""
     existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
     return _said(_told(folder, call("audit", "--test", test, *existing)))
 
 
 def _system(scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
-    """The options of a system's legs."""
+    """The options of a system's runs."""
     folder.mkdir(parents=True, exist_ok=True)
     user_conf = folder / "user.conf"
     user_conf.write_text(USER_CONF)
@@ -116,12 +116,12 @@ def _verified(folder: Path, accuracy: Path, performance: Path) -> str:
     return CAUGHT if failed - NOT_FOR_THE_DUMMY else PASSES
 
 
-# Without a model there are no scores to reach, and legs this short are not VALID everywhere.
+# Without a model there are no scores to reach, and runs this short are not VALID everywhere.
 NOT_FOR_THE_DUMMY = {"accuracy-no-target", "perf-validity"}
 
 
 def failed_checks(record: dict[str, Any]) -> set[str]:
-    """Rules of any result that an unofficial result fails, and `contradictions` if there are any."""
+    """Rules of any result that an ineligible for submission result fails, and `contradictions` if there are any."""
     names = set()
     for result in record["results"]:
         found = [*result["findings"], *(one for part in result["parts"] for one in part["findings"])]
@@ -160,7 +160,7 @@ def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
     """All systems of the scenario, some at a time: kind of cheat → what the checks say."""
     folders = {kind: folder / (kind or "honest") for kind in KINDS[scenario]}
     with ThreadPoolExecutor(WORKERS) as pool:
-        ran = list(pool.map(lambda kind: run_legs(kind, scenario, folders[kind]), folders))
+        ran = list(pool.map(lambda kind: execute_runs(kind, scenario, folders[kind]), folders))
     rows = {kind: row | judge(folders[kind]) for kind, row in zip(folders, ran, strict=True)}
     return {kind: {check: row[check] for check in CHECKS} for kind, row in rows.items()}
 

@@ -25,7 +25,7 @@ from tests.redteam.matrix import (
     WORKERS,
     documented,
     examine_all,
-    judge_legs,
+    judge_runs,
     run_audit,
 )
 from tests.redteam.virtual_audits import AUDITS
@@ -63,7 +63,7 @@ def test_every_cheat_is_described_and_changes_what_is_served(
     )
     honest, served = Service(list(range(10, 40)), 50, 29), []
     for seq in range(HONEST_QUERIES + 3):
-        served.append(Service(list(honest.answer), honest.prefill_tokens, honest.decode_tokens))
+        served.append(Service(list(honest.response), honest.prefill_tokens, honest.decode_tokens))
         cheat(Request(FakeSink(), [seq % 2, *range(49)], seq=seq, sample_index=seq % 2), served[-1])
     assert (served == [honest] * len(served)) is (kind == "overcount")  # of which the SUT alone knows
 
@@ -105,12 +105,12 @@ SCENARIOS_OF = {
 @pytest.mark.long
 @pytest.mark.parametrize("test", SCENARIOS_OF)
 def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
-    """output_length judges the legs of output_consistency."""
+    """output_length judges the runs of output_consistency."""
     folders = [tmp_path / str(number) for number in range(REPETITIONS)]
     scenarios = islice(cycle(SCENARIOS_OF[test]), REPETITIONS)
     with ThreadPoolExecutor(WORKERS) as pool:
         said = list(pool.map(partial(run_audit, test), scenarios, folders))
     for folder in folders if test == "output_consistency" else ():
-        legs = folder / test / "audit" / test
-        said.append(judge_legs("output_length", legs / "accuracy", legs / "performance", folder))
+        runs = folder / test / "audit" / test
+        said.append(judge_runs("output_length", runs / "accuracy", runs / "performance", folder))
     assert set(said) == {PASSES}

@@ -1,4 +1,4 @@
-"""The audits on systems that cheat, in virtual time: their own legs, planned and judged by the audits themselves."""
+"""The audits on systems that cheat, in virtual time: their own runs, planned and judged by the audits themselves."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from compliance.audits.audit_registry import legs_in_turn
-from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
+from compliance.audits.audit_registry import runs_in_turn
+from compliance.audits.base import AuditResult, NoVerdictError, RunSpec
 from compliance.audits.discovery import find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
+from compliance.audits.run_artifacts import RunArtifacts
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import SetupError
-from runs.record.requests_log import RequestRecord, encode
+from runs.record.requests_log import RequestLogLine, encode
 from sut.dummy.engine import DummyEngine
 from tests.redteam.matrix import CAUGHT, NO_VERDICT, PASSES, REFUSED, SAMPLES
-from tests.support.audit_legs import entry, request_of, write_leg
+from tests.support.audit_runs import entry, request_of, write_run
 from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
 from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
 
 AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
-TARGET_QPS = 40.0  # of a Server leg
+TARGET_QPS = 40.0  # of a Server run
 # As tests/redteam/matrix.py has them.
 MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
 CACHING_MODEL = MODEL | {"prefill_us": 120.0, "slots": 1}
@@ -49,7 +49,7 @@ def _lead_tokens() -> int:
 
 
 def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
-    """What one audit says of a system that has not seen the data set before."""
+    """What one audit says of a system that has not seen the dataset before."""
     result = audited(audit, kind, scenario, folder)
     return result if isinstance(result, str) else PASSES if result.passed else CAUGHT
 
@@ -70,14 +70,14 @@ def audited(audit: str, kind: str, scenario: Scenario, folder: Path) -> AuditRes
     except SetupError:
         return REFUSED
     model = CACHING_MODEL if audit == "output_caching" else MODEL
-    legs = legs_in_turn(test, request, lambda spec: _leg(spec, kind, scenario, folder / spec.label, model))
+    runs = runs_in_turn(test, request, lambda spec: _run(spec, kind, scenario, folder / spec.label, model))
     try:
-        return test.verify(request, legs)
+        return test.verify(request, runs)
     except NoVerdictError:
         return NO_VERDICT
 
 
-def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path, model: dict[str, Any]) -> LegArtifacts:
+def _run(spec: RunSpec, kind: str, scenario: Scenario, folder: Path, model: dict[str, Any]) -> RunArtifacts:
     accuracy, asked = spec.mode == "accuracy", spec.settings
     count = SAMPLES if accuracy else asked["min_query_count"]
     loaded, order = issued(
@@ -101,38 +101,38 @@ def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path, model: dict
         return CheatingEngine(sampling, **model, lead_tokens=_lead_tokens(), cheat=make_cheat(kind, known))
 
     offsets_ns = schedule_ns(TARGET_QPS, count) if scenario == "Server" else []
-    answers = issue_all(engine, _prompts(), scenario, order, offsets_ns)
-    return _written(spec, scenario, folder, loaded, answers)
+    responses = issue_all(engine, _prompts(), scenario, order, offsets_ns)
+    return _written(spec, scenario, folder, loaded, responses)
 
 
 def _written(
-    spec: LegSpec, scenario: Scenario, folder: Path, loaded: list[int], answers: Sequence[Answered]
-) -> LegArtifacts:
+    spec: RunSpec, scenario: Scenario, folder: Path, loaded: list[int], responses: Sequence[Answered]
+) -> RunArtifacts:
     """The files that an audit reads."""
-    latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in answers])) / 1e6)  # a cache takes no time at all
-    seconds = max(1e-3, max(one.complete_ns for one in answers) / 1e9)
+    latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in responses])) / 1e6)  # a cache takes no time at all
+    seconds = max(1e-3, max(one.complete_ns for one in responses) / 1e9)
     streams = scenario != "Offline"
-    leg = write_leg(
+    run = write_run(
         folder,
         spec,
         scenario=scenario,
         latency_ms=latency_ms,
-        rate=1e3 / latency_ms if scenario == "SingleStream" else len(answers) / seconds,
-        ttft_ms=float(np.median([one.ttft_ns for one in answers])) / 1e6 if streams else None,
-        samples=[(one.sample_index, len(_prompts()[one.sample_index]), len(one.ids)) for one in answers],
-        outputs=[one.ids for one in answers],
+        rate=1e3 / latency_ms if scenario == "SingleStream" else len(responses) / seconds,
+        ttft_ms=float(np.median([one.ttft_ns for one in responses])) / 1e6 if streams else None,
+        samples=[(one.sample_index, len(_prompts()[one.sample_index]), len(one.ids)) for one in responses],
+        outputs=[one.ids for one in responses],
         loaded=loaded,
         entries=[
             entry(one.ids, seq=one.seq, index=one.sample_index, first=one.first_ids if streams else None)
-            for one in answers
+            for one in responses
         ],
     )
     lines = [
-        RequestRecord(
+        RequestLogLine(
             record.seq, record.sample_index, len(_prompts()[record.sample_index]), len(record.ids), record.issue_ns + 1,
             record.first_ns or None, record.complete_ns + 1, "stop", digest,
         )
-        for record, digest in zip(answers, leg.requests.output_sha256, strict=True)
+        for record, digest in zip(responses, run.requests.output_sha256, strict=True)
     ]  # fmt: skip
-    leg.run.requests.write_bytes(b"".join(map(encode, lines)))
-    return LegArtifacts(leg.run, spec=spec)
+    run.dir.requests.write_bytes(b"".join(map(encode, lines)))
+    return RunArtifacts(run.dir, spec=spec)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.loadgen.counts import CountSettings, count_leg
+from runs.loadgen.counts import CountSettings, count_run
 from runs.record.layout import RunDir
 from tests.support.loadgen_runs import Runs
 
@@ -30,8 +30,8 @@ def copied_run(loadgen_runs: Runs, tmp_path: Path) -> Callable[[str], RunDir]:
 
 
 def server_queries(seed: int, target_qps: float, min_duration_ms: int, min_query_count: int, set_size: int) -> int:
-    """How many queries the product expects of a Server leg that issues every sample equally often."""
+    """How many queries the product expects of a Server run that issues every sample equally often."""
     settings = CountSettings(
         "Server", set_size, set_size, target_qps, 0.0, min_duration_ms, min_query_count, True, schedule_rng_seed=seed
     )
-    return count_leg(settings, "performance").samples
+    return count_run(settings, "performance").samples

@@ -7,9 +7,9 @@ import pytest
 
 from runs.files import write_atomic
 from tests.conftest import run_here
-from tests.support.verify_legs import DummyLegs
+from tests.support.dummy_runs import DummyRuns
 
-legs = DummyLegs()
+runs = DummyRuns()
 Call = tuple[str, Path]
 
 
@@ -68,7 +68,7 @@ def test_every_file_of_a_verdict_is_durable(words: str, calls: list[Call], tmp_p
     tree = tmp_path / "tree/closed/submitter/README.md"
     tree.parent.mkdir(parents=True)
     tree.touch()
-    places = {"PERFORMANCE": legs("Offline"), "ACCURACY": legs("Offline", "accuracy")}
+    places = {"PERFORMANCE": runs("Offline"), "ACCURACY": runs("Offline", "accuracy")}
     finished = run_here(*(places.get(word, word.format(tmp_path)) for word in words.split()))
     assert finished.code in (0, 1), finished.stderr
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != tree]

@@ -7,7 +7,7 @@ import pytest
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
-from runs.loadgen.early_stopping import latecomers_allowed
+from runs.loadgen.early_stopping import late_queries_allowed
 from runs.loadgen.replay import expected_order
 from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.summary_log import cross_check, read_summary
@@ -57,7 +57,7 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
 def test_early_stopping_of_a_published_single_stream_run() -> None:
     found = [read_detail(path) for path in DETAILS]
     texts = [str(detail.get("early_stopping_ttft_result")) for detail in found if detail.scenario == "SingleStream"]
-    assert any(f"Would discard {latecomers_allowed(5_000, 0.9) - 1} highest" in text for text in texts)
+    assert any(f"Would discard {late_queries_allowed(5_000, 0.9) - 1} highest" in text for text in texts)
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.rglob("mlperf_log_accuracy.json")), ids=name_of)

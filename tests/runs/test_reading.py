@@ -20,7 +20,7 @@ from runs.loadgen.trace_log import read_trace
 from runs.reading import MAX_LOG_BYTES, Bounds, bounded_lines, files_below, read_object, read_record, read_whole
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
-from runs.record.requests_log import RequestRecord, encode, read_requests
+from runs.record.requests_log import RequestLogLine, encode, read_requests
 from runs.wording import duration, printable
 from tests.runs.loadgen import test_accuracy_log, test_detail_log, test_summary_log, test_trace_log
 from tests.support.damage import damaged, deep_folder, input_error
@@ -104,7 +104,7 @@ FILES: dict[Callable[[Path], object], bytes] = {
     read_accuracy_log: test_accuracy_log.WHOLE.encode(),
     read_trace: test_trace_log.WHOLE.encode(),
     read_requests: b"".join(
-        encode(RequestRecord(seq, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)) for seq in range(3)
+        encode(RequestLogLine(seq, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)) for seq in range(3)
     ),
 }
 

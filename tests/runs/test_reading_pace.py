@@ -179,7 +179,7 @@ TOKENIZERS: dict[str, Callable[[int], tuple[str, str, str]]] = {
 
 
 def read_tokenizer(folder: Path) -> None:
-    """Read a folder as `doctor` and `run` do, and as a data set is prepared."""
+    """Read a folder as `doctor` and `run` do, and as a dataset is prepared."""
     for read in (
         lambda: list(tokenizer_faults(folder, 10**9)),
         lambda: special_ids(ModelFacts("", folder, None, 10**9, 1, "", {})),

@@ -13,7 +13,7 @@ from runs.store import COLUMN_NAMES, COLUMNS, TABLE, ResultStore, compare_rows
 
 # An older store's table: twelve columns, some of which this program does not have.
 LEGACY = (
-    "id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, gpu_type TEXT, model TEXT, engine TEXT, context_band TEXT, "
+    "ID INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, gpu_type TEXT, model TEXT, engine TEXT, context_band TEXT, "
     "ttft_p50_ms REAL, ttft_p99_ms REAL, throughput_tok_s REAL, raw_result_json TEXT, status TEXT"
 )
 LEGACY_ROWS = [

@@ -17,7 +17,7 @@ from tests.support.warm import hear_signals
 
 @contextmanager
 def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
-    """It, in a process group of its own, and the ids of its workers."""
+    """It, in a process group of its own, and the IDs of its workers."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.support.waiting_workers", context],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -9,7 +9,7 @@ import pytest
 from runs.errors import InputError
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from scenarios.campaign.config import load_campaign
-from scenarios.leg.config import load_yaml, make_config, merged
+from scenarios.run.config import load_yaml, make_config, merged
 
 
 def written(folder: Path, text: str) -> Path:

@@ -22,7 +22,7 @@ from runs.rounds import CURRENT_ROUND
 from tests.conftest import run_here
 from tests.support import orca
 from tests.support.official import change_benchmarks
-from tests.support.submission_legs import SYSTEM, edit
+from tests.support.submission_runs import SYSTEM, edit
 
 STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
 SCENARIOS = ("Offline", "Server", "Interactive")
@@ -47,7 +47,7 @@ def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
 
 
 def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
+    """With a register of numbers that short runs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     targets = STANDARD.targets_for(read_scores(ROUGE_AND_TOKENS, text))
     change_benchmarks(
@@ -57,7 +57,7 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
         targets=targets,
     )
     copy = CampaignDir(shutil.copytree(campaign.root, tmp_path / "campaign"))
-    for path in copy.root.rglob("manifest.json"):  # of one commit: the checkout may have moved on between two legs
+    for path in copy.root.rglob("manifest.json"):  # of one commit: the checkout may have moved on between two runs
         edit(path, observed={"harness": {"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False}})
     code = tmp_path / "code"
     code.mkdir()
@@ -74,11 +74,11 @@ def test_a_tree_is_built(campaign: CampaignDir, tmp_path: Path, monkeypatch: pyt
     assert {finding.rule for finding in checked.findings} == {"rehearsal"}
 
 
-def test_signoff_judges_the_legs(campaign: CampaignDir, tmp_path: Path) -> None:
+def test_signoff_judges_the_runs(campaign: CampaignDir, tmp_path: Path) -> None:
     result = campaign.result(orca.BENCHMARK, "Server")
-    legs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
-    finished = run_here("signoff", "--scope", "bundle", *legs, "--out", tmp_path / "verdict.json")
-    # A busy machine may fail the leg as well; what it says of this benchmark stays.
+    runs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
+    finished = run_here("signoff", "--scope", "bundle", *runs, "--out", tmp_path / "verdict.json")
+    # A busy machine may fail the run as well; what it says of this benchmark stays.
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stdout + finished.stderr
     record = json.loads((tmp_path / "verdict.json").read_bytes())
     assert (record["audit_scope"], record["auditor_status"]) == ("bundle", "ok")

@@ -1,9 +1,9 @@
-"""The back-test: frozen legs, frozen cases with their labels, and the verdict of the sign-off on each today.
+"""The back-test: frozen runs, frozen cases with their labels, and the verdict of the sign-off on each today.
 
 `python -m tests.signoff.backtest` prints precision and recall.
 
-`runs.tar.xz` has real legs of this product, `cases.jsonl` one case a line. A case may be added; a label is never
-changed to fit a rule. In cases with `anchor` the files were edited after the run and sealed again: the leg then has
+`runs.tar.xz` has real runs of this product, `cases.jsonl` one case a line. A case may be added; a label is never
+changed to fit a rule. In cases with `anchor` the files were edited after the run and sealed again: the run then has
 another statement than the one that was anchored when it ended, and only that shows their true reason.
 """
 
@@ -29,13 +29,13 @@ from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
 
 FOLDER = Path(__file__).resolve().parent
-RUNS, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
-LEGS = "legs"  # in the archive
+ARCHIVE, CASES = FOLDER / "runs.tar.xz", FOLDER / "cases.jsonl"
+RUNS = "legs"  # in the archive
 CLAIM = "claim.json"
 
 
 class Sides(BaseModel):
-    """Legs to compare, by name; `a=b` is leg b under the name a. Those in `a/` are signed off as the directory a."""
+    """Runs to compare, by name; `a=b` is run b under the name a. Those in `a/` are signed off as the directory a."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,8 +52,9 @@ class Case(Sides):
     """One case.
 
     Attributes:
-        patches: by a lever, what is signed off before as a patch; its verdict is written to `LEVER.json`.
-        faults: by a leg's name, what is done to it: [fault, argument, …] in order.
+        patches: by a changed option, what is signed off before as a patch; its verdict is written to `CHANGED
+        OPTION.json`.
+        faults: by a run's name, what is done to it: [fault, argument, …] in order.
         claim: content of the claim's file.
         verdict: the label.
         reason: slug of a finding that must be there, the true reason; none of an honest case.
@@ -69,8 +70,8 @@ class Case(Sides):
     reason: str | None = None
     anchor: bool = False
 
-    def legs(self) -> list[tuple[str, str]]:
-        """(name here, name in the archive) of every leg."""
+    def runs(self) -> list[tuple[str, str]]:
+        """(name here, name in the archive) of every run."""
         sides = (self, *self.patches.values())
         entries = dict.fromkeys(entry for one in sides for entry in (*one.ref, *one.cand))
         pairs = (entry.partition("=") for entry in entries)
@@ -83,7 +84,7 @@ class CaseOutcome:
 
     case: Case
     verdict: SignOff
-    anchored: bool  # every leg's statement is one that was made when a leg of the archive ended
+    anchored: bool  # every run's statement is one that was made when a run of the archive ended
 
     @property
     def right(self) -> bool:
@@ -119,39 +120,39 @@ def read_cases() -> list[Case]:
 
 
 def unpack(folder: Path) -> None:
-    """All legs, in `folder/legs`."""
-    with tarfile.open(RUNS) as archive:
+    """All runs, in `folder/runs`."""
+    with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder, filter="data")
 
 
 def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
     """Sign off cases anew, by default every one, on copies in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
-        legs, place = Path(temporary) / LEGS, Path(temporary) / "case"
-        unpack(legs.parent)
-        anchors = {sha256_of(path) for path in legs.glob("*/seal.json")}
+        runs, place = Path(temporary) / RUNS, Path(temporary) / "case"
+        unpack(runs.parent)
+        anchors = {sha256_of(path) for path in runs.glob("*/seal.json")}
         for case in read_cases() if cases is None else cases:
-            verdict = _run(case, legs, place)
+            verdict = _run(case, runs, place)
             seals = {sha256_of(path) for path in place.rglob("seal.json")}
             yield CaseOutcome(case, verdict, seals <= anchors)
             shutil.rmtree(place)
 
 
-def lay_out(case: Case, legs: Path, place: Path) -> None:
-    """Put a case's legs, with their faults, its claim and its patches' verdicts into a folder."""
-    for name, source in case.legs():
-        shutil.copytree(legs / source, place / name)
-    for name, _ in case.legs():
+def lay_out(case: Case, runs: Path, place: Path) -> None:
+    """Put a case's runs, with their faults, its claim and its patches' verdicts into a folder."""
+    for name, source in case.runs():
+        shutil.copytree(runs / source, place / name)
+    for name, _ in case.runs():
         for fault, *arguments in case.faults.get(name, []):
-            inject(RunDir(place / name), fault, arguments, legs)
+            inject(RunDir(place / name), fault, arguments, runs)
     if case.claim is not None:
         (place / CLAIM).write_bytes(orjson.dumps(case.claim))
     for lever, sides in case.patches.items():
         write_json(place / f"{lever}.json", _sign_off("patch", sides, place, Claim(levers=[lever])).record())
 
 
-def _run(case: Case, legs: Path, place: Path) -> SignOff:
-    lay_out(case, legs, place)
+def _run(case: Case, runs: Path, place: Path) -> SignOff:
+    lay_out(case, runs, place)
     return _sign_off(case.scope, case, place, None if case.claim is None else read_claim(place / CLAIM))
 
 
@@ -165,7 +166,7 @@ def main() -> int:
     outcomes = list(run_cases())
     wrong = [one for one in outcomes if not one.right]
     for one in wrong:
-        print(f"WRONG {one.case.name}: labelled {one.case.verdict} {one.case.reason or ''}; {one.verdict.headline}")
+        print(f"WRONG {one.case.name}: labeled {one.case.verdict} {one.case.reason or ''}; {one.verdict.headline}")
     honest = sum(one.case.name.startswith("honest") for one in outcomes)
     print(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; {len(wrong)} wrong")
     print(*(f"{name} {value:.4g}" for name, value in score(outcomes).items()), sep=", ")

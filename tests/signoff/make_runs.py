@@ -1,8 +1,8 @@
-"""Makes the legs of the sign-off's back-test anew: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
+"""Makes the runs of the sign-off's back-test anew: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
 
-Real legs of `main.py`, one after the other, through the real LoadGen: most with the dummy engine, and the two of DEMO,
+Real runs of `main.py`, one after the other, through the real LoadGen: most with the dummy engine, and the two of DEMO,
 a directory that `make demo` filled. They end up in runs.tar.xz. About five minutes on two cores. The archive is frozen:
-with new legs, every case has to be looked at again.
+with new runs, every case has to be looked at again.
 """
 
 import shutil
@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.signoff.backtest import LEGS as IN_ARCHIVE
-from tests.signoff.backtest import RUNS
+from tests.signoff.backtest import ARCHIVE
+from tests.signoff.backtest import RUNS as IN_ARCHIVE
 from tests.support import warm
 from tests.support.cheats import CHEAT
-from tests.support.record_legs import pack
+from tests.support.make_recorded_runs import pack
 
 USER_CONF = """
 *.Offline.min_duration = 200
@@ -44,8 +44,8 @@ _FAST, _SLOTS, _QPS, _SHORT = (
     "--sampling-arg max_tokens=64",
 )
 _NULL = "--dummy-ttft-ms 0.5 --dummy-prefill-us 0 --dummy-tpot-ms 0.02"
-# Name of each leg, and its options beyond MODEL, with its variable of the environment if it has one.
-LEGS: dict[str, str] = {
+# Name of each run, and its options beyond MODEL, with its variable of the environment if it has one.
+RUNS: dict[str, str] = {
     **dict.fromkeys(PLAIN, ""),
     "int-2": "--enable-log-trace",
     "srv-gen": "--enable-log-trace",
@@ -74,11 +74,11 @@ LEGS: dict[str, str] = {
 
 
 def make(folder: Path) -> None:
-    """Run all legs that are not there yet. What a leg is for says whether it may end well, so no exit code counts."""
+    """Start all runs that are not there yet. What a run is for says whether it may end well, so no exit code counts."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("user.conf", USER_CONF), ("null.conf", FAST_CONF)):
         (folder / name).write_text(text)
-    for name, options in LEGS.items():
+    for name, options in RUNS.items():
         if (folder / name).exists():
             continue
         scenario = SCENARIOS[name.partition("-")[0].rstrip("0123456789")]
@@ -92,15 +92,15 @@ def make(folder: Path) -> None:
         warm.run(arguments, folder, variables)
 
 
-def gather(folder: Path, demo: Path, legs: Path) -> None:
-    """The files of all legs, each in a folder of its name."""
-    sources = {name: folder / name for name in LEGS}
+def gather(folder: Path, demo: Path, runs: Path) -> None:
+    """The files of all runs, each in a folder of its name."""
+    sources = {name: folder / name for name in RUNS}
     sources |= {"vllm-off": demo / "performance", "vllm-off-acc": demo / "accuracy"}
     for name, source in sources.items():
-        (legs / name).mkdir(parents=True)
+        (runs / name).mkdir(parents=True)
         for path in source.iterdir():
             if path.is_file():
-                shutil.copy(path, legs / name / path.name)
+                shutil.copy(path, runs / name / path.name)
 
 
 def main() -> None:
@@ -109,7 +109,7 @@ def main() -> None:
         folder = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(temporary)
         make(folder)
         gather(folder, demo, Path(temporary) / "packed" / IN_ARCHIVE)
-        pack(Path(temporary) / "packed", RUNS)
+        pack(Path(temporary) / "packed", ARCHIVE)
 
 
 if __name__ == "__main__":

@@ -55,20 +55,20 @@ _SCORE = {
 
 def _runs() -> Iterator[tuple[str, Spec]]:
     for benchmark, scenario, spec, audits in _PLACES:
-        for leg in ("performance", "accuracy", *audits):
+        for run in ("performance", "accuracy", *audits):
             yield (
-                f"any-tree/{benchmark}/{scenario}/{leg}",
+                f"any-tree/{benchmark}/{scenario}/{run}",
                 replace(
                     spec,
                     key=benchmark,
                     token_latencies=benchmark == WITH_TOKENS,
-                    mode="AccuracyOnly" if leg == "accuracy" else "PerformanceOnly",
+                    mode="AccuracyOnly" if run == "accuracy" else "PerformanceOnly",
                     user_conf={
                         "min_duration": MIN_DURATION_MS,
                         "performance_sample_count_override": SAMPLES,
                         **spec.user_conf,
                     },
-                    audit_conf=AUDITS.get(leg, {}),
+                    audit_conf=AUDITS.get(run, {}),
                     total_count=SAMPLES,
                 ),
             )
@@ -87,8 +87,8 @@ def _build(root: Path) -> None:
     for benchmark, scenario, spec, audits in _PLACES:
         system = "edge-box" if benchmark == "resnet50" else "one-node"
         place = Place("closed", "Example", system, benchmark, scenario)
-        for leg in ("performance", "accuracy", *audits):
-            _leg(tree, place, leg, RunDir(recorded() / "any-tree" / benchmark / scenario / leg))
+        for run in ("performance", "accuracy", *audits):
+            _run(tree, place, run, RunDir(recorded() / "any-tree" / benchmark / scenario / run))
         tree.user_conf(place).write_text(
             "".join(f"*.{scenario}.{key} = {value}\n" for key, value in spec.user_conf.items())
         )
@@ -97,30 +97,30 @@ def _build(root: Path) -> None:
         describe_system(tree, "closed", "Example", system, kind)
 
 
-def _leg(tree: Tree, place: Place, leg: str, run: RunDir) -> None:
-    if leg == "accuracy":
+def _run(tree: Tree, place: Place, name: str, run_dir: RunDir) -> None:
+    if name == "accuracy":
         to, log = tree.accuracy(place), tree.accuracy(place).accuracy_log
-    elif leg == "performance":
+    elif name == "performance":
         to, log = tree.performance(place), tree.performance(place).accuracy_log
     else:
-        to = RunDir(tree.audit(place, leg) / "performance" / "run_1")
-        log = tree.audit(place, leg) / "accuracy" / run.accuracy_log.name
+        to = RunDir(tree.audit(place, name) / "performance" / "run_1")
+        log = tree.audit(place, name) / "accuracy" / run_dir.accuracy_log.name
     for folder in {to.root, log.parent}:
         folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run.detail, to.detail)
-    shutil.copy(run.summary, to.summary)
-    shutil.copy(run.accuracy_log, log)
-    if leg == "accuracy":
-        entries = json.loads(run.accuracy_log.read_text())
+    shutil.copy(run_dir.detail, to.detail)
+    shutil.copy(run_dir.summary, to.summary)
+    shutil.copy(run_dir.accuracy_log, log)
+    if name == "accuracy":
+        entries = json.loads(run_dir.accuracy_log.read_text())
         tokens = sum(len(entry["data"]) // 8 for entry in entries) / len(entries)
         stated = f", 'tokens_per_sample': {tokens:.2f}" if place.benchmark == WITH_TOKENS else ""
         to.accuracy_text.write_text(f"{{'exact_match': 83.1, 'gen_num': {SAMPLES}{stated}}}\nhash={sha256_of(log)}\n")
-    elif leg != "performance":
-        for name, text in _texts(tree, place, leg, json.loads(log.read_text())):
-            (tree.audit(place, leg) / name).write_text(text)
+    elif name != "performance":
+        for file, text in _texts(tree, place, name, json.loads(log.read_text())):
+            (tree.audit(place, name) / file).write_text(text)
 
 
-def _texts(tree: Tree, place: Place, test: str, answers: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
+def _texts(tree: Tree, place: Place, test: str, responses: list[dict[str, object]]) -> Iterator[tuple[str, str]]:
     reference = read_detail(tree.performance(place).detail)
     tested = read_detail(RunDir(tree.audit(place, test) / "performance" / "run_1").detail)
     if test == "TEST01":
@@ -128,8 +128,8 @@ def _texts(tree: Tree, place: Place, test: str, answers: list[dict[str, object]]
             "verify_accuracy.txt",
             "Verifying accuracy. This might take a while...\nReading accuracy mode results...\n"
             f"Reading performance mode results...\nnum_acc_log_entries = {SAMPLES}\nnum_acc_log_duplicate_keys = 0\n"
-            f"num_acc_log_data_mismatch = 0\nnum_perf_log_entries = {len(answers)}\n"
-            f"num_perf_log_qsl_idx_match = {len(answers)}\nnum_perf_log_data_mismatch = 0\nnum_missing_qsl_idxs = 0\n"
+            f"num_acc_log_data_mismatch = 0\nnum_perf_log_entries = {len(responses)}\n"
+            f"num_perf_log_qsl_idx_match = {len(responses)}\nnum_perf_log_data_mismatch = 0\nnum_missing_qsl_idxs = 0\n"
             "TEST PASS\n\n",
         )
         yield "verify_performance.txt", _scores("Reference", "Test", _score(reference), _score(tested))
@@ -144,7 +144,7 @@ def _texts(tree: Tree, place: Place, test: str, answers: list[dict[str, object]]
             "Accuracy check pass: True\nTEST PASS\n",
         )
     elif test == "TEST09":
-        lengths = [len(str(answer["data"])) // 8 for answer in answers]
+        lengths = [len(str(response["data"])) // 8 for response in responses]
         yield (
             "verify_output_len.txt",
             f"Total samples: {len(lengths)}\nMean output tokens: {sum(lengths) / len(lengths):.2f}\n"

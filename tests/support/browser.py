@@ -15,7 +15,7 @@ BROWSER = next(
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium")
 
 # Runs outside the page, which has no script of its own and is shown in a frame of the width that is asked for.
-_LOOK = """
+_MEASURE = """
 const frame = document.querySelector("iframe");
 frame.onload = () => {
   const page = frame.contentDocument, root = page.documentElement;
@@ -52,7 +52,7 @@ def lay_out(page: Path, width: int, folder: Path) -> dict[str, Any]:
     outer = folder / f"look-{width}.html"
     outer.write_text(
         f'<body style="margin:0"><iframe style="width:{width}px;height:900px;border:0" src="{escape(page.as_uri())}">'
-        f"</iframe><pre></pre><script>{_LOOK}</script>"
+        f"</iframe><pre></pre><script>{_MEASURE}</script>"
     )
     done = _run("--window-size=1700,1000", "--dump-dom", outer.as_uri())
     found: dict[str, Any] = json.loads(unescape(done.stdout.partition("<pre>")[2].partition("</pre>")[0]))

@@ -1,7 +1,7 @@
 """The dummy engine with ways of cheating, to prove which check catches which (docs/red-team.md).
 
 Each cheat changes what the engine computes for a request, or what it says. The environment variable DUMMY_CHEAT of a
-`main.py` that a test starts (tests/support/warm.py) names the cheat of its legs; the leg's process alone knows of it.
+`main.py` that a test starts (tests/support/warm.py) names the cheat of its runs; the run's process alone knows of it.
 """
 
 import math
@@ -19,7 +19,7 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 from sut import engines
 from sut.dummy.engine import DummyEngine
 from sut.dummy.fault import Fault
@@ -31,8 +31,8 @@ CHEAT = "DUMMY_CHEAT"  # environment variable
 HONEST_QUERIES = 32
 BURST_S = 0.010
 PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
-STORE = "DUMMY_CHEAT_STORE"  # environment variable: a directory that outlives a leg
-CANNED_ANSWER = list(b"The article reports on recent events and the people involved in them.")
+STORE = "DUMMY_CHEAT_STORE"  # environment variable: a directory that outlives a run
+CANNED_RESPONSE = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
 HELD_SHARE = 0.875  # of the limit: 1.75 of the 2 s that Server allows, as in published results of v6.1
 HELD_JITTER = 0.05  # so much more or less, that it does not show
@@ -46,10 +46,10 @@ LITTLE = 12  # one part in so many is left out
 class Service:
     """What the engine computes for one request, and what it answers."""
 
-    answer: list[int]
+    response: list[int]
     prefill_tokens: int
     decode_tokens: int
-    first_id: int | None = None  # reported as the first token instead of the answer's
+    first_id: int | None = None  # reported as the first token instead of the response's
     first_at_once: bool = False  # reported before anything is computed
     first_held_s: float = 0.0  # reported no sooner than so long after submission, though it is there
     done_at_once: bool = False  # answered before anything is computed; the computation follows
@@ -61,7 +61,7 @@ Cheat = Callable[[Request, Service], None]
 
 @dataclass(frozen=True)
 class CheatContext:
-    """What cheats may know. `references`: ids of the reference texts by sample index, for `reference` alone."""
+    """What cheats may know. `references`: IDs of the reference texts by sample index, for `reference` alone."""
 
     performance: bool
     bos_id: int
@@ -91,7 +91,7 @@ def _made(kind: str, what: str) -> Callable[[Maker], Maker]:
 
 
 def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each], Each]:
-    """A cheat that does the same to every request; in performance legs alone where it says so."""
+    """A cheat that does the same to every request; in performance runs alone where it says so."""
 
     def add(cheat: Each) -> Each:
         _made(kind, what)(lambda known: partial(cheat, known) if known.performance or not performance else _honest)
@@ -157,11 +157,11 @@ class CheatingEngine(DummyEngine):
             first_s = now_s
         first_s = max(first_s, now_s + service.first_held_s)
         end_s = max(end_s, first_s)
-        first = service.answer if service.first_id is None else [service.first_id]
-        self._loop.call_at(first_s, self._say, request, first, service.answer, end_s)
+        first = service.response if service.first_id is None else [service.first_id]
+        self._loop.call_at(first_s, self._say, request, first, service.response, end_s)
 
     def _say(self, request: Request, first: list[int], ids: list[int], end_s: float) -> None:
-        """`first` in place of the answer's own first token."""
+        """`first` in place of the response's own first token."""
         self._activity += 1
         self._generated_tokens += bool(ids)
         if ids:
@@ -171,11 +171,11 @@ class CheatingEngine(DummyEngine):
 
 @dataclass(frozen=True)
 class CheatingKind(DummyKind):
-    """The dummy engine in a leg's process where it cheats in one way."""
+    """The dummy engine in a run's process where it cheats in one way."""
 
     kind: str
 
-    def make(self, plan: LegPlan) -> CheatingEngine:
+    def make(self, plan: RunPlan) -> CheatingEngine:
         options = dict(plan.engine_options)
         options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
         sampling, limits = SamplingPolicy(**plan.sampling), BENCHMARKS[plan.loadgen_key].limits
@@ -190,17 +190,17 @@ class CheatingKind(DummyKind):
         )
         return CheatingEngine(sampling, **options, cheat=make_cheat(self.kind, context))
 
-    def sut_class(self, plan: LegPlan) -> type[LoadgenSut]:
+    def sut_class(self, plan: RunPlan) -> type[LoadgenSut]:
         return OvercountingSut if self.kind == "overcount" else LoadgenSut
 
 
-def _references(plan: LegPlan) -> list[list[int]]:
+def _references(plan: RunPlan) -> list[list[int]]:
     targets = load_dataset(Path(plan.dataset_path), count=plan.sample_count).targets
     return [ids[1:] for ids in ByteTokenizer().encode_batch(targets)]  # without BOS
 
 
 def install() -> None:
-    """In a leg's process: put the engine that cheats in the honest one's place, where the environment names a cheat."""
+    """In a run's process: put the engine that cheats in the honest one's place, where the environment names a cheat."""
     kind = os.environ.get(CHEAT)
     if kind:
         assert kind in CHEAT_KINDS, kind
@@ -215,20 +215,20 @@ def _skip(service: Service) -> None:
     service.prefill_tokens = service.decode_tokens = 0
 
 
-@_made("cache-index", "answers a sample index that it has seen from a cache")
+@_made("cache-index", "responses a sample index that it has seen from a cache")
 def _cache_index(_: CheatContext) -> Cheat:
     seen: dict[int, list[int]] = {}
 
     def cheat(request: Request, service: Service) -> None:
         if request.sample_index in seen:
-            service.answer = seen[request.sample_index]
+            service.response = seen[request.sample_index]
             _skip(service)
-        seen.setdefault(request.sample_index, service.answer)
+        seen.setdefault(request.sample_index, service.response)
 
     return cheat
 
 
-@_remembers("cache-prompt", "answers a prompt that it has seen from a cache")
+@_remembers("cache-prompt", "responses a prompt that it has seen from a cache")
 def _cache_prompt(known: CheatContext, request: Request, service: Service, seen: Seen) -> None:
     if tuple(request.prompt_ids) in seen:
         _skip(service)
@@ -247,7 +247,7 @@ def _cache_late(known: CheatContext, request: Request, service: Service, seen: S
         _skip(service)
 
 
-@_each("cache-on-disk", "as cache-prompt, with a cache on disk for later legs")
+@_each("cache-on-disk", "as cache-prompt, with a cache on disk for later runs")
 def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
     store = Path(os.environ[STORE])
     name = store / sha256(array("q", request.prompt_ids).tobytes()).hexdigest()
@@ -288,43 +288,43 @@ def _merge_equal(known: CheatContext, request: Request, service: Service, seen: 
 # Other ways to compute less, and tokens that no model computed ----------------------------------------------------
 
 
-@_each("truncate", "stops at half of the output in performance legs", performance=True)
+@_each("truncate", "stops at half of the output in performance runs", performance=True)
 def _truncate(_: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer[: max(2, len(service.answer) // 2)]
-    service.decode_tokens = len(service.answer) - 1
+    service.response = service.response[: max(2, len(service.response) // 2)]
+    service.decode_tokens = len(service.response) - 1
 
 
-@_each("truncate-little", "leaves out the last twelfth of the output in performance legs", performance=True)
+@_each("truncate-little", "leaves out the last twelfth of the output in performance runs", performance=True)
 def _truncate_little(_: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer[: -max(1, len(service.answer) // LITTLE)]
-    service.decode_tokens = len(service.answer) - 1
+    service.response = service.response[: -max(1, len(service.response) // LITTLE)]
+    service.decode_tokens = len(service.response) - 1
 
 
-@_each("pad-eos", "pads the output with end-of-sequence ids")
+@_each("pad-eos", "pads the output with end-of-sequence IDs")
 def _pad_eos(known: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer + [known.eos_id] * (known.max_tokens - len(service.answer))
+    service.response = service.response + [known.eos_id] * (known.max_tokens - len(service.response))
 
 
 @_each("pad-space", "pads the output with blanks, which scoring strips")
 def _pad_space(known: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer + [known.space_id] * (known.max_tokens - len(service.answer))
+    service.response = service.response + [known.space_id] * (known.max_tokens - len(service.response))
 
 
-@_each("repeat-special", "ends the output with a begin-of-sequence id, eight times")
+@_each("repeat-special", "ends the output with a begin-of-sequence ID, eight times")
 def _repeat_special(known: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer[: known.max_tokens - REPEATS] + [known.bos_id] * REPEATS
+    service.response = service.response[: known.max_tokens - REPEATS] + [known.bos_id] * REPEATS
 
 
-@_each("inject-bos", "begins the output with a begin-of-sequence id")
+@_each("inject-bos", "begins the output with a begin-of-sequence ID")
 def _inject_bos(known: CheatContext, request: Request, service: Service) -> None:
-    service.answer = [known.bos_id, *service.answer[: known.max_tokens - 1]]
+    service.response = [known.bos_id, *service.response[: known.max_tokens - 1]]
 
 
-@_each("inject-eos", "inserts an end-of-sequence id into the output")
+@_each("inject-eos", "inserts an end-of-sequence ID into the output")
 def _inject_eos(known: CheatContext, request: Request, service: Service) -> None:
-    kept = service.answer[: known.max_tokens - 1]
+    kept = service.response[: known.max_tokens - 1]
     middle = len(kept) // 2
-    service.answer = [*kept[:middle], known.eos_id, *kept[middle:]]
+    service.response = [*kept[:middle], known.eos_id, *kept[middle:]]
 
 
 CHEAT_KINDS["overcount"] = "reports more tokens to LoadGen than it returns"
@@ -349,7 +349,7 @@ class OvercountingSut(LoadgenSut):
 
 @_each("first-other", "reports a first token that differs from the output's")
 def _first_other(_: CheatContext, request: Request, service: Service) -> None:
-    service.first_id = service.answer[0] ^ 1
+    service.first_id = service.response[0] ^ 1
 
 
 @_each("first-early", "reports a guessed first token before the prompt is computed")
@@ -360,7 +360,7 @@ def _first_early(_: CheatContext, request: Request, service: Service) -> None:
 
 @_each("first-forced", "as first-early, and puts the guess into the output")
 def _first_forced(_: CheatContext, request: Request, service: Service) -> None:
-    service.answer = [GUESSED_FIRST_ID, *service.answer[1:]]
+    service.response = [GUESSED_FIRST_ID, *service.response[1:]]
     service.first_at_once = True
 
 
@@ -374,15 +374,15 @@ def _first_late(known: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("answer-early", "answers with random ids at once and computes later, in performance legs", performance=True)
-def _answer_early(_: CheatContext, request: Request, service: Service) -> None:
-    service.answer = [1 + (request.seq + place) % 255 for place in range(len(service.answer))]
+@_each("answer-early", "answers with random IDs at once and computes later, in performance runs", performance=True)
+def _respond_early(_: CheatContext, request: Request, service: Service) -> None:
+    service.response = [1 + (request.seq + place) % 255 for place in range(len(service.response))]
     service.done_at_once = True
 
 
-@_each("other-model", "uses a smaller model in performance legs", performance=True)
+@_each("other-model", "uses a smaller model in performance runs", performance=True)
 def _other_model(_: CheatContext, request: Request, service: Service) -> None:
-    service.answer = service.answer[::-1]
+    service.response = service.response[::-1]
     service.prefill_tokens //= 2
     service.decode_tokens //= 2
 
@@ -395,7 +395,7 @@ def _other_model_in_bursts(context: CheatContext) -> Cheat:
         nonlocal last_s
         now_s = context.now_s()
         if now_s - last_s < BURST_S:
-            service.answer = service.answer[::-1]
+            service.response = service.response[::-1]
             service.prefill_tokens //= 2
             service.decode_tokens //= 2
         last_s = now_s
@@ -403,20 +403,20 @@ def _other_model_in_bursts(context: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("drop-always", "answers every fourth sample with a canned text in all legs")
-@_each("drop", "answers every fourth sample with a canned text in performance legs", performance=True)
+@_each("drop-always", "answers every fourth sample with a canned text in all runs")
+@_each("drop", "answers every fourth sample with a canned text in performance runs", performance=True)
 def _drop(_: CheatContext, request: Request, service: Service) -> None:
     if request.sample_index % DROP_ONE_IN == 0:
-        service.answer = CANNED_ANSWER
+        service.response = CANNED_RESPONSE
         _skip(service)
 
 
-@_each("reference", "answers with the data set's reference text")
+@_each("reference", "answers with the dataset's reference text")
 def _reference(known: CheatContext, request: Request, service: Service) -> None:
-    service.answer = known.references[request.sample_index][: known.max_tokens]
+    service.response = known.references[request.sample_index][: known.max_tokens]
     _skip(service)
 
 
-@_each("stored", "answers from its own answers of an earlier process, in all legs")
+@_each("stored", "responses from its own responses of an earlier process, in all runs")
 def _stored(_: CheatContext, request: Request, service: Service) -> None:
     _skip(service)

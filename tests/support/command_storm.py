@@ -24,10 +24,10 @@ import yaml
 from runs.errors import ExitCode
 from runs.interrupts import ENDING
 from tests.support import warm
-from tests.support.legs import LONG_USER_CONF, USER_CONF
+from tests.support.run_commands import LONG_USER_CONF, USER_CONF
 from tests.support.signal_storm import become_reaper, ended, orphans
 
-GRACE_S = 60.0  # ends within a second or two on an idle machine; a leg that ignores it is killed after ten
+GRACE_S = 60.0  # ends within a second or two on an idle machine; a run that ignores it is killed after ten
 LATEST_S = {"short run": 1.2, "accuracy run": 1.2, "audit": 2.5, "campaign": 8.0}  # of the first signal
 ELSE_LATEST_S = 4.0
 PAUSE_S = 0.5  # at most between two signals

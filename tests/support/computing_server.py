@@ -15,7 +15,7 @@ from typing import Any
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, Reply, Step, json_reply
 
-COMPUTING_S = 0.3  # before the first id, so that a rate is the server's and not the machine's
+COMPUTING_S = 0.3  # before the first ID, so that a rate is the server's and not the machine's
 TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
 
 
@@ -23,10 +23,10 @@ class Computing:
     """Speaks vLLM's words after a while.
 
     Args:
-        seconds: before the first id.
+        seconds: before the first ID.
         tokens_s: before the others.
         counts: whether it tells what it takes from a cache.
-        keeps: whether it keeps answers and gives them again at once, as a box before the server might.
+        keeps: whether it keeps responses and gives them again at once, as a box before the server might.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Computing:
 async def _serve(port: int, after_s: float, requests: int | None) -> None:
     speaks = Computing(0.0, tokens_s=1.0)
 
-    def answer(body: dict[str, Any]) -> Reply:
+    def response(body: dict[str, Any]) -> Reply:
         if requests is not None and len(server.requests) > requests:
             print("out of requests", flush=True)
             os._exit(7)
         return speaks(body)
 
     await asyncio.sleep(after_s)
-    async with HttpServer("/v1/completions", answer, "vllm", port=port) as server:
+    async with HttpServer("/v1/completions", response, "vllm", port=port) as server:
         print(f"listens on {port}", flush=True)
         await asyncio.Event().wait()
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from runs.errors import InputError
 from scenarios.audit.config import all_options, load_audit
-from scenarios.command_line import answer
+from scenarios.command_line import command_output
 from scenarios.command_line.dispatch import cli
 from scenarios.command_line.schema_options import given_values
-from scenarios.leg.config import RunConfig
+from scenarios.run.config import RunConfig
 from scenarios.tune.config import TuneOptions
 from tests.conftest import ROOT
 
@@ -116,9 +116,9 @@ def parse(words: list[str]) -> str:
     Raises:
         click.ClickException, InputError, pydantic.ValidationError: it would be refused.
     """
-    words = [word for word in words if word not in (*answer.QUIET, *answer.VERBOSE)]
-    if answer.asked_for(words):
-        words.remove(answer.FLAG)
+    words = [word for word in words if word not in (*command_output.QUIET, *command_output.VERBOSE)]
+    if command_output.asked_for(words):
+        words.remove(command_output.FLAG)
     above = cli.make_context("main.py", words)
     name, command, rest = cli.resolve_command(above, [*above._protected_args, *above.args])
     if "--help" in rest or "--help-all" in rest:

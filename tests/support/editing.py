@@ -51,22 +51,22 @@ def each_record(run: RunDir, edit: Callable[[dict[str, Any]], dict[str, Any]]) -
     write_records(run, [edit(one) for one in read_records(run)])
 
 
-def change_answers(run: RunDir, answer: Callable[[str, int], bytes]) -> None:
-    """Other answers, in the record and in the accuracy log where there are any.
+def change_responses(run: RunDir, response: Callable[[str, int], bytes]) -> None:
+    """Other responses, in the record and in the accuracy log where there are any.
 
     Args:
-        answer: the ids in place of those with a SHA-256 and a number.
+        response: the ids in place of those with a SHA-256 and a number.
     """
 
     def edit(one: dict[str, Any]) -> dict[str, Any]:
-        new = answer(one["output_sha256"], one["output_tokens"])
+        new = response(one["output_sha256"], one["output_tokens"])
         return one | {"output_sha256": hashlib.sha256(new).hexdigest()}
 
     each_record(run, edit)
     entries = orjson.loads(run.accuracy_log.read_bytes())
     for entry in entries:
         data = bytes.fromhex(entry["data"])
-        entry["data"] = answer(hashlib.sha256(data).hexdigest(), len(data) // 4).hex().upper()
+        entry["data"] = response(hashlib.sha256(data).hexdigest(), len(data) // 4).hex().upper()
     if entries:
         run.accuracy_log.write_bytes(b"[\n" + b",\n".join(map(orjson.dumps, entries)) + b"\n]\n")
 
@@ -85,17 +85,17 @@ def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
     edit_lines(run.requests, lambda one: one if one["seq"] != seq else one | fields if fields else None)
 
 
-# Always the same one, so that a leg that is sealed again has the same seal.
+# Always the same one, so that a run that is sealed again has the same seal.
 SIGNER = signer_of(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"the key of the tests").digest()))
 
 
 def reseal(run: RunDir) -> None:
-    """Seal a changed leg anew, as someone would who forges with care: the seal then says nothing of the change."""
+    """Seal a changed run anew, as someone would who forges with care: the seal then says nothing of the change."""
     attest(run, SIGNER, record_version=RECORD_VERSION, harness_commit=None, previous=None)
 
 
 def say_in_manifest(run: RunDir, **configuration: Any) -> None:
-    """Make the engine's record say something else."""
+    """Make the recorded engine configuration say something else."""
     manifest = orjson.loads(run.manifest.read_bytes())
     manifest["engine"]["configuration"] |= configuration
     run.manifest.write_bytes(orjson.dumps(manifest))
@@ -115,7 +115,7 @@ def set_at(path: Path, place: str, value: Any) -> None:
 
 
 def set_record(run: RunDir, values: dict[str, Any]) -> None:
-    """Other values in the manifest by their dotted place, as the leg's own process would have written them."""
+    """Other values in the manifest by their dotted place, as the run's own process would have written them."""
     for place, value in values.items():
         set_at(run.manifest, place, value)
     reseal(run)

@@ -41,9 +41,9 @@ def in_json(name: str, change: Callable[[Any], object]) -> Change:
     return edit
 
 
-def in_config(path: str, value: Any, leg: str = "") -> Change:
+def in_config(path: str, value: Any, run: str = "") -> Change:
     def edit(folder: Path) -> None:
-        file = folder / leg / CONFIG
+        file = folder / run / CONFIG
         content = yaml.safe_load(file.read_text())
         at(path, value)(content)
         file.write_text(yaml.safe_dump(content))

@@ -37,14 +37,14 @@ WORDS = (6, 60)  # of the shortest and the longest prompt
 
 @dataclasses.dataclass
 class Computer:
-    """What the server's machine can do: some prompts at a time, each for as long as its words and its answer take."""
+    """What the server's machine can do: some prompts at a time, each for as long as its words and its response take."""
 
     slots: int = 4
     word_s: float = 0.0004
     piece_s: float = 0.002
-    cold_s: float = 0.0  # added to the first answers
-    caches: bool = False  # gives an answer that it gave before again, without computing
-    dies_after: int | None = None  # answers
+    cold_s: float = 0.0  # added to the first responses
+    caches: bool = False  # gives a response that it gave before again, without computing
+    dies_after: int | None = None  # responses
     answered: int = 0
     kept: set[str] = dataclasses.field(default_factory=set)
     server: HttpServer | None = None
@@ -106,7 +106,7 @@ class Case:
     others: dict[str, Any] = dataclasses.field(default_factory=dict)
     server: dict[str, Any] = dataclasses.field(default_factory=dict)
     interrupt_s: float | None = None  # the client gets ^C then
-    samples: int | None = None  # of the data set
+    samples: int | None = None  # of the dataset
     accuracy: bool = False  # with a phase for it, scored by string_match: ROUGE needs a hub
     tokenizer: bool = True
 
@@ -228,7 +228,7 @@ def write_data(path: Path) -> None:
     texts = [" ".join(article.article.split()) for article in bundled_articles()[:ROWS]]
     counts = [shortest + (longest - shortest) * place // (ROWS - 1) for place in range(ROWS)]
     rows = [" ".join(text.split()[:count]) for text, count in zip(texts, counts, strict=True)]
-    # Half of a prompt stands for what its answer is held against.
+    # Half of a prompt stands for what its response is held against.
     whole = [{"prompt": row, "highlights": row[: len(row) // 2]} for row in rows]
     path.write_text("".join(json.dumps(row) + "\n" for row in whole))
 

@@ -10,7 +10,7 @@ from typing import Any
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
-from sut.recorder import Outcome
+from sut.request_log import Outcome
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Response:
 class FakeLoadgen:
     """The two calls that answer LoadGen. Like LoadGen, they read the bytes at once and keep no pointer."""
 
-    calls: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # kind, id, token ids, n_tokens
-    batches: list[int] = field(default_factory=list)  # answers in each call of QuerySamplesComplete
+    calls: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # kind, ID, token IDs, n_tokens
+    batches: list[int] = field(default_factory=list)  # responses in each call of QuerySamplesComplete
     error: BaseException | None = None  # raised by the next call
     QuerySampleResponse = Response
 
@@ -89,7 +89,7 @@ class FakeEngine(Engine):
     async def stop(self) -> None: ...
 
 
-class FakeRecorder:
+class FakeRequestLog:
     """Keeps the outcomes, each behind the time of its completion."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class FakeSink:
     """Keeps what an engine reports of a request.
 
     Args:
-        when_over: called after its answer or its failure.
+        when_over: called after its response or its failure.
     """
 
     def __init__(self, when_over: Callable[[], object] = lambda: None) -> None:
@@ -139,14 +139,14 @@ class Stage:
         self.loop = asyncio.new_event_loop()
         self.loadgen = FakeLoadgen()
         self.engine = FakeEngine()
-        self.recorder = FakeRecorder()
+        self.request_log = FakeRequestLog()
         self.failures: list[BaseException] = []
         self.sut = LoadgenSut(
             self.loadgen,
             self.loop,
             self.engine,
             PROMPTS.__getitem__,
-            self.recorder,  # type: ignore[arg-type]  # the one method that is used
+            self.request_log,  # type: ignore[arg-type]  # the one method that is used
             report_first_token=report_first_token,
             on_failure=self.failures.append,
             admission=admission or Feed(EngineLimits()),

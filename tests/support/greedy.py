@@ -1,4 +1,4 @@
-"""A tiny Llama whose answers meet its stop ids, and transformers' greedy answers: what engines are compared with."""
+"""A tiny Llama whose responses meet its stop IDs, and transformers' greedy responses, to compare engines with."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ TIE = 1e-4
 AT_A_TIME, PAD = 16, 0  # prompts
 PROMPTS_FOR_STOP_IDS = 16
 MORE_STOP_IDS = 3
-MOST_ENDED = 13
+MAX_ENDED = 13
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A greedy answer: ids, and at each position the runner-up and how far behind it was (logits)."""
+class Response:
+    """A greedy response: IDs, and at each position the runner-up and how far behind it was (logits)."""
 
     ids: list[int]
     runners_up: list[int]
@@ -35,43 +35,43 @@ class Answer:
         return False  # one stopped where the other went on
 
 
-def make_model_and_answers(folder: Path) -> None:
-    """The model in `folder`/model, and its answers to the bundled articles in `folder`/answers.json.
+def make_model_and_responses(folder: Path) -> None:
+    """The model in `folder`/model, and its responses to the bundled articles in `folder`/responses.json.
 
     Llama-3.1 has several stop ids in generation_config.json, so outputs vary in length. A random model never says its
-    one end-of-text id; the further ones stand in most of its answers, but not in all.
+    one end-of-text ID; the further ones stand in most of its responses, but not in all.
     """
     model = make_tiny_llama(folder / "model", [article.article for article in bundled_articles()])
     prompts = load_dataset(bundled_dataset(str(model))).prompts
     path = model / "generation_config.json"
     settings = json.loads(path.read_text())
-    stops = _stop_ids([answer.ids for answer in _greedy(model, prompts[:PROMPTS_FOR_STOP_IDS])])
+    stops = _stop_ids([response.ids for response in _greedy(model, prompts[:PROMPTS_FOR_STOP_IDS])])
     path.write_text(json.dumps({**settings, "eos_token_id": [settings["eos_token_id"], *stops]}))
-    answers = [asdict(answer) for answer in _greedy(model, prompts)]
-    (folder / "answers.json").write_text(json.dumps(answers))
+    responses = [asdict(response) for response in _greedy(model, prompts)]
+    (folder / "answers.json").write_text(json.dumps(responses))
 
 
-def read_answers(folder: Path) -> list[Answer]:
+def read_responses(folder: Path) -> list[Response]:
     """One for each bundled article, in order."""
-    return [Answer(**answer) for answer in json.loads((folder / "answers.json").read_text())]
+    return [Response(**response) for response in json.loads((folder / "answers.json").read_text())]
 
 
-def _stop_ids(answers: list[list[int]]) -> list[int]:
-    opening = {token for ids in answers for token in ids[:4]}
+def _stop_ids(responses: list[list[int]]) -> list[int]:
+    opening = {token for ids in responses for token in ids[:4]}
     holders: dict[int, set[int]] = {}
-    for number, ids in enumerate(answers):
+    for number, ids in enumerate(responses):
         for token in set(ids) - opening:
             holders.setdefault(token, set()).add(number)
     stops: list[int] = []
     ended: set[int] = set()
     for _ in range(MORE_STOP_IDS):
-        usable = [token for token in sorted(holders) if len(ended | holders[token]) <= MOST_ENDED]
+        usable = [token for token in sorted(holders) if len(ended | holders[token]) <= MAX_ENDED]
         stops.append(max(usable, key=lambda token: len(ended | holders[token])))
         ended |= holders[stops[-1]]
     return stops
 
 
-def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Answer]:
+def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Response]:
     """In float32, some prompts of about one length at a time, the shorter ones padded in front."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -80,7 +80,7 @@ def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Answer]:
     model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
     stops = model.generation_config.eos_token_id
     stops = {stops} if isinstance(stops, int) else set(stops)
-    answers: dict[int, Answer] = {}
+    responses: dict[int, Response] = {}
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
     for start in range(0, len(order), AT_A_TIME):
         numbers = order[start : start + AT_A_TIME]
@@ -101,5 +101,7 @@ def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Answer]:
         for row, number in enumerate(numbers):
             ids = output.sequences[row, longest:].tolist()
             length = next((place + 1 for place, token in enumerate(ids) if token in stops), len(ids))
-            answers[number] = Answer(ids[:length], runners_up[row, :length].tolist(), margins[row, :length].tolist())
-    return [answers[number] for number in range(len(prompts))]
+            responses[number] = Response(
+                ids[:length], runners_up[row, :length].tolist(), margins[row, :length].tolist()
+            )
+    return [responses[number] for number in range(len(prompts))]

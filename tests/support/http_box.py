@@ -1,4 +1,4 @@
-"""A box between a client and its server: it passes requests on, and does to the answers what a test wants."""
+"""A box between a client and its server: it passes requests on, and does to the responses what a test wants."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tests.support.http_server import HttpServer, Reply, Step, json_reply
 
 Events = AsyncGenerator[bytes, None]  # server-sent events as they come; a body that is no stream is one
-Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # of the request's body and its answer
+Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # of the request's body and its response
 
 
 async def honest(body: dict[str, Any], events: Events) -> AsyncIterator[Step]:
@@ -24,7 +24,7 @@ class Box(HttpServer):
     Args:
         upstream: the server's URL.
         trick: done to answers.
-        honest_for: so many answers are passed on as they are.
+        honest_for: so many responses are passed on as they are.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ async def _ask(upstream: str, request: bytes) -> tuple[int, str, Events]:
 
 
 async def _events(upstream: str, request: bytes) -> Events:
-    """The events of an answer; the server is asked when the first one is."""
+    """The events of a response; the server is asked when the first one is."""
     status, _, pieces = await _ask(upstream, request)
     assert status == 200
     rest = b""

@@ -24,7 +24,7 @@ USER_CONF = """
 
 
 def make_model(folder: Path) -> Path:
-    """A model's folder: what prompts are tokenised and answers decoded with."""
+    """A model's folder: what prompts are tokenized and responses decoded with."""
     model = make_tokenizer(folder)
     config = {"vocab_size": 258, "max_position_embeddings": 100_000, "architectures": ["LlamaForCausalLM"]}
     (model / "config.json").write_text(json.dumps(config))

@@ -1,6 +1,6 @@
 """A small HTTP server of the tests: it speaks as a real one's documents say, and breaks on purpose.
 
-An answer is a list of steps: bytes are sent as one HTTP chunk, numbers are pauses in seconds, `RESET` cuts the
+A response is a list of steps: bytes are sent as one HTTP chunk, numbers are pauses in seconds, `RESET` cuts the
 connection, `HANG` sends nothing more, `Raw` is sent as it is.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PAUSE_S = 0.1  # between the first ids and the others, so that they are two reads
+PAUSE_S = 0.1  # between the first IDs and the others, so that they are two reads
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Reply:
 Speak = Callable[[dict[str, Any]], Reply]
 
 
-def answer_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
-    """What the servers here answer: a stretch of ids that hangs on the prompt alone, as greedy decoding does."""
+def response_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
+    """What the servers here answer: a stretch of IDs that hangs on the prompt alone, as greedy decoding does."""
     stops, made = set(stop_ids), []
-    text = [token for token in body_prompt if token > 1] or body_prompt  # without special ids
+    text = [token for token in body_prompt if token > 1] or body_prompt  # without special IDs
     for place in range(most):
         token = text[place % len(text)]
         if token in stops and place < least:

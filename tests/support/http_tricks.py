@@ -1,6 +1,6 @@
 """What a box between client and server can do to answers, and what is to come of it: the table of docs/endpoint.md.
 
-For streams as vLLM is asked for them on either route: two events with ids, one with the counts, `[DONE]`.
+For streams as vLLM is asked for them on either route: two events with IDs, one with the counts, `[DONE]`.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ class Row:
 
     Attributes:
         make: the trick; one for each box, since some remember.
-        ends: words of the failure that ends the leg; empty where answers come through.
-        counted: what goes on record of each answer.
+        ends: words of the failure that ends the run; empty where answers come through.
+        counted: what goes in the manifest of each response.
         noted: words of a note.
     """
 
@@ -38,7 +38,7 @@ async def _list(events: Events) -> list[bytes]:
 
 
 def _whole(change: Callable[[list[bytes]], list[Step]]) -> Callable[[], Trick]:
-    """Of an answer that is kept until it is there."""
+    """Of a response that is kept until it is there."""
 
     async def trick(body: Content, events: Events) -> Steps:
         for step in change(await _list(events)):
@@ -73,7 +73,7 @@ def _in_usage(name: str, more: int) -> Callable[[], Trick]:
 
 
 def _shorter() -> Trick:
-    """The last id goes, and the count with it."""
+    """The last ID goes, and the count with it."""
 
     def change(_: int, content: Content) -> None:
         if content["choices"] and content["choices"][0]["finish_reason"]:
@@ -113,7 +113,7 @@ def _ids_in_front(events: list[bytes]) -> list[Step]:
 
 
 class _Exchanged:
-    """Two requests get each other's answers."""
+    """Two requests get each other's responses."""
 
     def __init__(self) -> None:
         self._first: asyncio.Future[list[bytes]] | None = None
@@ -135,7 +135,7 @@ class _Exchanged:
 
 
 class _Before:
-    """Every request gets the answer of the one before it; the first gets its own."""
+    """Every request gets the response of the one before it; the first gets its own."""
 
     def __init__(self) -> None:
         self._kept: list[bytes] = []
@@ -148,10 +148,10 @@ class _Before:
 
 
 class _Kept:
-    """Answers are kept by their prompt, and given again.
+    """Responses are kept by their prompt, and given again.
 
     Args:
-        renamed: with the id of the request that asks.
+        renamed: with the ID of the request that asks.
     """
 
     def __init__(self, *, renamed: bool) -> None:
@@ -175,19 +175,19 @@ ROWS: dict[str, Row] = {
     "resets it in the middle": Row(_whole(lambda events: [events[0], 0.05, RESET]), "closed|reset"),
     "drops an event": Row(_whole(lambda events: events[1:]), "and the server counts"),
     "drops the counts": Row(_whole(lambda events: [*events[:2], *events[3:]]), "counts no tokens"),
-    "sends an event twice": Row(_whole(lambda events: [events[0], *events]), "ids came"),
+    "sends an event twice": Row(_whole(lambda events: [events[0], *events]), "IDs came"),
     "sends an answer twice": Row(_whole(lambda events: [*events, *events]), "goes on after its end"),
-    "cuts an answer short": Row(_whole(lambda events: [events[0]]), "ends after 1 ids without a finish reason"),
+    "cuts an answer short": Row(_whole(lambda events: [events[0]]), "ends after 1 IDs without a finish reason"),
     "cuts within an event": Row(_whole(lambda events: [events[0], events[1][:-9]]), "ends within an event"),
     "counts fewer tokens": Row(_in_usage("completion_tokens", -1), "and the server counts"),
-    "counts another prompt": Row(_in_usage("prompt_tokens", 1), "prompt ids were sent, and the server counts"),
+    "counts another prompt": Row(_in_usage("prompt_tokens", 1), "prompt IDs were sent, and the server counts"),
     "exchanges events": Row(_whole(lambda events: [events[1], events[0], *events[2:]]), "after the finish reason"),
-    "exchanges two answers": Row(_Exchanged, "the answer carries the id"),
-    "sends the answer before": Row(_Before, "the answer carries the id"),
-    "answers from a cache": Row(lambda: _Kept(renamed=False), "the answer carries the id"),
+    "exchanges two answers": Row(_Exchanged, "the response carries the ID"),
+    "sends the answer before": Row(_Before, "the response carries the ID"),
+    "answers from a cache": Row(lambda: _Kept(renamed=False), "the response carries the ID"),
     "the same, under new ids": Row(lambda: _Kept(renamed=True), noted="by its own count"),
     "sends all events at once": Row(_whole(lambda events: [b"".join(events)]), counted=("answers_read_at_once",)),
     "moves ids to the first event": Row(_whole(_ids_in_front), counted=("first_tokens_with_others",)),
     "shortens answer and count": Row(_shorter, noted="by its own count"),
-    "changes ids": Row(_each(_other_ids)),  # what the accuracy leg is for
+    "changes ids": Row(_each(_other_ids)),  # what the accuracy run is for
 }

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.row import JudgedRow
+from compliance.mechanisms.row import MechanismRow
 from runs.record.manifest import Manifest
-from tests.support.records import leg_plan, record
+from tests.support.records import record, run_plan
 
 
 def row(mechanism: str | None = "baseline", **fields: Any) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
     return row("weight_quantization", mechanism_variant=variant, **fields)
 
 
-def judged(given: dict[str, Any]) -> JudgedRow:
-    return JudgedRow(given, "test")
+def judged(given: dict[str, Any]) -> MechanismRow:
+    return MechanismRow(given, "test")
 
 
 def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:
@@ -43,9 +43,9 @@ def manifest(
     engine: str = "vllm",
     precision: str = "bfloat16",
 ) -> Manifest:
-    """The record of a leg whose engine said `configuration` and was asked for `options`."""
+    """The manifest of a run whose engine said `configuration` and was asked for `options`."""
     said = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
-    plan = leg_plan(engine=engine, engine_options=options or {})
+    plan = run_plan(engine=engine, engine_options=options or {})
     model = {"weights": weights(precision)} if engine == "vllm" else {}
     return record(plan, {"model": model}, asked={"engine_arg": options or {}}, engine={"configuration": said})
 

@@ -14,7 +14,7 @@ VOCABULARY, POSITIONS = 300, 200
 
 
 def make_model(folder: Path) -> Path:
-    """A model with 300 ids, 200 positions, two parts of weights, and a tokenizer of 258 ids."""
+    """A model with 300 IDs, 200 positions, two parts of weights, and a tokenizer of 258 IDs."""
     make_tokenizer(folder)
     write(folder / "config.json", config())
     write(folder / "generation_config.json", {"bos_token_id": 0, "eos_token_id": [1, 2]})
@@ -134,20 +134,20 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "config in a circle": (linked("config.json", "config.json"), "config.json: Too many levels of symbolic links"),
     "stop id": (
         changed("generation_config.json", {"eos_token_id": [1, 300]}),
-        "eos_token_id 300 is outside the vocabulary of 300 ids",
+        "eos_token_id 300 is outside the vocabulary of 300 IDs",
     ),
-    "stop words": (changed("generation_config.json", {"eos_token_id": "</s>"}), "eos_token_id is </s>, not token ids"),
+    "stop words": (changed("generation_config.json", {"eos_token_id": "</s>"}), "eos_token_id is </s>, not token IDs"),
     "stop id of the config": (stop_id_of_the_config, "eos_token_id -1 is outside"),
     "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer (tokenizer.json, "),
     "tokenizer pointer": (changed("tokenizer.json", POINTER), "json is no tokenizer: it is a git-lfs pointer"),
     "sentencepiece pointer": (by_sentencepiece, "tokenizer.model is no tokenizer: it is a git-lfs pointer"),
     "empty tokenizer": (changed("tokenizer.json", b""), "tokenizer.json is no tokenizer: it is empty"),
     "another tokenizer": (changed("tokenizer.json", {}), "tokenizer.json is no tokenizer: it has no 'model'"),
-    "tokens without numbers": (changed("tokenizer.json", vocabulary("x")), "has an id that is not a whole number from"),
-    "token below 0": (changed("tokenizer.json", vocabulary(-1)), "has an id that is not a whole number from 0"),
+    "tokens without numbers": (changed("tokenizer.json", vocabulary("x")), "has an ID that is not a whole number from"),
+    "token below 0": (changed("tokenizer.json", vocabulary(-1)), "has an ID that is not a whole number from 0"),
     "no tokens": (changed("tokenizer.json", {"model": {"vocab": {}}}), "tokenizer.json is no tokenizer: it has no tok"),
     "tokenizer settings": (changed("tokenizer_config.json", POINTER), "tokenizer_config.json cannot be read: it is a"),
-    "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has ids up to 257, but"),
+    "too many tokens": (changed("config.json", config(vocab_size=257)), "tokenizer.json has IDs up to 257, but"),
     "missing part": (without(PARTS[1]), f"lacks {PARTS[1]}, which {INDEX} names"),
     "part pointer": (changed(PARTS[0], POINTER), f"{PARTS[0]} holds no weights: it is a git-lfs pointer"),
     "empty part": (changed(PARTS[0], b""), f"{PARTS[0]} holds no weights: it is empty"),

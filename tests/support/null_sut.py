@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # a script's own folder stands there instead
 
 from runs.record.layout import RunDir  # noqa: E402
-from runs.record.requests_log import RequestRecord, encode  # noqa: E402
+from runs.record.requests_log import RequestLogLine, encode  # noqa: E402
 
 
 @dataclass
@@ -60,9 +60,9 @@ def run(spec: Spec) -> None:
         audit_path = run_dir.audit_config
         audit_path.write_text("".join(f"*.*.{name} = {value}\n" for name, value in spec.audit_conf.items()))
 
-    records: list[RequestRecord] = []
+    records: list[RequestLogLine] = []
     lock = threading.Condition()
-    due: list[tuple[float, int, int, int, int, int]] = []  # (when, seq, step, id, index, issue_ns)
+    due: list[tuple[float, int, int, int, int, int]] = []  # (when, seq, step, ID, index, issue_ns)
     first_token_ns: dict[int, int] = {}
     issued = 0
     closed = False
@@ -83,7 +83,7 @@ def run(spec: Spec) -> None:
                 issued += 1
             lock.notify_all()
 
-    # One thread answers. LoadGen keeps a log per thread and does not order them among each other: a first
+    # One thread responses. LoadGen keeps a log per thread and does not order them among each other: a first
     # token and a completion of one sample that come from two threads within 10 ms may be seen in the wrong order.
     def complete() -> None:
         while True:
@@ -107,7 +107,7 @@ def run(spec: Spec) -> None:
             # LoadGen may return from the test as soon as the last completion is in: the record comes first.
             with lock:
                 records.append(
-                    RequestRecord(
+                    RequestLogLine(
                         seq=seq,
                         sample_index=index,
                         prompt_tokens=100 + index,

@@ -23,7 +23,7 @@ def changed(benchmark: Benchmark, samples: int | None = None, **changes: Any) ->
     """A benchmark with other numbers, also in what the round requires of it.
 
     Args:
-        samples: of the data set.
+        samples: of the dataset.
     """
     required: dict[str, Any] = {}
     if samples is not None:
@@ -49,7 +49,7 @@ def change_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int | None = Non
 
 
 def shorten_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int, min_duration_ms: int) -> None:
-    """Let short legs on a small data set be whole ones."""
+    """Let short runs on a small dataset be whole ones."""
     change_benchmarks(monkeypatch, samples, min_duration_ms=min_duration_ms, data_sha256=None)
 
 
@@ -69,7 +69,7 @@ def targets_at(scores: Mapping[str, float]) -> Mapping[str, Target]:
 
 
 def reachable(run: RunDir, share: float) -> Mapping[str, Target]:
-    """Reference scores of which a leg reaches this share."""
+    """Reference scores of which a run reaches this share."""
     scores = orjson.loads(run.accuracy_json.read_bytes())["scores"]
     rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
     return targets_at({**scores, **rouge})

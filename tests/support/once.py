@@ -1,5 +1,5 @@
 """What takes long to make is made once: in a session, whichever of the processes side by side asks for it first; or,
-for legs, as long as nothing that they are made of changes."""
+for runs, as long as nothing that they are made of changes."""
 
 import hashlib
 import importlib.metadata
@@ -19,11 +19,11 @@ from filelock import FileLock
 from qsl.embedded.articles import bundled_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-KEPT = ROOT / ".pytest_cache" / "legs"  # `make clean` removes it
+KEPT = ROOT / ".pytest_cache" / "runs"  # `make clean` removes it
 KEPT_S = 2 * 24 * 3600.0
-# What a leg imports.
-LEG = (
-    *("main.py", "runs", "qsl", "sut", "scenarios/leg", "scenarios/command_line", "compliance/accuracy"),
+# What a run imports.
+RUN = (
+    *("main.py", "runs", "qsl", "sut", "scenarios/run", "scenarios/command_line", "compliance/accuracy"),
     *("tests/support/cheats.py", "tests/support/warm.py", "tests/support/null_sut.py"),
 )
 
@@ -36,8 +36,8 @@ def once(factory: pytest.TempPathFactory, name: str, make: Make) -> Path:
     return _filled((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once" / name, make)
 
 
-def kept(name: str, make: Make, made_of: tuple[str, ...] = LEG) -> Path:
-    """The directory of that name, filled by `make` with legs, maybe of an earlier session. Read it only.
+def kept(name: str, make: Make, made_of: tuple[str, ...] = RUN) -> Path:
+    """The directory of that name, filled by `make` with runs, maybe of an earlier session. Read it only.
 
     Args:
         made_of: files and folders of the checkout that decide what `make` makes, beside the module that it stands in.
@@ -72,7 +72,7 @@ def _too_old(home: Path) -> Iterator[Path]:
 
 @cache
 def _content(made_of: tuple[str, ...]) -> str:
-    """A digest of the files, of what runs them, and of where the articles lie that legs are run with."""
+    """A digest of the files, of what runs them, and of where the articles lie that runs are started with."""
     digest = hashlib.sha256(repr((sys.version, sys.prefix, str(bundled_dataset("bytes")))).encode())
     digest.update(importlib.metadata.version("mlcommons-loadgen").encode())
     for name in made_of:

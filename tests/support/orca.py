@@ -1,4 +1,4 @@
-"""Rows of the second benchmark, made up, and a campaign of short dummy legs over them."""
+"""Rows of the second benchmark, made up, and a campaign of short dummy runs over them."""
 
 import json
 import random
@@ -48,7 +48,7 @@ def run(program: str, *arguments: object) -> str:
 
 
 def prepare(folder: Path, model: Path | str = "bytes", count: int = SAMPLES) -> Path:
-    """A data set in the MLCommons format."""
+    """A dataset in the MLCommons format."""
     rows, output = folder / "rows.jsonl", folder / "orca.json"
     write_rows(rows, count)
     run(

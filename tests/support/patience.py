@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 IDLE_S = 120.0  # without progress, a wait is given up
 PROGRESS_CPU_S = 1.0  # in IDLE_S; polls and heartbeats use far less
-LOOK_S = 1.0  # between two looks at the progress
+POLL_S = 1.0  # between two looks at the progress
 LONGEST_POLL_S = 0.2
 
 
@@ -47,10 +47,10 @@ class Patience:
     def check(self, what: str) -> None:
         """Fail when nothing happened for too long; call it again and again while waiting."""
         now = time.monotonic()
-        if now - self._last < LOOK_S:
+        if now - self._last < POLL_S:
             return
         # A machine that did not let this process look did not let the others work, either.
-        self._idle_s += min(now - self._last, 2 * LOOK_S)
+        self._idle_s += min(now - self._last, 2 * POLL_S)
         self._last = now
         cpu_s, size = self._cpu_s(), self._log_size()
         if abs(cpu_s - self._seen[0]) >= PROGRESS_CPU_S or size != self._seen[1]:
@@ -94,7 +94,7 @@ def finish(process: Started, what: str = "the end of a process") -> tuple[Any, A
     patience = Patience()
     while True:
         try:
-            return process.communicate(timeout=LOOK_S)
+            return process.communicate(timeout=POLL_S)
         except subprocess.TimeoutExpired:
             patience.check(what)
 
@@ -103,7 +103,7 @@ async def patiently(work: Awaitable[T], what: str) -> T:
     """Wait for work on this event loop, which other processes may do."""
     patience, task = Patience(), asyncio.ensure_future(work)
     try:
-        while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
+        while not (await asyncio.wait({task}, timeout=POLL_S))[0]:
             patience.check(what)
         return task.result()
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.legs import is_running
+from tests.support.run_commands import is_running
 
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
 STARTS = 3  # of a cluster: Ray gives each node half a minute, which a busy machine may not keep
@@ -87,7 +87,7 @@ class TwoNodes:
         return [child for child in children if is_running(child, "sut.replicas.replica")]
 
     def left(self) -> list[str]:
-        """What Ray still has of any leg."""
+        """What Ray still has of any run."""
         state = self._cluster.global_state
         actors = [str(row) for row in state.actor_table(None).values() if row["State"] != "DEAD"]
         groups = [str(row) for row in state.placement_group_table().values() if row["state"] != "REMOVED"]

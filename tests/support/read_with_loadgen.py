@@ -29,12 +29,12 @@ def loadgen_reader() -> Iterator[Read]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        questions, answers = process.stdin, process.stdout
+        questions, responses = process.stdin, process.stdout
 
         def read(content: bytes, model: str, scenario: str) -> tuple[int, dict[str, Any]]:
             questions.write(json.dumps([content.decode("latin-1"), model, scenario]) + "\n")
             questions.flush()
-            code, values = json.loads(answers.readline())
+            code, values = json.loads(responses.readline())
             return code, values
 
         yield read

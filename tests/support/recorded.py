@@ -1,6 +1,6 @@
-"""Recorded legs: the fixture of everything that judges. `make record-legs` makes them anew (record_legs.py).
+"""Recorded runs: the fixture of everything that judges. `make record-runs` makes them anew (make_recorded_runs.py).
 
-They are real legs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they name places of
+They are real runs of this product through the real LoadGen, stored in recorded.tar.xz. Unpacked, they name places of
 this machine, and are sealed with the key of the tests.
 """
 
@@ -14,10 +14,10 @@ from tests.support.editing import reseal
 from tests.support.once import kept
 
 ARCHIVE = Path(__file__).with_name("recorded.tar.xz")
-# In the archive, for paths of the machine that the legs are read on.
+# In the archive, for paths of the machine that the runs are read on.
 HOME = "/recorded-legs"
 MADE_OF = "made-of.json"
-# Where the legs of a result are; Offline and Server are results of one campaign.
+# Where the runs of a result are; Offline and Server are results of one campaign.
 RESULTS = {
     "Offline": "campaign/llama3.1-8b/Offline",
     "Server": "campaign/llama3.1-8b/Server",
@@ -29,7 +29,7 @@ OVER_HTTP = "over-http"  # a campaign against a server
 
 
 def recorded() -> Path:
-    """The folder of all recorded legs. Read it only."""
+    """The folder of all recorded runs. Read it only."""
     return kept("recorded", _unpack, ("tests/support/recorded.tar.xz", "tests/support/editing.py", "runs", "qsl"))
 
 
@@ -47,7 +47,7 @@ def _unpack(folder: Path) -> None:
 
 
 def datasets(folder: Path) -> dict[str, str]:
-    """The bundled articles, tokenised for the legs of the dummy engine and for those over HTTP."""
+    """The bundled articles, tokenized for the runs of the dummy engine and for those over HTTP."""
     return {
         "/recorded-dataset.json": str(bundled_dataset("bytes")),
         "/recorded-dataset-over-http.json": str(bundled_dataset(str(folder / OVER_HTTP / "model"))),

@@ -1,4 +1,4 @@
-"""Records of legs, and legs as an engine's plan sees them, for tests that need no leg."""
+"""Records of runs, and runs as an engine's plan sees them, for tests that need no run."""
 
 import time
 from dataclasses import replace
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from runs.record.manifest import LegPlan, Manifest
+from runs.record.manifest import Manifest, RunPlan
 from runs.record.requests_log import NO_TIME, Digests, RequestTable
-from sut.engine_kind import LegFacts
+from sut.engine_kind import RunFacts
 from tests.support import official
 
 SAMPLING = {"temperature": 0.0, "top_p": 1.0, "top_k": 1, "seed": 42, "min_tokens": 1, "max_tokens": 128}
@@ -18,8 +18,8 @@ HOST = {
 }  # fmt: skip
 
 
-def leg_plan(**changes: Any) -> LegPlan:
-    """Of an Offline performance leg."""
+def run_plan(**changes: Any) -> RunPlan:
+    """Of an Offline performance run."""
     values: dict[str, Any] = {
         "scenario": "Offline", "loadgen_scenario": "Offline", "mode": "performance", "loadgen_key": "llama3_1-8b",
         "dataset_path": "/data/cnn.json", "dataset_sha256": "0" * 64, "sample_count": 64, "longest_prompt_tokens": 10,
@@ -27,11 +27,11 @@ def leg_plan(**changes: Any) -> LegPlan:
         "environment": {}, "sampling": SAMPLING, "warmup_prompts": 0, "engine_start_timeout_s": 1,
         "stall_timeout_s": 1,
     }  # fmt: skip
-    return LegPlan(**values | changes)
+    return RunPlan(**values | changes)
 
 
 def observed(**changes: Any) -> dict[str, Any]:
-    """What is known of a machine before a leg starts; `model` and `host` take single facts."""
+    """What is known of a machine before a run starts; `model` and `host` take single facts."""
     values: dict[str, Any] = {
         "harness": {"version": "0.1.0", "git_commit": None, "git_changed": None},
         "software": {"python": "3.11.7"},
@@ -43,12 +43,12 @@ def observed(**changes: Any) -> dict[str, Any]:
     return values | changes | {"model": model, "host": host}
 
 
-def record(plan: LegPlan | None = None, seen: dict[str, Any] | None = None, **changes: Any) -> Manifest:
-    """The record of a leg that is not official; `seen` are facts for `observed`."""
+def record(plan: RunPlan | None = None, seen: dict[str, Any] | None = None, **changes: Any) -> Manifest:
+    """The manifest of a run that is not eligible for submission; `seen` are facts for `observed`."""
     official = changes.get("official", False)
     values: dict[str, Any] = {
         "official": official, "unofficial_reasons": [] if official else ["a test"], "notes": [], "asked": {},
-        "plan": plan or leg_plan(), "observed": observed(**seen or {}), "parent_pid": 1,
+        "plan": plan or run_plan(), "observed": observed(**seen or {}), "parent_pid": 1,
         "start_time_ns": time.time_ns(),
     }  # fmt: skip
     return Manifest(**values | changes)
@@ -63,10 +63,10 @@ GPU = {
 def official_record(
     *, engine: str = "vllm", engine_options: dict[str, Any] | None = None, configuration: Any = None, **seen: Any
 ) -> Manifest:
-    """The record of an official leg on one GPU of another machine; `seen` are facts for `observed`."""
+    """The record of an eligible run on one GPU of another machine; `seen` are facts for `observed`."""
     options = engine_options or {"dtype": "bfloat16"}
     sizes = {"sample_count": 13368, "longest_prompt_tokens": 2000}
-    plan = leg_plan(engine=engine, model_path="/models/llama", engine_options=options, **sizes)
+    plan = run_plan(engine=engine, model_path="/models/llama", engine_options=options, **sizes)
     known = {
         "software": {"python": "3.11.7", "vllm": "0.32.0", "torch": "2.13.0"},
         "accelerators": [GPU],
@@ -88,7 +88,7 @@ def request_table(issue_ns: Any, first_token_ns: Any, complete_ns: Any, **column
     return RequestTable(**numbers, finish_reason=["stop"] * count, output_sha256=Digests(bytes(32 * count)))
 
 
-_SERVER = LegFacts(
+_SERVER = RunFacts(
     scenario="Server",
     sampling=official.SAMPLING,
     official_model=official.DATACENTER.model,
@@ -100,6 +100,6 @@ _SERVER = LegFacts(
 )
 
 
-def leg_facts(**changes: Any) -> LegFacts:
-    """Those of a Server leg of a small model, with changes."""
+def run_facts(**changes: Any) -> RunFacts:
+    """Those of a Server run of a small model, with changes."""
     return replace(_SERVER, **changes)

@@ -7,7 +7,7 @@ vLLM 0.32.0 (vllm/entrypoints), SGLang (docs/basic_usage/sampling_params), Tenso
 import json
 from typing import Any
 
-from tests.support.http_server import PAUSE_S, Reply, Step, answer_ids, event, json_reply
+from tests.support.http_server import PAUSE_S, Reply, Step, event, json_reply, response_ids
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
@@ -24,14 +24,14 @@ def stream(*steps: Step) -> Reply:
 def vllm(body: dict[str, Any]) -> Reply:
     """`/v1/completions` with `return_token_ids`."""
     prompt = body["prompt"]
-    ids = answer_ids(prompt, body["max_tokens"], body["min_tokens"], body["stop_token_ids"])
+    ids = response_ids(prompt, body["max_tokens"], body["min_tokens"], body["stop_token_ids"])
     return _openai(body, prompt, ids)
 
 
 def vllm_tokens(body: dict[str, Any]) -> Reply:
     """`/inference/v1/generate`."""
     prompt, sampling = body["token_ids"], body["sampling_params"]
-    ids = answer_ids(prompt, sampling["max_tokens"], sampling["min_tokens"], sampling["stop_token_ids"])
+    ids = response_ids(prompt, sampling["max_tokens"], sampling["min_tokens"], sampling["stop_token_ids"])
     return _openai(body, prompt, ids, prompt_in_choice=False)
 
 
@@ -40,7 +40,7 @@ def tensorrt_llm(body: dict[str, Any]) -> Reply:
     if unknown := body.keys() - TENSORRT_FIELDS:
         return json_reply({"object": "error", "message": f"Extra inputs: {sorted(unknown)}", "code": 400}, 400)
     assert body["detokenize"] is False
-    return _openai(body, body["prompt"], answer_ids(body["prompt"], body["max_tokens"]), repeats_prompt=False)
+    return _openai(body, body["prompt"], response_ids(body["prompt"], body["max_tokens"]), repeats_prompt=False)
 
 
 def _openai(
@@ -77,9 +77,9 @@ def _openai(
 
 
 def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
-    """`/generate`: all ids so far with each event, or the new ones with `--incremental-streaming-output`."""
+    """`/generate`: all IDs so far with each event, or the new ones with `--incremental-streaming-output`."""
     prompt, sampling = body["input_ids"], body["sampling_params"]
-    ids = answer_ids(prompt, sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["stop_token_ids"])
+    ids = response_ids(prompt, sampling["max_new_tokens"], sampling["min_new_tokens"], sampling["stop_token_ids"])
     ended = len(ids) < sampling["max_new_tokens"]
     reason = {"type": "stop", "matched": ids[-1]} if ended else {"type": "length", "length": len(ids)}
 
@@ -112,7 +112,7 @@ def llama_cpp(body: dict[str, Any]) -> Reply:
     assert body["return_tokens"] is True
     assert body["cache_prompt"] is False
     prompt = body["prompt"]
-    ids = answer_ids(prompt, body["n_predict"])
+    ids = response_ids(prompt, body["n_predict"])
     last = {
         "content": "",
         "tokens": [],
@@ -133,7 +133,7 @@ def llama_cpp(body: dict[str, Any]) -> Reply:
 
 
 def text_only(body: dict[str, Any]) -> Reply:
-    """A server that knows no ids: it drops the fields that it does not know."""
+    """A server that knows no IDs: it drops the fields that it does not know."""
     usage = {"prompt_tokens": len(body["prompt"]), "completion_tokens": 2}
     choice = {"index": 0, "text": "hello", "finish_reason": "length"}
     if not body["stream"]:

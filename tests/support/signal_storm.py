@@ -1,6 +1,6 @@
 """Signals at random times to a command that supervises a child process: `python -m tests.support.signal_storm COUNT`.
 
-Each case is a process forked from this one, which runs scenarios/leg/supervisor.py with a shell in place of a leg: one
+Each case is a process forked from this one, which runs scenarios/run/supervisor.py with a shell in place of a run: one
 that ends, hangs, or ignores signals, or the command computes and reaches no safe point. It gets one to three signals,
 at a random time or between two instructions of the code that starts, waits for and ends processes. It must end within
 the grace time with the right exit code, leave no process (they would become children of this one) and no temporary
@@ -29,9 +29,9 @@ from typing import Any
 from runs import child, interrupts, listening
 from runs.errors import Ending, ExitCode, Interrupted
 from runs.record.layout import RunDir
-from scenarios.leg import supervisor
+from scenarios.run import supervisor
 
-LEGS = {
+RUNS = {
     "ends": "sleep 0.0$(($$ % 5))",
     "hangs": "sleep 600 & sleep 600",
     "ignores": "trap '' INT TERM HUP; sleep 600 & sleep 600",
@@ -88,7 +88,7 @@ class Case:
 
     def __init__(self, number: int, root: Path) -> None:
         chance = random.Random(number)
-        self.kind = chance.choice(list(LEGS))
+        self.kind = chance.choice(list(RUNS))
         self.instruction = chance.randrange(INSTRUCTIONS) if chance.random() < 0.5 else None
         self.number = chance.choice(interrupts.ENDING)
         self.later = [
@@ -144,7 +144,7 @@ class Case:
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
             tempfile.tempdir = str(self.folder / "temporary")
-            supervisor.COMMAND = ("/bin/sh", "-c", LEGS[self.kind])
+            supervisor.COMMAND = ("/bin/sh", "-c", RUNS[self.kind])
             with listening.listening():
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, interrupts.ENDING)
                 try:
@@ -171,7 +171,7 @@ class Case:
                 stream.write("closed\n")
 
         @contextlib.contextmanager
-        def on_record() -> Iterator[None]:  # as in scenarios/leg/parent.py
+        def on_record() -> Iterator[None]:  # as in scenarios/run/parent.py
             with contextlib.ExitStack() as held, interrupts.if_abandoned(close):
                 try:
                     yield
@@ -180,14 +180,14 @@ class Case:
                     close(Interrupted(""))
                     raise
 
-        with supervisor.EarlyLeg("engine", {}) as leg, contextlib.ExitStack() as opened:
+        with supervisor.EarlyRun("engine", {}) as run, contextlib.ExitStack() as opened:
             with interrupts.critical():
                 record.write_text("open\n")
                 opened.enter_context(on_record())
             if self.kind == "computes":
                 while True:
                     sum(range(100))
-            leg.run(RunDir(self.folder / "run"), "engine", {}, lambda _: None)
+            run.run(RunDir(self.folder / "run"), "engine", {}, lambda _: None)
 
 
 class Trace:

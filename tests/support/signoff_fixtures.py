@@ -1,4 +1,4 @@
-"""The frozen legs of the sign-off's back-test, unpacked once a session, and copies of them to damage."""
+"""The frozen runs of the sign-off's back-test, unpacked once a session, and copies of them to damage."""
 
 import shutil
 from pathlib import Path
@@ -9,20 +9,20 @@ from compliance.judge.finding import Finding
 from compliance.judge.verdict import Verdict
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
-from tests.signoff.backtest import LEGS, unpack
+from tests.signoff.backtest import RUNS, unpack
 from tests.signoff.forge.faults import inject
 from tests.support.once import once
 
 
-class FrozenLegs:
+class FrozenRuns:
     """Unpacks when it is first asked."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
 
     def __call__(self, name: str) -> Path:
-        """A leg's directory. Read it only."""
-        return once(self._factory, "frozen-legs", unpack) / LEGS / name
+        """A run's directory. Read it only."""
+        return once(self._factory, "frozen-runs", unpack) / RUNS / name
 
     def paths(self, *names: str) -> list[Path]:
         return [self(name) for name in names]
@@ -36,7 +36,7 @@ class FrozenLegs:
 
 
 def evidence(path: Path) -> Evidence:
-    """A leg as sign-off sees it."""
+    """A run as sign-off sees it."""
     (found,), _ = load([path])
     return found
 

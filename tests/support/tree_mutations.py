@@ -68,12 +68,12 @@ def some(tree: Tree) -> Place:
 
 
 def performance(tree: Tree) -> RunDir:
-    """The performance leg of the first place."""
+    """The performance run of the first place."""
     return tree.performance(some(tree))
 
 
 def accuracy(tree: Tree) -> RunDir:
-    """The accuracy leg of the first place."""
+    """The accuracy run of the first place."""
     return tree.accuracy(some(tree))
 
 
@@ -113,18 +113,18 @@ def written(path: Path, text: str) -> Path:
 # LoadGen's logs: values -----------------------------------------------------------------------------------------------
 
 
-def log_values(leg: str, run: Callable[[Tree, Place], RunDir], *rows: tuple[Any, ...]) -> None:
+def log_values(run: str, run_dir_of: Callable[[Tree, Place], RunDir], *rows: tuple[Any, ...]) -> None:
     """Register changes of one record of a detail log: rule, key, value (None removes it), scenarios."""
     for rule, key, value, *scenarios in rows:
 
         def change(tree: Tree, key: str = key, value: Any = value, scenarios: list[str] = scenarios) -> Path | None:
-            legs = [run(tree, place) for place in tree.places() if not scenarios or place.scenario in scenarios]
-            found = next((leg for leg in legs if leg.root.is_dir()), None)
+            runs = [run_dir_of(tree, place) for place in tree.places() if not scenarios or place.scenario in scenarios]
+            found = next((run for run in runs if run.root.is_dir()), None)
             if found is not None:
                 edit_detail(found, key, value)
             return found and found.detail
 
-        MUTATIONS.append(Mutation(f"{leg}_{key}_is_{str(value)[:24]}", change, tuple(rule.split(" or "))))
+        MUTATIONS.append(Mutation(f"{run}_{key}_is_{str(value)[:24]}", change, tuple(rule.split(" or "))))
 
 
 log_values(
@@ -244,12 +244,12 @@ def performance_log_as_accuracy_log(tree: Tree) -> Path:
     return Path(shutil.copy(detail(tree), accuracy(tree).detail))
 
 
-def in_two_places(rule: str, name: str, leg: Callable[[Tree, Place], RunDir], copy: Callable[..., Path]) -> None:
+def in_two_places(rule: str, name: str, run: Callable[[Tree, Place], RunDir], copy: Callable[..., Path]) -> None:
     """Register a copy of something from the first place to the second."""
 
     def change(tree: Tree) -> Path | None:
-        legs = [leg(tree, place) for place in tree.places()]
-        return copy(legs[0], legs[1]) if len(legs) > 1 else None
+        runs = [run(tree, place) for place in tree.places()]
+        return copy(runs[0], runs[1]) if len(runs) > 1 else None
 
     MUTATIONS.append(Mutation(name, change, (rule,)))
 
@@ -280,7 +280,7 @@ def server_log_as_interactive(tree: Tree) -> Path | None:
     """Its early stopping was judged by 2000 and 100 ms."""
     if (place := first(tree, "Server")) is None:
         return None
-    other = Place(place.division, place.organisation, place.system, place.benchmark, "Interactive")
+    other = Place(place.division, place.organization, place.system, place.benchmark, "Interactive")
     shutil.rmtree(tree.scenario(other), ignore_errors=True)
     tree.scenario(place).rename(tree.scenario(other))
     return tree.performance(other).detail
@@ -340,11 +340,12 @@ changed(
     lambda path: _after(path, '"qsl_idx" : ', lambda old: str((int(old) + 1) % 10 ** len(old)).rjust(len(old))),
 )
 
-# TEST06: its text, its answers, its run -------------------------------------------------------------------------------
+# TEST06: its text, its responses, its run
+# -------------------------------------------------------------------------------
 
 
 def audited(tree: Tree) -> Path | None:
-    """The answers of an audit that has them."""
+    """The responses of an audit that has them."""
     logs = (tree.audit(place, "TEST06") / "accuracy" / "mlperf_log_accuracy.json" for place in tree.places())
     return next((log for log in logs if log.is_file()), None)
 
@@ -382,29 +383,29 @@ changed(
 changed("no_answers_in_the_audit", "audit-log", audited, Path.unlink)
 
 
-def answers(rule: str, name: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def responses(rule: str, name: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Register other entries of the audit's log."""
     changed(name, rule, audited, lambda path: path.write_text(json.dumps(change(json.loads(path.read_text())))))
 
 
 def _ids(entry: dict[str, Any], ids: list[int]) -> dict[str, Any]:
-    """The entry with other ids, as wide as its own."""
+    """The entry with other IDs, as wide as its own."""
     width = len(entry["data"]) // entry["token_count"] // 2
     words = [one.to_bytes(width, "little").hex().upper() for one in ids]
     first = {"token_data": words[0]} if "token_data" in entry else {}
     return entry | {"data": "".join(words), "token_count": len(ids)} | first
 
 
-answers("test06-count", "empty_audit_log", lambda entries: [])
-answers("test06-count", "an_audit_answer_left_out", lambda entries: entries[:-1])
-answers("audit-answers", "one_query_answered_twice", lambda entries: [*entries[:-1], entries[0]])
-answers("test06-token-count", "a_wrong_token_count", lambda entries: [entries[0] | {"token_count": 1}, *entries[1:]])
-answers(
+responses("test06-count", "empty_audit_log", lambda entries: [])
+responses("test06-count", "an_audit_answer_left_out", lambda entries: entries[:-1])
+responses("audit-answers", "one_query_answered_twice", lambda entries: [*entries[:-1], entries[0]])
+responses("test06-token-count", "a_wrong_token_count", lambda entries: [entries[0] | {"token_count": 1}, *entries[1:]])
+responses(
     "test06-end-once",
     "padded_with_end_of_sequence",
     lambda entries: [_ids(entries[0], [5, 6, 7, 8, *[128009] * 3]), *entries[1:]],
 )
-answers(
+responses(
     "plausible-shared-answers",
     "audit_has_one_answer_for_all",
     lambda entries: [_ids(one, [*range(1000, 1020)]) for one in entries],
@@ -425,7 +426,7 @@ def the_performance_log_as_audit(tree: Tree) -> Path | None:
 
 def system(tree: Tree) -> Path:
     place = some(tree)
-    return tree.system(place.division, place.organisation, place.system)
+    return tree.system(place.division, place.organization, place.system)
 
 
 def measurements(tree: Tree) -> Path:
@@ -541,7 +542,7 @@ changed(
 @mutation("tree-source")
 def no_code(tree: Tree) -> Path:
     place = some(tree)
-    path = tree.source(place.division, place.organisation)
+    path = tree.source(place.division, place.organization)
     shutil.rmtree(path)
     return path
 

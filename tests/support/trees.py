@@ -36,7 +36,7 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 
 def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask of short runs what can be asked of them: another size of the data set and another duration, no more."""
+    """Ask of short runs what can be asked of them: another size of the dataset and another duration, no more."""
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
@@ -72,38 +72,38 @@ def _build_short_tree(root: Path) -> None:
     shutil.copytree(recorded() / "short-tree", root / "runs")
     for scenario in _SETTINGS:
         place = Place("closed", "Example", "one-node", "llama3.1-8b", scenario)
-        legs = {leg.name: RunDir(leg) for leg in (root / "runs" / scenario).iterdir()}
-        _write_accuracy_text(legs["accuracy"])
-        _add_first_tokens(legs["TEST06"], scenario)
-        fill_place(tree, place, legs)
+        runs = {run.name: RunDir(run) for run in (root / "runs" / scenario).iterdir()}
+        _write_accuracy_text(runs["accuracy"])
+        _add_first_tokens(runs["TEST06"], scenario)
+        fill_place(tree, place, runs)
     describe_system(tree, "closed", "Example", "one-node", "datacenter")
 
 
-def fill_place(tree: Tree, place: Place, legs: dict[str, RunDir]) -> None:
-    """Copy the legs into the tree as a submission has them."""
-    for leg, to in ((legs["performance"], tree.performance(place)), (legs["accuracy"], tree.accuracy(place))):
+def fill_place(tree: Tree, place: Place, runs: dict[str, RunDir]) -> None:
+    """Copy the runs into the tree as a submission has them."""
+    for run, to in ((runs["performance"], tree.performance(place)), (runs["accuracy"], tree.accuracy(place))):
         to.root.mkdir(parents=True)
-        shutil.copy(leg.detail, to.detail)
-        shutil.copy(leg.summary, to.summary)
-    shutil.copy(legs["performance"].accuracy_log, tree.performance(place).accuracy_log)
-    submitted = submitted_accuracy(legs["accuracy"])
+        shutil.copy(run.detail, to.detail)
+        shutil.copy(run.summary, to.summary)
+    shutil.copy(runs["performance"].accuracy_log, tree.performance(place).accuracy_log)
+    submitted = submitted_accuracy(runs["accuracy"])
     tree.accuracy(place).accuracy_log.write_bytes(submitted.log)
     tree.accuracy(place).accuracy_text.write_bytes(submitted.text)
     audit = tree.audit(place, "TEST06")
     to = RunDir(audit / "performance" / "run_1")
     to.root.mkdir(parents=True)
-    shutil.copy(legs["TEST06"].detail, to.detail)
-    shutil.copy(legs["TEST06"].summary, to.summary)
+    shutil.copy(runs["TEST06"].detail, to.detail)
+    shutil.copy(runs["TEST06"].summary, to.summary)
     (audit / "accuracy").mkdir()
-    shutil.copy(legs["TEST06"].accuracy_log, audit / "accuracy")
+    shutil.copy(runs["TEST06"].accuracy_log, audit / "accuracy")
     first = "Skipped" if place.scenario == "Offline" else "True"
     (audit / "verify_accuracy.txt").write_text(verify_text(first))
-    shutil.copy(legs["performance"].user_conf, tree.user_conf(place))
+    shutil.copy(runs["performance"].user_conf, tree.user_conf(place))
     describe_place(tree, place)
 
 
 def verify_text(first: str) -> str:
-    """What the official TEST06 script writes of honest answers."""
+    """What the official TEST06 script writes of honest responses."""
     return (
         f"First token check pass: {first}\nEOS check pass: True\nSample length check pass: True\n"
         "TEST06 verification complete\n"
@@ -124,13 +124,13 @@ def describe_place(tree: Tree, place: Place) -> None:
     tree.readme(place).write_text("# How it was run\n")
 
 
-def describe_system(tree: Tree, division: str, organisation: str, system: str, system_type: str) -> None:
+def describe_system(tree: Tree, division: str, organization: str, system: str, system_type: str) -> None:
     values = {field.name: field.example for field in FIELDS}
-    values |= {"division": division, "submitter": organisation, "system_type": system_type}
-    path = tree.system(division, organisation, system)
+    values |= {"division": division, "submitter": organization, "system_type": system_type}
+    path = tree.system(division, organization, system)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values))
-    source = tree.source(division, organisation)
+    source = tree.source(division, organization)
     source.mkdir(parents=True, exist_ok=True)
     (source / "README.md").write_text("# Source\n")
 
@@ -163,14 +163,14 @@ def build_published_tree(root: Path) -> Tree:
             beside.root.rename(audit / "performance" / "run_1")
             beside.root.parent.rmdir()
         else:  # an empty list in the copy
-            _write_answers(audit, place.scenario)
+            _write_responses(audit, place.scenario)
     source = tree.source("closed", "Intel")
     source.mkdir()
     (source / "README.md").write_text("# Source\n")
     return tree
 
 
-def _write_answers(audit: Path, scenario: str) -> None:
+def _write_responses(audit: Path, scenario: str) -> None:
     digits = iter(_digits())
     entries = []
     for number in range(100):

@@ -53,21 +53,21 @@ class Authority:
         openssl("x509", "-req", "-in", folder / "tsa.csr", *signed_by, *extensions, "-out", folder / "tsa.pem")
 
     def stamp(self, query: bytes) -> bytes:
-        """The answer to a query."""
+        """The response to a query."""
         path = self._folder / "query"
         path.write_bytes(query)
         return openssl("ts", "-reply", "-config", self._conf, "-section", "own", "-queryfile", path)
 
 
 @contextmanager
-def served(answer: bytes | Authority, status: int = 200) -> Iterator[str]:
-    """Serve an authority, or always the same answer; the address."""
+def served(response: bytes | Authority, status: int = 200) -> Iterator[str]:
+    """Serve an authority, or always the same response; the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             query = self.rfile.read(int(self.headers["Content-Length"]))
             assert self.headers["Content-Type"] == "application/timestamp-query"
-            content = answer.stamp(query) if isinstance(answer, Authority) else answer
+            content = response.stamp(query) if isinstance(response, Authority) else response
             self.send_response(status)
             self.send_header("Content-Type", "application/timestamp-reply")
             self.send_header("Content-Length", str(len(content)))

@@ -1,4 +1,4 @@
-"""Legs in virtual time: the system under test and an engine on a loop whose clock jumps from timer to timer, and a
+"""Runs in virtual time: the system under test and an engine on a loop whose clock jumps from timer to timer, and a
 driver that issues what LoadGen would, when it would, by the replay of its seeds (`runs/loadgen/schedule.py`).
 
 What costs minutes in real time costs milliseconds here, and a machine's load changes nothing. That the replay is
@@ -16,7 +16,7 @@ from runs.rounds import CURRENT_ROUND
 from sut.dummy.engine import DummyEngine
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
-from tests.support.fakes import FakeRecorder, Response, Sample
+from tests.support.fakes import FakeRequestLog, Response, Sample
 
 SEEDS = CURRENT_ROUND.seeds
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Answered:
 
 @dataclass(eq=False)
 class VirtualLoadgen:
-    """LoadGen's calls, and its issuing: everything at once, by a schedule, or each query after the answer before."""
+    """LoadGen's calls, and its issuing: everything at once, by a schedule, or each query after the response before."""
 
     scenario: str  # LoadGen's: Offline, Server, SingleStream
     order: Sequence[int]  # sample indices in the order of issue
@@ -91,7 +91,7 @@ class VirtualLoadgen:
         return round(self.loop.time() * 1e9)
 
     async def run(self, issue: Callable[[list[Sample]], None]) -> None:
-        """Issue all queries; ends with the last answer."""
+        """Issue all queries; ends with the last response."""
         self._issue = issue
         if self.scenario == "Offline":
             self._send(range(len(self.order)))
@@ -134,7 +134,7 @@ def issue_all(
     offsets_ns: Sequence[int] = (),
     admission: Callable[[JumpingLoop], AdmissionControl] | None = None,
 ) -> list[Answered]:
-    """All queries through the system under test and an engine: the answers, by the order of issue.
+    """All queries through the system under test and an engine: the responses, by the order of issue.
 
     Raises:
         BaseException: what the system under test reported as the cause of a failure.
@@ -143,7 +143,7 @@ def issue_all(
     loadgen = VirtualLoadgen(scenario, order, offsets_ns, loop)
     engine = make_engine(loop)
 
-    async def leg() -> None:
+    async def run() -> None:
         report = await engine.start()
         failed = loop.create_future()
         sut = LoadgenSut(
@@ -151,7 +151,7 @@ def issue_all(
             loop,
             engine,
             prompts.__getitem__,
-            FakeRecorder(),  # type: ignore[arg-type]  # the one method that is used
+            FakeRequestLog(),  # type: ignore[arg-type]  # the one method that is used
             report_first_token=scenario != "Offline",
             on_failure=failed.set_exception,
             admission=admission(loop) if admission else Feed(report.limits),
@@ -164,7 +164,7 @@ def issue_all(
             failed.result()
 
     try:
-        loop.run_until_complete(leg())
+        loop.run_until_complete(run())
     finally:
         loop.close()
     return loadgen.answered
@@ -185,7 +185,7 @@ def issued(
 
     Args:
         total: samples of the library.
-        count: samples issued; an accuracy leg issues each once.
+        count: samples issued; an accuracy run issues each once.
     """
     size = total if accuracy else set_size or total
     loaded = loaded_sets(SEEDS.qsl_rng_seed, size, size)[0]
@@ -197,5 +197,5 @@ def issued(
 
 
 def schedule_ns(target_qps: float, count: int) -> list[int]:
-    """When LoadGen issues the queries of a Server leg."""
+    """When LoadGen issues the queries of a Server run."""
     return poisson_offsets_ns(SEEDS.schedule_rng_seed, target_qps, count).tolist()

@@ -1,4 +1,4 @@
-"""A command with workers that never end: says their process ids, and what ended it. To be started with -m."""
+"""A command with workers that never end: says their process IDs, and what ended it. To be started with -m."""
 
 import os
 import signal

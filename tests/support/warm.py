@@ -1,8 +1,8 @@
-"""`main.py`, and its legs, in processes of their own that have their modules already: forked from one that imported
+"""`main.py`, and its runs, in processes of their own that have their modules already: forked from one that imported
 them, once for all.
 
-Most of what a short leg computes is the start of two Pythons; whoever runs hundreds of them saves minutes.
-A `main.py` that is started anew (tests/conftest.py) starts its legs anew, as a user's. A leg of vLLM is never forked:
+Most of what a short run computes is the start of two Pythons; whoever runs hundreds of them saves minutes.
+A `main.py` that is started anew (tests/conftest.py) starts its runs anew, as a user's. A run of vLLM is never forked:
 its libraries read variables when they are loaded.
 """
 
@@ -25,11 +25,11 @@ from typing import Any, NoReturn
 from tests.support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = [__name__, "main", "scenarios.leg.parent", "scenarios.leg.plan", "scenarios.audit.run"]
+MODULES = [__name__, "main", "scenarios.run.parent", "scenarios.run.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.leg.process", "compliance.report.report_page", "tests.support.cheats"]
-LEG = ["-m", "scenarios.leg.start"]
-FOR_LEGS = "for-legs"  # a folder whose `sitecustomize` does nothing in main.py
+MODULES += ["scenarios.run.process", "compliance.report.report_page", "tests.support.cheats"]
+RUN = ["-m", "scenarios.run.start"]
+FOR_RUNS = "for-runs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(MODULES)
 _lock = threading.Lock()  # who reads how a process ended does so alone
@@ -134,26 +134,26 @@ def _take_environment(environment: Mapping[str, str]) -> None:
 
 
 class _Popen(subprocess.Popen):  # type: ignore[type-arg]
-    """Forks a leg's process instead of starting a Python, unless that is to find a `sitecustomize`."""
+    """Forks a run's process instead of starting a Python, unless that is to find a `sitecustomize`."""
 
     def __init__(self, args: Any, *positional: Any, **named: Any) -> None:
-        if args[1:3] == LEG and args[3] != "vllm" and not _is_customised(named["env"]):
-            named["preexec_fn"] = partial(_become_leg, args[3:], named["env"])
+        if args[1:3] == RUN and args[3] != "vllm" and not _is_customized(named["env"]):
+            named["preexec_fn"] = partial(_become_run, args[3:], named["env"])
         super().__init__(args, *positional, **named)
 
 
 def is_enough_for(environment: Mapping[str, str]) -> bool:
-    """Whether no Python has to be started to find what is in an environment: it is empty, or changes legs alone."""
-    legs_alone = environment.keys() == {"PYTHONPATH"} and f"/{FOR_LEGS}{os.pathsep}" in environment["PYTHONPATH"]
-    return environment.keys() <= {"DUMMY_CHEAT"} or legs_alone
+    """Whether no Python has to be started to find what is in an environment: it is empty, or changes runs alone."""
+    runs_alone = environment.keys() == {"PYTHONPATH"} and f"/{FOR_RUNS}{os.pathsep}" in environment["PYTHONPATH"]
+    return environment.keys() <= {"DUMMY_CHEAT"} or runs_alone
 
 
-def _is_customised(environment: Mapping[str, str]) -> bool:
+def _is_customized(environment: Mapping[str, str]) -> bool:
     return any(Path(path, "sitecustomize.py").exists() for path in environment["PYTHONPATH"].split(os.pathsep))
 
 
-def _become_leg(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """In the new process, whose session, directory and standard streams are those of the leg; it never returns to be
+def _become_run(arguments: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """In the new process, whose session, directory and standard streams are those of the run; it never returns to be
     another program. With the pipe that would tell of that, all that a Python would not have inherited is closed."""
     try:
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -166,7 +166,7 @@ def _become_leg(arguments: list[str], environment: Mapping[str, str]) -> NoRetur
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
         sys.argv = ["start.py", *arguments]
-        from scenarios.leg import start
+        from scenarios.run import start
         from tests.support import cheats
 
         cheats.install()

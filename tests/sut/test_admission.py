@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sut.admission import POLICIES, STEPPED_BACK, Admission, Policy
 from sut.engine import EngineLimits, Request
-from sut.feed import AHEAD_STEPS, LEAST_AHEAD, Feed
+from sut.feed import AHEAD_STEPS, MIN_AHEAD, Feed
 from tests.support.fakes import Clock
 
 
@@ -168,7 +168,7 @@ def test_every_query_is_admitted_once_and_the_bound_is_kept(
     open_ones: list[Request] = []
     seen = 0
 
-    def look() -> None:
+    def poll() -> None:
         nonlocal seen
         open_ones.extend(admitted[seen:])
         seen = len(admitted)
@@ -178,13 +178,13 @@ def test_every_query_is_admitted_once_and_the_bound_is_kept(
     for seq, (tokens, wait_ns) in enumerate(queries):
         clock.now += wait_ns
         admission.offer(query(seq, tokens, clock.now))
-        look()
+        poll()
         if open_ones and chooser.random() < 0.5:  # type: ignore[attr-defined]
             admission.prefilled(open_ones.pop(0))
-            look()
+            poll()
     while open_ones:
         admission.prefilled(open_ones.pop(0))
-        look()
+        poll()
     assert sorted(seqs(admitted)) == list(range(len(queries)))
     assert admission.waiting == 0
 
@@ -235,12 +235,12 @@ def test_the_engine_never_waits_and_the_bounds_hold(
             given_to_engine.append(request)
             issued += 1
         ahead = given_to_engine[limit:]
-        assert len(ahead) <= max(limit, LEAST_AHEAD)
-        assert len(ahead) <= LEAST_AHEAD or (
+        assert len(ahead) <= max(limit, MIN_AHEAD)
+        assert len(ahead) <= MIN_AHEAD or (
             sum(len(request.prompt_ids) for request in ahead[:-1]) < AHEAD_STEPS * step_tokens
         )
         # Never fewer than it computes, nor fewer ahead than it could start on before more can come.
-        assert issued == len(lengths) or len(given_to_engine) >= limit + LEAST_AHEAD
+        assert issued == len(lengths) or len(given_to_engine) >= limit + MIN_AHEAD
         for _ in range(chooser.randint(1, limit)):
             if given_to_engine:
                 feed.completed(given_to_engine.pop(chooser.randrange(min(limit, len(given_to_engine)))))

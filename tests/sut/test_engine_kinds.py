@@ -11,9 +11,9 @@ from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine
-from tests.support.records import leg_facts
+from tests.support.records import run_facts
 
-FACTS = leg_facts()
+FACTS = run_facts()
 
 
 @pytest.fixture(params=list(KINDS))
@@ -27,7 +27,7 @@ def test_a_kind_goes_by_one_name_everywhere(kind: EngineKind[Any]) -> None:
     assert DEFAULT in KINDS
 
 
-def test_a_kinds_options_are_options_of_a_leg(kind: EngineKind[Any]) -> None:
+def test_a_kinds_options_are_options_of_a_run(kind: EngineKind[Any]) -> None:
     assert kind.options.model_fields.keys() <= EngineOptions.model_fields.keys()
 
 
@@ -76,7 +76,7 @@ def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words
 
 
 @pytest.mark.parametrize("machine", [Machine("cpu", 0, [0, 1]), Machine("cuda", 4, [0, 1])])
-def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_leg(machine: Machine) -> None:
+def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_run(machine: Machine) -> None:
     kind = VllmKind(lambda: machine, lambda: machine)
     for asked in (
         VllmOptions(),

@@ -13,8 +13,8 @@ from runs.errors import ExecutionError
 from sut import loadgen_sut
 from sut.admission import Admission
 from sut.engine import EngineLimits, Request
-from sut.feed import LEAST_AHEAD, Feed
-from sut.loadgen_sut import MOST_ANSWERS, MOST_QUERIES, int32_ids
+from sut.feed import MIN_AHEAD, Feed
+from sut.loadgen_sut import MAX_QUERIES, MAX_RESPONSES, int32_ids
 from tests.support.fakes import HANDLE, PROMPTS, Clock, FakeLoadgen, Sample, Stage
 
 
@@ -47,7 +47,7 @@ def test_first_token_once_then_completion_once(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
     assert stage.sut.cached_tokens == 3
     assert stage.failures == []
-    ((complete_ns, (recorded, ids, reason)),) = stage.recorder.outcomes
+    ((complete_ns, (recorded, ids, reason)),) = stage.request_log.outcomes
     assert recorded is request
     assert (list(ids), reason) == ([7, 8, 128_255], "stop")
     assert request.issue_ns <= request.first_token_ns <= complete_ns
@@ -75,7 +75,7 @@ def test_completions_in_any_order(stage: Stage) -> None:
     assert stage.sut.outstanding == 0
 
 
-def test_answers_that_come_together_are_one_call(stage: Stage) -> None:
+def test_responses_that_come_together_are_one_call(stage: Stage) -> None:
     requests = stage.issue(0, 1, 2, 3)
     for request in requests[:3]:
         stage.sut.complete(request, [request.sample_index, 5], "stop", 0)
@@ -83,20 +83,20 @@ def test_answers_that_come_together_are_one_call(stage: Stage) -> None:
     stage.turn()
     assert stage.loadgen.batches == [3]
     assert [handle for _, handle, _, _ in stage.loadgen.calls] == [HANDLE, HANDLE + 8, HANDLE + 16]
-    assert len({complete_ns for complete_ns, _ in stage.recorder.outcomes}) == 1
+    assert len({complete_ns for complete_ns, _ in stage.request_log.outcomes}) == 1
     assert stage.sut.completed == 3
     stage.sut.complete(requests[3], [1, 2], "stop", 0)  # the last one open has nobody to wait for
     assert stage.loadgen.batches == [3, 1]
     assert stage.sut.outstanding == 0
 
 
-def test_a_call_takes_a_bounded_number_of_answers(stage: Stage) -> None:
-    requests = stage.issue(*[0] * (2 * MOST_ANSWERS + 5))
+def test_a_call_takes_a_bounded_number_of_responses(stage: Stage) -> None:
+    requests = stage.issue(*[0] * (2 * MAX_RESPONSES + 5))
     for request in requests[:-1]:
         stage.sut.complete(request, [1, 2], "stop", 0)
-    assert stage.loadgen.batches == [MOST_ANSWERS] * 2
+    assert stage.loadgen.batches == [MAX_RESPONSES] * 2
     stage.turn()
-    assert stage.loadgen.batches == [MOST_ANSWERS] * 2 + [4]
+    assert stage.loadgen.batches == [MAX_RESPONSES] * 2 + [4]
     assert stage.failures == []
 
 
@@ -106,7 +106,7 @@ def test_it_is_recorded_before_loadgen_hears_of_it(stage: Stage) -> None:
 
     class Loadgen(FakeLoadgen):
         def QuerySamplesComplete(self, responses: list[Any]) -> None:
-            seen.append((stage.sut.completed, len(stage.recorder.outcomes)))
+            seen.append((stage.sut.completed, len(stage.request_log.outcomes)))
 
     stage.sut._samples_complete = Loadgen().QuerySamplesComplete
     stage.sut.complete(request, [1, 2], "stop", 0)
@@ -119,12 +119,12 @@ def test_int32_ids(ids: list[int]) -> None:
     assert int32_ids(ids).tobytes() == b"".join(one.to_bytes(4, sys.byteorder, signed=True) for one in ids)
 
 
-def test_a_handle_may_come_again_and_a_stale_answer_is_not_taken_for_its_query(stage: Stage) -> None:
+def test_a_handle_may_come_again_and_a_stale_response_is_not_taken_for_its_query(stage: Stage) -> None:
     for answered in (0, 1, 1):
         stage.sut.issue_queries([Sample(HANDLE, 1)])
         stage.turn()
         stage.sut.complete(stage.engine.requests[answered], [1, 2], "stop", 0)
-    assert stage.sut.completed == len(stage.loadgen.calls) == len(stage.recorder.outcomes) == 2
+    assert stage.sut.completed == len(stage.loadgen.calls) == len(stage.request_log.outcomes) == 2
     assert "answered sample 1 (query 1) twice" in str(stage.failures[0])
 
 
@@ -148,7 +148,7 @@ FAILURES: dict[str, tuple[Callable[[Stage, Request], object], str]] = {
     ),
     "the recorder raises": (
         lambda stage, one: [
-            setattr(stage.recorder, "error", OSError("disk")),
+            setattr(stage.request_log, "error", OSError("disk")),
             stage.sut.complete(one, [1], "stop", 0),
             stage.turn(),
         ],
@@ -188,7 +188,7 @@ def test_no_call_of_loadgen_after_submit_raised(stage: Stage, error: BaseExcepti
     stage.sut.failed(requests[1], ExecutionError("second"))
     assert stage.issue(3) == []
     assert stage.loadgen.calls == []
-    assert stage.recorder.outcomes == []
+    assert stage.request_log.outcomes == []
     assert stage.failures == [error]
 
 
@@ -229,7 +229,7 @@ def test_what_the_engine_has_no_room_for_stays_outside() -> None:
     computed, issued = 64, 1_000
     stage = Stage(admission=Feed(EngineLimits(queries=computed)))
     requests = stage.issue(*[0] * issued)
-    assert len(requests) == computed + max(computed, LEAST_AHEAD)
+    assert len(requests) == computed + max(computed, MIN_AHEAD)
     assert (stage.sut.issued, stage.sut.outstanding) == (issued, issued)
     for place in range(issued):
         stage.sut.complete(stage.engine.requests[place], [1, 2], "stop", 0)
@@ -250,12 +250,12 @@ def test_a_turn_of_the_loop_takes_a_slice(stage: Stage) -> None:
         stage.loop.call_soon(lambda: turns.append(len(stage.engine.requests)))
 
     stage.sut._submit = submit
-    issued = 5 * MOST_QUERIES
+    issued = 5 * MAX_QUERIES
     stage.issue(*[0] * issued)
     stage.turn()
     assert len(turns) == issued
     # When the engine looks at a query, no more than the slice that it came with has been handed over.
-    assert all(handed - place <= MOST_QUERIES for place, handed in enumerate(turns))
+    assert all(handed - place <= MAX_QUERIES for place, handed in enumerate(turns))
 
 
 def test_a_slice_ends_when_the_engine_takes_long_over_a_query(stage: Stage) -> None:

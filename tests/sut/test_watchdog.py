@@ -9,14 +9,14 @@ import pytest
 
 from runs.errors import ExecutionError
 from sut.watchdog import (
-    LOOK_S,
+    POLL_S,
     WORKING_FACTOR,
     WORKING_SHARE,
     EngineWatch,
     WarmUpWatch,
     Watchdog,
     engine_is_working,
-    family_s,
+    process_tree_cpu_s,
 )
 from tests.support.fakes import Clock
 
@@ -26,47 +26,47 @@ def clock() -> Clock:
     return Clock(1000.0)
 
 
-def look_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True) -> float | None:
-    """Look every half second; the last answer."""
-    answer = None
+def watch_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True) -> float | None:
+    """Look every half second; the last response."""
+    response = None
     for _ in range(round(seconds * 2)):
         clock.now += 0.5
-        answer = watchdog.stalled_for(waiting, *state)
-    return answer
+        response = watchdog.stalled_for(waiting, *state)
+    return response
 
 
 def test_stall(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
     assert watchdog.stalled_for(True, 1) is None
-    assert look_for(watchdog, clock, 10, 1) is None
-    assert look_for(watchdog, clock, 0.5, 1) == 10.5
+    assert watch_for(watchdog, clock, 10, 1) is None
+    assert watch_for(watchdog, clock, 0.5, 1) == 10.5
 
 
 def test_any_progress_starts_anew(clock: Clock) -> None:
     watchdog = Watchdog(10, gap_factor=0, now_s=clock)
     for step in range(6):
-        assert look_for(watchdog, clock, 9.5, 7, step) is None
-    assert look_for(watchdog, clock, 11, 7, 5) is not None
+        assert watch_for(watchdog, clock, 9.5, 7, step) is None
+    assert watch_for(watchdog, clock, 11, 7, 5) is not None
 
 
 def test_nothing_waiting_is_no_stall(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
-    assert look_for(watchdog, clock, 100, 1, waiting=False) is None
-    assert look_for(watchdog, clock, 10, 1) is None
-    assert look_for(watchdog, clock, 1, 1) is not None
+    assert watch_for(watchdog, clock, 100, 1, waiting=False) is None
+    assert watch_for(watchdog, clock, 10, 1) is None
+    assert watch_for(watchdog, clock, 1, 1) is not None
 
 
 def test_limit_follows_the_longest_gap_that_ended_well(clock: Clock) -> None:
     watchdog = Watchdog(10, now_s=clock)
-    look_for(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
+    watch_for(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
     watchdog.stalled_for(True, 2)  # ... that ended well
     gap_s = watchdog.allowed_s / 5
     assert 5 <= gap_s <= 6
-    look_for(watchdog, clock, 1, 3)
+    watch_for(watchdog, clock, 1, 3)
     watchdog.stalled_for(True, 4)
     assert watchdog.allowed_s == 5 * gap_s  # a shorter gap changes nothing
-    assert look_for(watchdog, clock, 25, 4) is None
-    assert look_for(watchdog, clock, 6, 4) is not None
+    assert watch_for(watchdog, clock, 25, 4) is None
+    assert watch_for(watchdog, clock, 6, 4) is not None
 
 
 def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
@@ -79,11 +79,11 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
     assert watchdog.stalled_for(True, 1) == 11
 
 
-# A leg's engine and system under test, as the watch sees them ---------------------------------------------------------
+# A run's engine and system under test, as the watch sees them ---------------------------------------------------------
 
 
 @dataclass
-class Leg:
+class Run:
     """What the watch looks at; moved on by the test."""
 
     issued: int = 0
@@ -105,14 +105,14 @@ RULE = pytest.mark.parametrize("on_cpu", [False, True], ids=["accelerator", "cpu
 
 
 @pytest.fixture
-def leg() -> Leg:
-    return Leg()
+def run() -> Run:
+    return Run()
 
 
-def watch_of(leg: Leg, clock: Clock, *, on_cpu: bool, working: bool = False) -> EngineWatch:
+def watch_of(run: Run, clock: Clock, *, on_cpu: bool, working: bool = False) -> EngineWatch:
     return EngineWatch(
-        leg,  # type: ignore[arg-type]  # the few names that are used
-        leg,  # type: ignore[arg-type]
+        run,  # type: ignore[arg-type]  # the few names that are used
+        run,  # type: ignore[arg-type]
         20,
         on_cpu=on_cpu,
         is_working=lambda: working,
@@ -121,62 +121,62 @@ def watch_of(leg: Leg, clock: Clock, *, on_cpu: bool, working: bool = False) -> 
 
 
 def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: float) -> float | None:
-    """Look every half second until the watch ends the leg."""
+    """Look every half second until the watch ends the run."""
     began_s = clock.now
     while clock.now < began_s + within_s:
         clock.now += 0.5
         try:
-            watch.look()
+            watch.poll()
         except ExecutionError:
             return clock.now - began_s
     return None
 
 
 @RULE
-def test_handing_over_for_long_is_no_stall_and_excuses_nothing_behind_it(on_cpu: bool, leg: Leg, clock: Clock) -> None:
+def test_handing_over_for_long_is_no_stall_and_excuses_nothing_behind_it(on_cpu: bool, run: Run, clock: Clock) -> None:
     """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
-    leg.issued = 106_944
-    watch = watch_of(leg, clock, on_cpu=on_cpu)
-    watch.look()
+    run.issued = 106_944
+    watch = watch_of(run, clock, on_cpu=on_cpu)
+    watch.poll()
     for _ in range(120):  # half a minute, nothing answered
         clock.now += 0.25
-        leg.handing_over_s += 0.25
-        watch.look()
+        run.handing_over_s += 0.25
+        watch.poll()
     assert stalls_after_s(watch, clock, 60) == 20.5
-    leg.engine_activity += 1  # anything that comes out of the engine starts anew
+    run.engine_activity += 1  # anything that comes out of the engine starts anew
     assert stalls_after_s(watch, clock, 20) is None
-    leg.completed += 1
+    run.completed += 1
     assert stalls_after_s(watch, clock, 20) is None
 
 
 @RULE
-def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: bool, leg: Leg, clock: Clock) -> None:
-    watch = watch_of(leg, clock, on_cpu=on_cpu)
+def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: bool, run: Run, clock: Clock) -> None:
+    watch = watch_of(run, clock, on_cpu=on_cpu)
 
-    def look() -> None:
-        leg.issued += 50
-        leg.handing_over_s += 0.01
+    def poll() -> None:
+        run.issued += 50
+        run.handing_over_s += 0.01
         clock.now += 0.5
-        watch.look()
+        watch.poll()
 
     with pytest.raises(ExecutionError, match="watchdog: "):  # noqa: PT012  # which look it is does not matter
         for _ in range(60):
-            look()
+            poll()
     assert clock.now < 1000 + 22
 
 
-def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
-    leg.issued = 1
+def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(run: Run, clock: Clock) -> None:
+    run.issued = 1
     assert (
-        stalls_after_s(watch_of(leg, clock, on_cpu=False, working=True), clock, 60) == 21.0
+        stalls_after_s(watch_of(run, clock, on_cpu=False, working=True), clock, 60) == 21.0
     )  # the first look sees a new state
-    found_s = stalls_after_s(watch_of(leg, clock, on_cpu=True, working=True), clock, 10_000)
+    found_s = stalls_after_s(watch_of(run, clock, on_cpu=True, working=True), clock, 10_000)
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
-def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
-    watch = WarmUpWatch(leg, 20, clock)  # type: ignore[arg-type]  # the few names that are used
-    leg.engine_activity = 1
+def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(run: Run, clock: Clock) -> None:
+    watch = WarmUpWatch(run, 20, clock)  # type: ignore[arg-type]  # the few names that are used
+    run.engine_activity = 1
     found_s = stalls_after_s(watch, clock, 10_000)
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
@@ -192,25 +192,25 @@ def test_an_engine_that_uses_the_processor_is_working(
 
     def compute(seconds: float) -> None:
         nonlocal used_s
-        assert seconds == LOOK_S
+        assert seconds == POLL_S
         used_s += share * WORKING_SHARE * seconds
 
-    monkeypatch.setattr("sut.watchdog.family_s", lambda: used_s)
+    monkeypatch.setattr("sut.watchdog.process_tree_cpu_s", lambda: used_s)
     assert engine_is_working(compute) is working
 
 
 def test_the_processor_time_of_this_process_and_those_below_counts() -> None:
-    before_s = family_s()
+    before_s = process_tree_cpu_s()
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         child.stdout.readline()  # it has computed and waits
-        with_child_s = family_s()
+        with_child_s = process_tree_cpu_s()
         assert with_child_s - before_s >= 0.25
         end_s = time.process_time() + 0.2
         while time.process_time() < end_s:
             pass
-        assert family_s() - with_child_s >= 0.15
+        assert process_tree_cpu_s() - with_child_s >= 0.15
     finally:
         child.kill()
         child.communicate()

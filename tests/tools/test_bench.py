@@ -22,7 +22,7 @@ from tools.bench import endpoints_client, null_path, real_size, sizes
 from tools.bench.__main__ import main
 from tools.bench.report import BenchPart, at_least, at_most
 from tools.bench.support import llm_server as llm_server_module
-from tools.bench.support.legs import engine_plan
+from tools.bench.support.bench_runs import engine_plan
 from tools.bench.support.llm_server import llm_server
 from tools.bench.support.models import TINY, make_llama, write_rows
 from tools.bench.support.null_run import MIN_QUERIES
@@ -62,14 +62,14 @@ def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
     assert not (tmp_path / "latency-0-bare" / "requests.jsonl").exists()
 
 
-@pytest.mark.long  # four legs
-def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
+@pytest.mark.long  # four runs
+def test_a_real_size_is_measured_and_its_long_run_cut(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
     engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
     part = real_size.measure_sizes(tmp_path, SMALLEST, {**engine, "dataset_path": str(data)})
     found = {figure.name: figure for figure in part.figures}
     assert found["loop lag, p99"].median <= found["loop lag, worst"].median
-    assert found["leg's memory"].median > 0.01
+    assert found["run's memory"].median > 0.01
     assert found["rate of the first 4 s"].median > 0
     whole = read_requests(RunDir(tmp_path / "whole").requests)
     assert 0 < len(whole) < SMALLEST.real_samples
@@ -153,7 +153,7 @@ def test_on_an_accelerator_one_engine_lives_at_a_time(
 
 @pytest.mark.long
 @pytest.mark.vllm
-def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> None:
+def test_the_engine_beside_the_runs_responses_stops_and_ends(tmp_path: Path) -> None:
     model = make_llama(tmp_path / "model", TINY)
     options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "enable_prefix_caching": False}
     prompts = [[11] * 50, [12] * 60, [13] * 70]

@@ -8,4 +8,4 @@ from tools.bench.support import client_speed
 def test_a_client_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_speed, "RESPONSES", 10)
     speed = client_speed.measure_client()
-    assert min(speed.answers_per_s, speed.answers_per_core_s) > 0
+    assert min(speed.responses_per_s, speed.responses_per_core_s) > 0

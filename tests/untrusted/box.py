@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.support.patience import IDLE_S, LOOK_S, Patience
+from tests.support.patience import IDLE_S, POLL_S, Patience
 
 GIB = 1 << 30
 LIMIT_S = 60
@@ -30,7 +30,7 @@ def in_box(
         process.start()
         theirs.close()
         for number in range(begin, count):
-            begin, said = number + 1, _answer(ours)
+            begin, said = number + 1, _response(ours)
             if said is None:
                 yield number, _ending(process)
                 break
@@ -40,11 +40,11 @@ def in_box(
         ours.close()
 
 
-def _answer(ours: Connection) -> str | None:
+def _response(ours: Connection) -> str | None:
     try:
-        if not ours.poll(LOOK_S):
+        if not ours.poll(POLL_S):
             patience = Patience()
-            while not ours.poll(LOOK_S):
+            while not ours.poll(POLL_S):
                 patience.check("what was said of a piece of work")
         return str(ours.recv())
     except (AssertionError, EOFError):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from runs.errors import ExitCode
 from scenarios.command_line.dispatch import main
-from tests.support.submission_legs import SYSTEM
+from tests.support.submission_runs import SYSTEM
 
-SUBMITTED = ("--organisation", "O", "--system-name", "S")
+SUBMITTED = ("--organization", "O", "--system-name", "S")
 CONTRACTED = {int(code) for code in ExitCode} - {int(ExitCode.INTERRUPTED)}
 MARKS = ("Traceback (most recent call last)", "MemoryError", "no verdict: the sign-off itself failed")
 
@@ -23,7 +23,7 @@ def call(*arguments: object) -> tuple[int, str]:
     return code, said.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
-def of_legs(result: Path, out: Path) -> dict[str, list[object]]:
+def of_runs(result: Path, out: Path) -> dict[str, list[object]]:
     """Commands over a result's directory (performance/run_1 and accuracy in it). Each writes into `out` alone."""
     system = out / "system.yaml"
     out.mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,10 @@ import pytest
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
 from tests.support import trees
+from tests.support.dummy_runs import DummyRuns
 from tests.support.editing import reseal
-from tests.support.verify_legs import DummyLegs
 from tests.untrusted.box import in_box
-from tests.untrusted.judges import call, of_legs, wrong
+from tests.untrusted.judges import call, of_runs, wrong
 from tests.untrusted.mutations import KINDS, clear, mutate
 
 
@@ -37,17 +37,17 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 # A run directory ------------------------------------------------------------------------------------------------------
 
-LEGS = ("performance/run_1", "accuracy")
+RUNS = ("performance/run_1", "accuracy")
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A performance and an accuracy leg, judged once so that nothing is left to import."""
+    """A performance and an accuracy run, judged once so that nothing is left to import."""
     root = tmp_path_factory.mktemp("untrusted")
-    legs = DummyLegs()
-    for name, mode in zip(LEGS, ("performance", "accuracy"), strict=True):
-        shutil.copytree(legs("Offline", mode), root / "result" / name)
-    for command, words in of_legs(root / "result", root / "out").items():
+    runs = DummyRuns()
+    for name, mode in zip(RUNS, ("performance", "accuracy"), strict=True):
+        shutil.copytree(runs("Offline", mode), root / "result" / name)
+    for command, words in of_runs(root / "result", root / "out").items():
         code, said = call(*words)
         assert wrong(command, code, said) == ""
     return root / "result"
@@ -59,12 +59,12 @@ def one_mutation(result: Path, folder: Path, number: int) -> str:
     copy, out = folder / "result", folder / "out"
     clear(folder)
     shutil.copytree(result, copy)
-    leg = RunDir(copy / chance.choice(LEGS))
-    path = chance.choice(sorted(one for one in leg.root.iterdir() if one.is_file()))
+    run = RunDir(copy / chance.choice(RUNS))
+    path = chance.choice(sorted(one for one in run.root.iterdir() if one.is_file()))
     how = mutate(path, chance)
-    covered = chance.random() < 0.5 and path.name != leg.seal.name and _reseal(leg)
-    problems = [_verify(copy, out, path, tell=bool(how) and not covered and path != leg.seal)]
-    commands = of_legs(copy, out)
+    covered = chance.random() < 0.5 and path.name != run.seal.name and _reseal(run)
+    problems = [_verify(copy, out, path, tell=bool(how) and not covered and path != run.seal)]
+    commands = of_runs(copy, out)
     asked = chance.sample(sorted(commands.keys() - {"verify"}), 2) + (["signoff"] if covered else [])
     problems += [wrong(name, *call(*commands[name])) for name in asked]
     problems = [one for one in problems if one]
@@ -74,17 +74,17 @@ def one_mutation(result: Path, folder: Path, number: int) -> str:
     )
 
 
-def _reseal(leg: RunDir) -> bool:
+def _reseal(run: RunDir) -> bool:
     """Seal anew, where every file can be read."""
-    if any(path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20 for path in leg.root.iterdir()):
+    if any(path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 20 for path in run.root.iterdir()):
         return False
-    reseal(leg)
+    reseal(run)
     return True
 
 
 def _verify(copy: Path, out: Path, path: Path, *, tell: bool) -> str:
-    """verify finds every byte that was changed since the leg was sealed, and names the file."""
-    code, said = call(*of_legs(copy, out)["verify"])
+    """verify finds every byte that was changed since the run was sealed, and names the file."""
+    code, said = call(*of_runs(copy, out)["verify"])
     if problem := wrong("verify", code, said):
         return problem
     if tell and code not in (2, 4):
@@ -133,43 +133,43 @@ ROWS = (
     ' "quality_eval_status": "pending", "engine": "vllm", "mechanism_notes": "n"}]'
 )
 DATA = '[{"input": "a b", "tok_input": [3, 4, 5], "output": "c"}, {"input": "d", "tok_input": [6], "output": "e f"}]'
-_DRY = ("run", "--dry-run", "--engine", "dummy", "--scenario", "Server", "--output-log-dir", "{out}/leg")
+_DRY = ("run", "--dry-run", "--engine", "dummy", "--scenario", "Server", "--output-log-dir", "{out}/run")
 
-# What each input is like, and the command that reads it: {file}, {leg} (a result) and {out} are put in.
+# What each input is like, and the command that reads it: {file}, {run} (a result) and {out} are put in.
 INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "run.yaml": (RUN, ("run", "--dry-run", "--config", "{file}", "--output-log-dir", "{out}/leg")),
+    "run.yaml": (RUN, ("run", "--dry-run", "--config", "{file}", "--output-log-dir", "{out}/run")),
     "campaign.yaml": (CAMPAIGN, ("campaign", "--dry-run", "--config", "{file}")),
     "user.conf": (USER_CONF, (*_DRY, "--user-conf", "{file}")),
     "audit.config": (AUDIT_CONF, (*_DRY, "--audit-conf", "{file}")),
     "data.json": (DATA, (*_DRY, "--dataset-path", "{file}", "--model-path", "bytes")),
     "declaration.yaml": (
-        (ROOT / "configs/mechanism-fp8-kv.yaml").read_text(), ("gate", "{leg}", "--declaration", "{file}")
+        (ROOT / "configs/mechanism-fp8-kv.yaml").read_text(), ("gate", "{run}", "--declaration", "{file}")
     ),
     "rows.json": (ROWS, ("gate", "{file}", "--strict", "--division", "closed")),
-    "claim.json": (CLAIM, ("signoff", "--scope", "harness", "--ref", "{leg}", "--claim", "{file}")),
+    "claim.json": (CLAIM, ("signoff", "--scope", "harness", "--ref", "{run}", "--claim", "{file}")),
     "system.yaml": (
         (ROOT / "configs/system-example.yaml").read_text(),
-        ("submit", "{leg}", "--organisation", "O", "--system-name", "S", "--output", "{out}", "--system", "{file}"),
+        ("submit", "{run}", "--organization", "O", "--system-name", "S", "--output", "{out}", "--system", "{file}"),
     ),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def leg() -> Path:
-    return DummyLegs()("Offline")
+def run() -> Path:
+    return DummyRuns()("Offline")
 
 
-def _words(name: str, leg: Path, folder: Path) -> list[str]:
-    places = {"file": folder / name, "leg": leg, "out": folder / "out", "folder": folder}
+def _words(name: str, run: Path, folder: Path) -> list[str]:
+    places = {"file": folder / name, "run": run, "out": folder / "out", "folder": folder}
     return [word.format(**places) for word in INPUTS[name][1]]
 
 
 @pytest.mark.parametrize("name", INPUTS)
 @numbered(len(KINDS) + 8, len(KINDS) + 120)
-def test_an_input(leg: Path, tmp_path: Path, name: str, numbers: range) -> None:
+def test_an_input(run: Path, tmp_path: Path, name: str, numbers: range) -> None:
     """The first mutations put something else in its place."""
     (tmp_path / name).write_text(INPUTS[name][0])
-    assert wrong(name, *call(*_words(name, leg, tmp_path))) == ""  # and nothing is left to import
+    assert wrong(name, *call(*_words(name, run, tmp_path))) == ""  # and nothing is left to import
     folder, kinds = tmp_path / "one", list(KINDS)
 
     def work(number: int) -> str:
@@ -183,7 +183,7 @@ def test_an_input(leg: Path, tmp_path: Path, name: str, numbers: range) -> None:
             KINDS[how](path)
         else:
             how = mutate(path, random.Random(f"{name} {number}"), kinds_share=0)
-        problem = wrong(name, *call(*_words(name, leg, folder)))
+        problem = wrong(name, *call(*_words(name, run, folder)))
         return f"{number}: {how}: {problem}" if problem else ""
 
     assert problems(work, numbers) == []
@@ -216,9 +216,9 @@ def test_a_tree(tree: Path, tmp_path: Path, numbers: range) -> None:
     assert problems(work, numbers) == []
 
 
-def test_a_store(leg: Path, tmp_path: Path) -> None:
+def test_a_store(run: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole.sqlite"
-    assert call("store", "ingest", leg, "--db", whole)[0] == 0
+    assert call("store", "ingest", run, "--db", whole)[0] == 0
     call("store", "query", "--db", whole)
 
     def work(number: int) -> str:
@@ -227,7 +227,7 @@ def test_a_store(leg: Path, tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         shutil.copy(whole, path)
         how = mutate(path, random.Random(f"store {number}"), kinds_share=0.3)
-        commands = (["query"], ["export", "--format", "json"], ["summary"], ["ingest", str(leg)])
+        commands = (["query"], ["export", "--format", "json"], ["summary"], ["ingest", str(run)])
         problems = [wrong("store", *call("store", *words, "--db", path)) for words in commands]
         return f"{how}: {'; '.join(filter(None, problems))}" if any(problems) else ""
 

@@ -1,6 +1,6 @@
 """Each tampering of a result is refused by the sign-off of a bundle.
 
-Somebody who reads our code changes a copy of a result (performance and accuracy leg), wants to gain by it, and makes
+Somebody who reads our code changes a copy of a result (performance and accuracy run), wants to gain by it, and makes
 the seals anew.
 """
 
@@ -22,35 +22,35 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import set_detail, set_summary, take
-from tests.signoff.forge.forged_legs import rebuild
+from tests.signoff.forge.forged_runs import rebuild
+from tests.support.dummy_runs import DummyRuns
 from tests.support.editing import each_record, edit_lines, reseal, set_at
-from tests.support.signoff_fixtures import FrozenLegs
-from tests.support.verify_legs import DummyLegs
+from tests.support.signoff_fixtures import FrozenRuns
 
 Json = dict[str, Any]
 Change = Callable[[RunDir], object]
 MANIFEST, REQUESTS, USER_CONF = "manifest.json", "requests.jsonl", "user.conf"
-DETAIL, SUMMARY, ANSWERS = "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
-BOTH, PERFORMANCE, ACCURACY = slice(0, 2), slice(0, 1), slice(1, 2)  # legs
+DETAIL, SUMMARY, RESPONSES = "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json"
+BOTH, PERFORMANCE, ACCURACY = slice(0, 2), slice(0, 1), slice(1, 2)  # runs
 REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest", "vllm"
 
 
 @dataclass(frozen=True)
 class Tampering:
-    """Changes of some legs of a result of a scenario, and the file that is to be named; "" = any."""
+    """Changes of some runs of a result of a scenario, and the file that is to be named; "" = any."""
 
     name: str
     changes: tuple[Change, ...]
-    legs: slice
+    runs: slice
     scenario: str
     by: str
     sealed: bool
 
     def apply(self, pair: Pair) -> None:
-        for run in pair.legs[self.legs]:
+        for run in pair.runs[self.runs]:
             for change in self.changes:
                 change(run)
-        for run in pair.legs if self.sealed else ():
+        for run in pair.runs if self.sealed else ():
             reseal(run)
 
 
@@ -60,12 +60,12 @@ TAMPERINGS: list[Tampering] = []
 def tampering(
     name: str,
     *changes: Change,
-    legs: slice = PERFORMANCE,
+    runs: slice = PERFORMANCE,
     scenario: str = "Server",
     by: str = "",
     sealed: bool = True,
 ) -> None:
-    TAMPERINGS.append(Tampering(name, changes, legs, scenario, by, sealed))
+    TAMPERINGS.append(Tampering(name, changes, runs, scenario, by, sealed))
 
 
 # What is changed ------------------------------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ def requests(edit: Callable[[Json], Json]) -> Change:
     return lambda run: each_record(run, lambda one: one | edit(one))
 
 
-def answers(edit: Callable[[Json], Json], *left_out: str) -> Change:
-    """Another log of the answers, entry by entry, without some fields."""
+def responses(edit: Callable[[Json], Json], *left_out: str) -> Change:
+    """Another log of the responses, entry by entry, without some fields."""
 
     def change(run: RunDir) -> None:
         entries = [one | edit(one) for one in orjson.loads(run.accuracy_log.read_bytes())]
@@ -106,7 +106,7 @@ def answers(edit: Callable[[Json], Json], *left_out: str) -> Change:
 
 
 def accuracy_of(run: RunDir) -> RunDir:
-    """The accuracy leg of a performance leg."""
+    """The accuracy run of a performance run."""
     return RunDir(run.root.parents[1] / "accuracy")
 
 
@@ -156,7 +156,7 @@ WEIGHTS = {
     "quantized": False, "sparse": False, "shape": {"hidden_size": 4096}, "headers_sha256": "ab" * 32,
 }  # fmt: skip
 HASHES = {"model.safetensors": "ab" * 32}
-in_record = partial(tampering, legs=BOTH, by=MANIFEST)
+in_record = partial(tampering, runs=BOTH, by=MANIFEST)
 in_record("engine-nobody-knows", put("plan.engine", "my-engine"))
 in_record("replicas-that-were-not", put("replicas", [{"pid": 4242}]))
 in_record("unofficial-for-a-blank", put("unofficial_reasons", [" "]))
@@ -185,14 +185,14 @@ tampering(
     "held-back-in-one-leg",
     put("plan.admission", None),
     put("asked.admission", "off"),
-    legs=ACCURACY,
+    runs=ACCURACY,
     scenario=HELD_BACK,
 )
 tampering(
     "answers-shorter-than-was-asked-for",
     put("asked.sampling_arg", {"min_tokens": 100}),
     put("plan.sampling.min_tokens", 100),
-    legs=BOTH,
+    runs=BOTH,
     by=REQUESTS,
 )
 tampering(
@@ -202,7 +202,7 @@ tampering(
 tampering("harness-of-one-leg", put("observed.harness.version", "9.9.9"))
 tampering("engine-versions-of-one-leg", put("engine.versions", {"dummy": "2"}))
 tampering("a-changed-harness-in-one-leg", put("observed.harness.git_changed", None))
-tampering("official-after-all", put("official", True), put("unofficial_reasons", []), legs=BOTH)
+tampering("official-after-all", put("official", True), put("unofficial_reasons", []), runs=BOTH)
 for key, scenario, told_as in (
     ("llama3_1-8b-interactive", "Server", "Interactive"),
     ("llama3_1-8b", "Interactive", "Server"),
@@ -212,7 +212,7 @@ for key, scenario, told_as in (
         put("asked.scenario", told_as),
         put("plan.loadgen_key", key),
         put("scenario", told_as, "progress.json"),
-        legs=BOTH,
+        runs=BOTH,
         scenario=scenario,
         by=USER_CONF,
     )
@@ -224,67 +224,70 @@ for name, found, line in (
     ("conf-with-another-percentile", r"\Z", "*.Server.target_latency_percentile = 50\n"),
     ("conf-with-answers-logged", r"\Z", "*.*.accuracy_log_sampling_target = 100\n"),
 ):
-    tampering(name, text(USER_CONF, found, line), legs=BOTH, by=USER_CONF)
+    tampering(name, text(USER_CONF, found, line), runs=BOTH, by=USER_CONF)
 tampering("user-conf-of-another-rate", text(USER_CONF, "target_qps = 400", "target_qps = 4000"))
 tampering("user-conf-of-a-shorter-run", text(USER_CONF, "min_duration = 1500", "min_duration = 15"))
 tampering("user-conf-emptied", lambda run: run.user_conf.write_text(""))
 
-# Files of other legs, and LoadGen's logs in another form --------------------------------------------------------------
+# Files of other runs, and LoadGen's logs in another form --------------------------------------------------------------
 
 tampering("legs-exchanged", lambda run: take(run, accuracy_of(run), MANIFEST, REQUESTS, "progress.json"))
 tampering("seal-of-the-other-leg", lambda run: take(run, accuracy_of(run), "seal.json"), sealed=False)
-tampering("record-of-the-scores-gone", lambda run: run.accuracy_json.unlink(), legs=ACCURACY, scenario="Offline")
+tampering("record-of-the-scores-gone", lambda run: run.accuracy_json.unlink(), runs=ACCURACY, scenario="Offline")
 tampering("a-second-summary-behind-the-first", lambda run: run.summary.write_bytes(run.summary.read_bytes() * 2))
 tampering("a-value-twice-in-the-log", text(DETAIL, r'("key": ?"result_validity", ?)', r'\1"value": "INVALID", '))
 tampering(
     "a-key-twice-among-the-answers",
-    text(ANSWERS, '"qsl_idx"', '"qsl_idx" : 1, "qsl_idx"'),
-    legs=ACCURACY,
+    text(RESPONSES, '"qsl_idx"', '"qsl_idx" : 1, "qsl_idx"'),
+    runs=ACCURACY,
     scenario="Offline",
 )
 tampering("error-as-a-number", error_as_a_number)
-tampering("sources-of-another-loadgen", detail("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), legs=BOTH, by=DETAIL)
+tampering("sources-of-another-loadgen", detail("loadgen_file_sha1", {"/loadgen.cc": "0" * 40}), runs=BOTH, by=DETAIL)
 tampering(
     "summary-of-the-answers-with-a-warning",
     text(SUMMARY, r"\Z", "7 warnings encountered. See detailed log.\n"),
-    legs=ACCURACY,
+    runs=ACCURACY,
     by=SUMMARY,
 )
 tampering("summary-in-other-digits", text(SUMMARY, "400", "４００"), by=SUMMARY)
 tampering("summary-with-a-sign", text(SUMMARY, r"(Min latency \(ns\)\s+: )", r"\1+"), by=SUMMARY)
 tampering("summary-with-a-stroke", text(SUMMARY, r"(Max latency \(ns\)\s+: \d\d)", r"\1_"), by=SUMMARY)
 
-# Scores, answers and times --------------------------------------------------------------------------------------------
+# Scores, responses and times
+# --------------------------------------------------------------------------------------------
 
-scores = partial(tampering, legs=ACCURACY, scenario="Offline")
+scores = partial(tampering, runs=ACCURACY, scenario="Offline")
 scores("scores-raised", scores_raised)
 scores("scores-raised-and-the-log-cut", scores_raised, log_cut)
 scores(
     "scores-raised-and-the-data-set-gone",
     scores_raised,
     lambda run: [
-        put(f"plan.dataset_{name}", value)(leg)
-        for leg in Pair(run.root.parent).legs
+        put(f"plan.dataset_{name}", value)(run)
+        for run in Pair(run.root.parent).runs
         for name, value in (("path", "/data/cnn_eval.json"), ("sha256", "0" * 64))
     ],
 )
 scores(
     "scores-raised-and-the-model-gone",
     scores_raised,
-    lambda run: [put("plan.model_path", "/data/model")(leg) for leg in Pair(run.root.parent).legs],
+    lambda run: [put("plan.model_path", "/data/model")(run) for run in Pair(run.root.parent).runs],
 )
 scores("accuracy-text-with-two-scores", text("accuracy.txt", r"\Z", "{'rouge1': 44.4, 'rouge2': 22.2}\n"))
-scores("answers-with-other-token-counts", answers(lambda one: {"token_count": one["token_count"] + 1}), by=ANSWERS)
-scores("answers-without-token-counts", answers(lambda _: {}, "token_count"), by=ANSWERS)
-first_tokens = partial(tampering, legs=ACCURACY, by=ANSWERS)
-first_tokens("first-tokens-of-other-answers", answers(lambda _: {"token_data": "7A000000"}))
-first_tokens("first-tokens-of-nothing", answers(lambda _: {"token_data": ""}), scenario="SingleStream")
-first_tokens("first-tokens-that-are-answers", answers(lambda one: {"token_data": one["data"]}), scenario="Interactive")
+scores("answers-with-other-token-counts", responses(lambda one: {"token_count": one["token_count"] + 1}), by=RESPONSES)
+scores("answers-without-token-counts", responses(lambda _: {}, "token_count"), by=RESPONSES)
+first_tokens = partial(tampering, runs=ACCURACY, by=RESPONSES)
+first_tokens("first-tokens-of-other-answers", responses(lambda _: {"token_data": "7A000000"}))
+first_tokens("first-tokens-of-nothing", responses(lambda _: {"token_data": ""}), scenario="SingleStream")
 first_tokens(
-    "first-tokens-that-nobody-asked-for", answers(lambda one: {"token_data": one["data"][:8]}), scenario="Offline"
+    "first-tokens-that-are-answers", responses(lambda one: {"token_data": one["data"]}), scenario="Interactive"
 )
-first_tokens("first-tokens-left-out", answers(lambda _: {}, "token_data"))
-tampering("answers-that-were-given-up", requests(lambda _: {"finish_reason": "abort"}), legs=BOTH)
+first_tokens(
+    "first-tokens-that-nobody-asked-for", responses(lambda one: {"token_data": one["data"][:8]}), scenario="Offline"
+)
+first_tokens("first-tokens-left-out", responses(lambda _: {}, "token_data"))
+tampering("answers-that-were-given-up", requests(lambda _: {"finish_reason": "abort"}), runs=BOTH)
 tampering(
     "an-answer-hashed-by-nothing",
     requests(lambda one: {"output_sha256": "z" * 64} if one["seq"] == 5 else {}),
@@ -300,14 +303,14 @@ tampering(
     lambda run: rebuild(run, 1),
     scenario="Offline",
 )
-# In all files but the log of the answers.
+# In all files but the log of the responses.
 tampering(
     "more-tokens-than-ids-in-both-legs",
     requests(lambda one: {"output_tokens": min(128, one["output_tokens"] + 6)}),
     lambda run: run.root.name == "accuracy" or rebuild(run, 1),
-    legs=BOTH,
+    runs=BOTH,
     scenario="Offline",
-    by=ANSWERS,
+    by=RESPONSES,
 )
 tampering(
     "a-higher-rate-in-log-summary-and-settings",
@@ -331,12 +334,12 @@ def sources() -> Iterator[ScoreSources]:
 
 @pytest.fixture
 def copy(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
-    """A result to change: legs of the dummy engine, or frozen ones of vLLM."""
-    dummy, frozen = DummyLegs(), FrozenLegs(tmp_path_factory)
+    """A result to change: runs of the dummy engine, or frozen ones of vLLM."""
+    dummy, frozen = DummyRuns(), FrozenRuns(tmp_path_factory)
 
     def make(scenario: str) -> Pair:
         pair = Pair(tmp_path / "result")
-        for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.legs, strict=True):
+        for mode, name, run in zip(("performance", "accuracy"), ("vllm-off", "vllm-off-acc"), pair.runs, strict=True):
             shutil.copytree(frozen(name) if scenario == VLLM else dummy(scenario, mode), run.root)
         return pair
 

@@ -1,4 +1,4 @@
-"""Shared by the tests with the real vLLM: a tiny model, its greedy answers by transformers, legs, nodes of Ray.
+"""Shared by the tests with the real vLLM: a tiny model, its greedy responses by transformers, runs, nodes of Ray.
 
 Everything here starts at least one engine, which takes half a minute; whatever can be shared is made once.
 All but test_first_run.py is of `make test-engines`.
@@ -13,16 +13,16 @@ import pytest
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
-from tests.support.greedy import Answer, make_model_and_answers, read_answers
+from tests.support.greedy import Response, make_model_and_responses, read_responses
 from tests.support.nltk_data import nltk_sentences
 from tests.support.once import once
 from tests.support.ray_nodes import SharedNodes, TwoNodes
-from tests.vllm.legs import Legs
+from tests.vllm.vllm_runs import Runs
 
 
 @pytest.fixture(scope="module", autouse=True)
 def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None) -> None:
-    """A cache of our own, a small key-value cache and a thread, for this process and all legs: a second thread has
+    """A cache of our own, a small key-value cache and a thread, for this process and all runs: a second thread has
     nothing to do in so small a model but to wait, which it does computing."""
     os.environ[CACHE_VARIABLE] = str(once(tmp_path_factory, "cache", lambda _: None))
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = os.environ["OMP_NUM_THREADS"] = "1"
@@ -30,7 +30,7 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, own_environment: None) -> Path:
-    return once(tmp_path_factory, "tiny-llama", make_model_and_answers)
+    return once(tmp_path_factory, "tiny-llama", make_model_and_responses)
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def tiny_model(made: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def dataset(tiny_model: Path) -> Dataset:
-    """The bundled articles, tokenised for the tiny model."""
+    """The bundled articles, tokenized for the tiny model."""
     return load_dataset(bundled_dataset(str(tiny_model)))
 
 
 @pytest.fixture(scope="module")
-def answers(made: Path) -> list[Answer]:
-    """The tiny model's greedy answer to each row of `dataset`."""
-    return read_answers(made)
+def responses(made: Path) -> list[Response]:
+    """The tiny model's greedy response to each row of `dataset`."""
+    return read_responses(made)
 
 
 @pytest.fixture(scope="module")
@@ -71,5 +71,5 @@ def cluster(nodes: SharedNodes) -> TwoNodes:
 
 
 @pytest.fixture(scope="module")
-def legs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Legs:
-    return Legs(tiny_model, tmp_path_factory)
+def runs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tiny_model, tmp_path_factory)

@@ -1,4 +1,4 @@
-"""Accuracy legs with the real vLLM: LoadGen was given the honest answers, and scores are the reference procedure's."""
+"""Accuracy runs with the real vLLM: LoadGen was given the honest responses; scores are the reference's."""
 
 import ast
 import re
@@ -14,8 +14,8 @@ from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
-from tests.support.greedy import Answer
-from tests.vllm.legs import ACCURACY, LEGS, FinishedLeg, Legs, Spec, each
+from tests.support.greedy import Response
+from tests.vllm.vllm_runs import ACCURACY, RUNS, FinishedRun, Runs, Spec, each
 
 pytestmark = pytest.mark.vllm
 
@@ -29,33 +29,33 @@ Sentences = Callable[[str], list[str]]
 
 
 @each(ACCURACY)
-def test_an_accuracy_leg_holds_the_honest_answers_and_the_reference_scores(
-    legs: Legs, answers: list[Answer], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
+def test_an_accuracy_run_holds_the_honest_responses_and_the_reference_scores(
+    runs: Runs, responses: list[Response], dataset: Dataset, sentences: Sentences, tiny_model: Path, name: str
 ) -> None:
-    check_accuracy_run(legs[name], LEGS[name], answers, dataset, sentences, tiny_model)
+    check_accuracy_run(runs[name], RUNS[name], responses, dataset, sentences, tiny_model)
 
 
 def check_accuracy_run(
-    leg: FinishedLeg, spec: Spec, answers: list[Answer], dataset: Dataset, sentences: Sentences, model: Path
+    run: FinishedRun, spec: Spec, responses: list[Response], dataset: Dataset, sentences: Sentences, model: Path
 ) -> None:
     """LoadGen was given the responses of greedy decoding, and the scores are those of the reference procedure."""
-    entries, requests = read_accuracy_log(leg.run.accuracy_log), leg.requests
+    entries, requests = read_accuracy_log(run.dir.accuracy_log), run.requests
     assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
-    assert leg.result["verdict"] == "DONE"
-    assert leg.result["counts"]["samples"] == spec.samples
+    assert run.result["verdict"] == "DONE"
+    assert run.result["counts"]["samples"] == spec.samples
     for entry in entries:
         ids = ids_of(entry.data)
         assert entry.token_count == len(ids) == requests.output_tokens[entry.seq_id]
         assert entry.qsl_idx == requests.sample_index[entry.seq_id]
         assert sha256(entry.data).hexdigest() == requests.output_sha256[entry.seq_id]
-        assert answers[entry.qsl_idx].matches(ids), f"sample {entry.qsl_idx}"
+        assert responses[entry.qsl_idx].matches(ids), f"sample {entry.qsl_idx}"
         if spec.scenario == "Offline":
             assert entry.token_data is None
         else:
             assert ids_of(entry.token_data or b"") == ids[:1]
-    scores = orjson.loads(leg.run.accuracy_json.read_bytes())["scores"]
-    assert scores == reference_scores(leg, dataset.targets, sentences, model)
-    text = leg.run.accuracy_text.read_text()  # as the official checker looks through it
+    scores = orjson.loads(run.dir.accuracy_json.read_bytes())["scores"]
+    assert scores == reference_scores(run, dataset.targets, sentences, model)
+    text = run.dir.accuracy_text.read_text()  # as the official checker looks through it
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         (found,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
         assert float(found) == scores[score]
@@ -65,11 +65,11 @@ def check_accuracy_run(
     assert ast.literal_eval(line)["gen_num"] == spec.samples  # plain numbers: NumPy's own would not parse
 
 
-def reference_scores(leg: FinishedLeg, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
+def reference_scores(run: FinishedRun, targets: list[str], sentences: Sentences, model: Path) -> dict[str, Any]:
     """The reference evaluation, from LoadGen's log to the scores, with none of our code."""
     from transformers import AutoTokenizer
 
-    log = {entry["qsl_idx"]: entry["data"] for entry in orjson.loads(leg.run.accuracy_log.read_bytes())}
+    log = {entry["qsl_idx"]: entry["data"] for entry in orjson.loads(run.dir.accuracy_log.read_bytes())}
     ids = [np.frombuffer(bytes.fromhex(data), "<i4").tolist() for data in log.values()]
     texts = AutoTokenizer.from_pretrained(str(model)).batch_decode(ids, skip_special_tokens=True)
     predictions = ["\n".join(sentences(text.strip())) for text in texts]

@@ -17,18 +17,18 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, StartedMain, StartMain
-from tests.support.legs import (
+from tests.support.patience import until
+from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
+from tests.support.run_commands import (
     LONG_USER_CONF,
     alive,
     arguments,
     check_failed,
     digests,
     is_running,
-    leg_pid,
     progress,
+    run_pid,
 )
-from tests.support.patience import until
-from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, needs_ray
 
 pytestmark = [pytest.mark.vllm, needs_ray]
 
@@ -40,8 +40,8 @@ def run_main(start_main: StartMain) -> RunMain:
     return lambda *arguments, **more: start_main(*arguments, **more).wait()
 
 
-def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
-    """A leg with a replica on each node that has answered queries and would go on for minutes."""
+def start_run(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
+    """A run with a replica on each node that has answered queries and would go on for minutes."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20, "responses", process=started.process)
     return started
@@ -49,10 +49,10 @@ def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMai
 
 @pytest.fixture
 def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
-    """A leg that leaves nothing behind."""
+    """A run that leaves nothing behind."""
     out = tmp_path / "run"
-    started = start_leg(cluster, start_main, out)
-    groups = [leg_pid(out), *(replica.pid for replica in cluster.replicas())]
+    started = start_run(cluster, start_main, out)
+    groups = [run_pid(out), *(replica.pid for replica in cluster.replicas())]
     assert len(groups) == 3
     yield started, out
     until(lambda: not any(alive(group) for group in groups), "the processes to be gone")
@@ -65,8 +65,8 @@ def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished Offline leg."""
+def run(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished Offline run."""
     cluster = nodes.running()
     folder = tmp_path_factory.mktemp("cluster")
     out = folder / "run"
@@ -79,26 +79,26 @@ def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_the_record_of_a_leg_on_two_nodes(leg: Path, run_main: RunMain, tmp_path: Path) -> None:
-    manifest = read_manifest(RunDir(leg).manifest)
+def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path: Path) -> None:
+    manifest = read_manifest(RunDir(run).manifest)
     assert len(manifest.plan.nodes) == 2
     assert [place.node for place in manifest.plan.replicas.places] == [0, 1]
     assert [record.host for record in manifest.replicas] == [node.host["hostname"] for node in manifest.plan.nodes]
-    assert set(read_requests(RunDir(leg).requests).replica.tolist()) == {0, 1}
+    assert set(read_requests(RunDir(run).requests).replica.tolist()) == {0, 1}
     assert manifest.observed.rejected_connections == 0
     assert "several of the cluster's nodes are one machine" in manifest.unofficial_reasons
-    log = RunDir(leg).engine_log.read_text()
+    log = RunDir(run).engine_log.read_text()
     for number, record in enumerate(manifest.replicas):
         line = next(line for line in log.splitlines() if f"replica {number}: process {record.pid}" in line)
         assert line.startswith(f"(replica {number}, {manifest.plan.nodes[number].name}")
     one = tmp_path / "one"
     assert run_main(*arguments("Offline", one)).code == ExitCode.OK
-    assert digests(leg) == digests(one)
-    assert run_main("verify", leg).code == ExitCode.OK
+    assert digests(run) == digests(one)
+    assert run_main("verify", run).code == ExitCode.OK
 
 
-def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
-    manifest = read_manifest(RunDir(leg).manifest)
+def test_a_cluster_that_was_started_anew_is_the_same_system(run: Path) -> None:
+    manifest = read_manifest(RunDir(run).manifest)
     again = manifest.model_copy(deep=True)
     nodes = again.plan.nodes
     nodes[:] = [node.model_copy(update={"id": "another", "address": "10.0.0.9"}) for node in nodes]
@@ -114,9 +114,9 @@ def test_ctrl_c(running: tuple[StartedMain, Path]) -> None:
 
 
 @pytest.mark.parametrize("whom", ["leg", "main"])
-def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
+def test_nothing_is_left_when_the_run_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
     started, out = running
-    os.kill(leg_pid(out) if whom == "leg" else started.process.pid, signal.SIGKILL)
+    os.kill(run_pid(out) if whom == "leg" else started.process.pid, signal.SIGKILL)
     started.wait()
 
 
@@ -127,7 +127,7 @@ def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running
         ("replicas", signal.SIGSTOP, " sent no heartbeat"),
     ],
 )
-def test_what_ends_a_replica_ends_the_leg(
+def test_what_ends_a_replica_ends_the_run(
     whom: str, how: signal.Signals, cause: str, cluster: TwoNodes, running: tuple[StartedMain, Path]
 ) -> None:
     started, out = running
@@ -141,7 +141,7 @@ def names_its_replica(error: dict[str, Any] | None) -> None:
     assert f"({SECOND})" in error["message"]
 
 
-def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedMain, Path]) -> None:
+def test_a_killed_raylet_ends_the_run(cluster: TwoNodes, running: tuple[StartedMain, Path]) -> None:
     started, out = running
     replicas = cluster.replicas()
     cluster.kill_second_raylet()
@@ -153,7 +153,7 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
 
 @pytest.fixture
 def starting(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
-    """A leg whose replicas are about to be started and would never be warm, and which leaves nothing behind."""
+    """A run whose replicas are about to be started and would never be warm, and which leaves nothing behind."""
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, "--dummy-ttft-ms", 1e9))
     main = psutil.Process(started.process.pid)
@@ -167,7 +167,7 @@ def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
-def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
+def test_a_node_that_dies_while_its_replica_starts_refuses_the_run(
     when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
 ) -> None:
     started, out = starting
@@ -183,15 +183,15 @@ def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
 def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     finished = run_main("doctor", "--cluster", cluster.address, "--json")
     assert finished.code == ExitCode.OK, finished.stderr
-    answer = json.loads(finished.stdout)["answer"]
-    nodes = answer["cluster"]["nodes"]
+    response = json.loads(finished.stdout)["answer"]
+    nodes = response["cluster"]["nodes"]
     assert len(nodes) == 2
     for node in nodes:
         assert {"python", "ray"} <= node["software"].keys()
         assert node["round_trip_ms"] > 0
         assert abs(node["clock_offset_ms"]) < 1000 + node["round_trip_ms"]  # as far as can be told
         assert node["harness"]["git_commit"]
-    told = [row["text"] for row in answer["findings"] if row["rule"] == "machine/node"]
+    told = [row["text"] for row in response["findings"] if row["rule"] == "machine/node"]
     assert all("clock " in text and "round trip " in text for text in told)
 
 
@@ -210,11 +210,11 @@ def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMa
         pytest.param("gcs_server, and starts anew", 1, marks=pytest.mark.long),
     ],
 )
-def test_a_killed_head_ends_the_leg(
+def test_a_killed_head_ends_the_run(
     part: str, lost: int, nodes: SharedNodes, cluster: TwoNodes, start_main: StartMain, tmp_path: Path
 ) -> None:
     try:
-        started = start_leg(cluster, start_main, tmp_path / "run")
+        started = start_run(cluster, start_main, tmp_path / "run")
         family = [*cluster.keepers(), *cluster.replicas()]
         assert len(family) == 4
         if part == "gcs_server, and starts anew":

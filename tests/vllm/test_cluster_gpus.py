@@ -13,8 +13,8 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import ROOT, StartedMain
-from tests.support.legs import arguments
 from tests.support.ray_nodes import TwoNodes, needs_ray
+from tests.support.run_commands import arguments
 
 pytestmark = [pytest.mark.vllm, needs_ray]
 
@@ -29,7 +29,7 @@ if {{"sut.replicas.replica", "default_worker.py"}} & {{word.rpartition("/")[2] f
     from sut.vllm.machine import replica_places
     machine = Machine("cuda", {GPUS}, [0], visible_variable="CUDA_VISIBLE_DEVICES")
     each = int(os.environ.get("VLLM_DEVICES_EACH", "1"))
-    DummyKind.places = lambda self, asked, leg, count: replica_places(machine, count, each)
+    DummyKind.places = lambda self, asked, run, count: replica_places(machine, count, each)
     start = DummyEngine.start
     async def tell_devices(self):
         report = await start(self)

@@ -7,7 +7,7 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.support.ray_nodes import TwoNodes, needs_ray
-from tests.vllm.legs import leg_command, run_leg
+from tests.vllm.vllm_runs import execute_run, run_command
 
 pytestmark = [pytest.mark.vllm, needs_ray]
 
@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.vllm, needs_ray]
 def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
     conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
     words = ["--scenario", "Server", "--cluster", cluster.address]
-    leg = run_leg(leg_command(tiny_model, tmp_path / "run", conf, words), tmp_path / "run")
-    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    replicas = leg.manifest["replicas"]
+    run = execute_run(run_command(tiny_model, tmp_path / "run", conf, words), tmp_path / "run")
+    assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
+    replicas = run.manifest["replicas"]
     assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
     assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
-    assert set(leg.requests.replica.tolist()) == {0, 1}
+    assert set(run.requests.replica.tolist()) == {0, 1}
     cores = sorted(os.sched_getaffinity(0))
     assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]
     assert cluster.left() == []

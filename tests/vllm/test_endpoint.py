@@ -1,4 +1,4 @@
-"""Legs over HTTP against the real vLLM server: the same ids as in the leg's process, and an honest end when it dies."""
+"""Runs over HTTP against the real vLLM server: the same IDs as in the run's process, and an honest end when it dies."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,12 @@ from runs.harness import HARNESS_ROOT
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.conftest import StartMain
 from tests.support.engine_turn import engine_turn
-from tests.support.greedy import Answer
+from tests.support.greedy import Response
 from tests.support.http_tricks import ROWS
-from tests.support.legs import check_failed, is_running, leg_pid, progress
 from tests.support.patience import until
-from tests.sut.endpoint.legs import SAMPLING, look_through
-from tests.vllm.legs import FinishedLeg, run_leg
+from tests.support.run_commands import check_failed, is_running, progress, run_pid
+from tests.sut.endpoint.endpoint_runs import SAMPLING, probe_server
+from tests.vllm.vllm_runs import FinishedRun, execute_run
 
 pytestmark = pytest.mark.vllm
 
@@ -79,44 +79,44 @@ def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
-def test_the_answers_are_the_models_own(
-    scenario: str, dialect: str, port: int, tiny_model: Path, answers: list[Answer], tmp_path: Path
+def test_the_responses_are_the_models_own(
+    scenario: str, dialect: str, port: int, tiny_model: Path, responses: list[Response], tmp_path: Path
 ) -> None:
-    run_dir = tmp_path / "leg"
+    run_dir = tmp_path / "run"
     named = ("--api-dialect", dialect) if dialect == "vllm" else ()  # the other one is found
     arguments = ("--scenario", scenario, "--accuracy", *named, "--total-sample-count", "24")
-    leg: FinishedLeg = run_leg(_command(tiny_model, run_dir, port, *arguments), run_dir)
-    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    entries = read_accuracy_log(leg.run.accuracy_log)
+    run: FinishedRun = execute_run(_command(tiny_model, run_dir, port, *arguments), run_dir)
+    assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
+    entries = read_accuracy_log(run.dir.accuracy_log)
     assert len(entries) == 24
     for entry in entries:
-        assert answers[entry.qsl_idx].matches(array("i", entry.data).tolist())
-    (observed,) = [engine["client"] for engine in leg.manifest["observed"]["engines"]]
+        assert responses[entry.qsl_idx].matches(array("i", entry.data).tolist())
+    (observed,) = [engine["client"] for engine in run.manifest["observed"]["engines"]]
     assert observed["answers"] == 24
     assert observed["cached_tokens_by_metrics"] == 0
     assert observed["tokens_by_metrics"] == observed["tokens_that_came"]
-    assert leg.manifest["engine"]["configuration"]["dialect"] == dialect
-    assert leg.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
-    assert leg.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
+    assert run.manifest["engine"]["configuration"]["dialect"] == dialect
+    assert run.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
+    assert run.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
 async def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None:
-    # Long enough that the first event never holds a whole answer, however late the server's front end is.
+    # Long enough that the first event never holds a whole response, however late the server's front end is.
     sampling = dataclasses.replace(SAMPLING, min_tokens=90, max_tokens=96)
     for name, row in ROWS.items():
         try:
-            await look_through(f"http://127.0.0.1:{port}", row, dialect=dialect, sampling=sampling)
+            await probe_server(f"http://127.0.0.1:{port}", row, dialect=dialect, sampling=sampling)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
 
 
-@pytest.mark.long  # three legs or more
+@pytest.mark.long  # three runs or more
 @pytest.mark.parametrize("reuses", [True, False])
 def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:
     with _running(tiny_model, tmp_path, *(("--enable-prefix-caching",) if reuses else ())) as port:
         arguments = ("--scenario", "Offline", "--test", "output_caching", "--samples", "64")
-        audit = run_leg(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
+        audit = execute_run(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
     assert audit.exit_code == (ExitCode.NEGATIVE if reuses else ExitCode.OK), audit
     (record,) = (tmp_path / "out").rglob("audit_output_caching.json")
     assert json.loads(record.read_bytes())["passed"] is not reuses
@@ -125,16 +125,16 @@ def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: 
         assert any("prefix caching is on" in reason for reason in reasons) is reuses
 
 
-def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
-    out, port = tmp_path / "leg", _free_port()
+def test_a_server_that_is_killed_ends_the_run(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> None:
+    out, port = tmp_path / "run", _free_port()
     serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
     words = _command(tiny_model, out, port, "--scenario", "Server", "--target-qps", "20", "--serve", serve)[2:]
     with engine_turn:
         started = start_main(*words, anew=True)
         until(lambda: progress(out).get("samples_per_second"), "responses", process=started.process)
-    leg = psutil.Process(leg_pid(out))
-    family = leg.children(recursive=True)
-    (client,) = [one for one in leg.children() if "sut.replicas.replica" in one.cmdline()]
+    run = psutil.Process(run_pid(out))
+    family = run.children(recursive=True)
+    (client,) = [one for one in run.children() if "sut.replicas.replica" in one.cmdline()]
     (server,) = client.children()
     server.kill()
     finished = started.wait()

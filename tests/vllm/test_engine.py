@@ -12,15 +12,15 @@ import pytest
 
 from qsl.dataset import Dataset
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.manifest import LegPlan
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
+from runs.record.manifest import RunPlan
+from scenarios.run.config import make_config
+from scenarios.run.plan import prepare
 from sut.engine import Engine, EngineReport, Request
 from sut.engines import make_engine
 from sut.vllm.engine import VllmEngine
 from tests.support.engine_turn import engine_turn
 from tests.support.fakes import FakeSink
-from tests.support.greedy import Answer
+from tests.support.greedy import Response
 from tests.support.official import SAMPLING
 from tests.support.patience import patiently
 
@@ -48,8 +48,8 @@ class Reply(FakeSink):
         return [kind for kind, _ in self.events]
 
     @property
-    def answer(self) -> tuple[list[int], str, int]:
-        """Its ids, its finish reason, and how many prompt tokens came from a cache."""
+    def response(self) -> tuple[list[int], str, int]:
+        """Its IDs, its finish reason, and how many prompt tokens came from a cache."""
         ids, finish_reason, cached_tokens = dict(self.events)["done"]
         return ids, finish_reason, cached_tokens
 
@@ -60,12 +60,12 @@ async def ask(engine: Engine, *prompts: list[int]) -> list[Reply]:
     for seq, (reply, prompt) in enumerate(zip(replies, prompts, strict=True)):
         engine.submit(Request(reply, prompt, seq=seq))
     await patiently(asyncio.gather(*(reply.over.wait() for reply in replies)), "the replies")
-    await asyncio.sleep(0.5)  # a second answer would come now
+    await asyncio.sleep(0.5)  # a second response would come now
     return replies
 
 
 class Running:
-    """A started engine on an event loop of its own, as in a leg."""
+    """A started engine on an event loop of its own, as in a run."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -81,16 +81,16 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def plan(tiny_model: Path) -> LegPlan:
-    """The plan of a Server leg, with the engine options that a user gets who asks for none."""
+def plan(tiny_model: Path) -> RunPlan:
+    """The plan of a Server run, with the engine options that a user gets who asks for none."""
     return prepare(make_config({"scenario": "Server", "model_path": str(tiny_model), "target_qps": 2})).plan
 
 
 @pytest.fixture(scope="module")
-def running(plan: LegPlan) -> Iterator[Running]:
+def running(plan: RunPlan) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in plan.environment.items():
-            if name not in os.environ:  # what is set for all tests here wins, as in a leg
+            if name not in os.environ:  # what is set for all tests here wins, as in a run
                 patch.setenv(name, value)
         with engine_turn:
             running = Running(make_engine(plan))
@@ -109,7 +109,7 @@ def replies(running: Running, dataset: Dataset) -> list[Reply]:
 
 
 def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
-    running: Running, plan: LegPlan, dataset: Dataset
+    running: Running, plan: RunPlan, dataset: Dataset
 ) -> None:
     report = running.report
     asked = {"model": plan.model_path, **plan.engine_options}
@@ -121,30 +121,30 @@ def test_the_report_tells_what_was_asked_for_the_software_and_the_limits(
     assert report.max_model_len == dataset.longest_prompt + SAMPLING.max_tokens
 
 
-def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Dataset, answers: list[Answer]) -> None:
+def test_a_prompt_sent_twice_is_computed_twice(running: Running, dataset: Dataset, responses: list[Response]) -> None:
     prompt = next(prompt for prompt in dataset.prompts if len(prompt) > MORE_THAN_A_BLOCK)
-    first, second = running.ask(prompt)[0].answer, running.ask(prompt)[0].answer
+    first, second = running.ask(prompt)[0].response, running.ask(prompt)[0].response
     assert first == second
     assert first[2] == 0
-    assert answers[dataset.prompts.index(prompt)].matches(first[0])  # alone as among others
+    assert responses[dataset.prompts.index(prompt)].matches(first[0])  # alone as among others
 
 
-def test_answers_are_those_of_greedy_decoding(replies: list[Reply], answers: list[Answer]) -> None:
-    found = [reply.answer[0] for reply in replies]
-    assert not [ids for ids, answer in zip(found, answers, strict=True) if not answer.matches(ids)]
+def test_responses_are_those_of_greedy_decoding(replies: list[Reply], responses: list[Response]) -> None:
+    found = [reply.response[0] for reply in replies]
+    assert not [ids for ids, response in zip(found, responses, strict=True) if not response.matches(ids)]
     # A tie may part a few of them; were it many, the comparison would be worth nothing.
-    assert sum(ids == answer.ids for ids, answer in zip(found, answers, strict=True)) >= 60
+    assert sum(ids == response.ids for ids, response in zip(found, responses, strict=True)) >= 60
     # Each once, the first token at once.
     assert [reply.names for reply in replies] == [["first", "done"]] * 64
     assert [reply.events[0][1] for reply in replies] == [ids[0] for ids in found]
 
 
-def test_answers_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
-    lengths = {len(reply.answer[0]) for reply in replies}
+def test_responses_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
+    lengths = {len(reply.response[0]) for reply in replies}
     assert max(lengths) == SAMPLING.max_tokens
-    assert min(lengths) < SAMPLING.max_tokens, "no answer ended early: the stop ids were not honoured"
+    assert min(lengths) < SAMPLING.max_tokens, "no response ended early: the stop IDs were not honored"
     for reply in replies:
-        ids, finish_reason, _ = reply.answer
+        ids, finish_reason, _ = reply.response
         stopped = ids[-1] in greedy_stops
         assert not greedy_stops & set(ids[:-1])
         assert finish_reason == ("stop" if stopped else "length")
@@ -160,7 +160,7 @@ def greedy_stops(tiny_model: Path) -> set[int]:
 
 def test_activity_shows_progress_within_a_request(running: Running, replies: list[Reply]) -> None:
     before = running.engine.activity()
-    longest = max(replies, key=lambda reply: len(reply.answer[0]))
+    longest = max(replies, key=lambda reply: len(reply.response[0]))
     at_first_token, at_end = longest.activity
     # Between the first and the last of 128 tokens nothing is said to the sink, and yet the watchdog must see life.
     assert at_end - at_first_token > 10

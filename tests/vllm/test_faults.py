@@ -1,4 +1,4 @@
-"""Violent ends of a leg with the real vLLM: the right exit code, no claim, and no process left behind."""
+"""Violent ends of a run with the real vLLM: the right exit code, no claim, and no process left behind."""
 
 import signal
 from pathlib import Path
@@ -11,31 +11,31 @@ from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from tests.conftest import RunMain, StartedMain, StartMain
 from tests.support.engine_turn import engine_turn
-from tests.support.legs import alive, check_failed, is_running, leg_pid, progress
 from tests.support.patience import until
-from tests.vllm.legs import leg_words
+from tests.support.run_commands import alive, check_failed, is_running, progress, run_pid
+from tests.vllm.vllm_runs import run_words
 
 pytestmark = pytest.mark.vllm
 
 # Minutes of work, so that whatever happens, happens in its midst.
 LONG = "*.Offline.min_duration = 600000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 10\n"
-LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole data sets of 64
+LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole datasets of 64
 
 
 @pytest.fixture
 def running(tiny_model: Path, start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
-    """An Offline leg in the midst of its queries: some are answered and on record."""
+    """An Offline run in the midst of its queries: some are answered and in the manifest."""
     out = tmp_path / "run"
     with engine_turn:
-        started = start_main(*leg_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
+        started = start_main(*run_words(tiny_model, out, LONG, ["--scenario", "Offline"]), anew=True)
         until(lambda: progress(out).get("samples_per_second"), "responses", process=started.process)
     assert progress(out)["expected"] == LONG_SAMPLES
     return started, out
 
 
-def test_a_killed_engine_core_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
+def test_a_killed_engine_core_ends_the_run(running: tuple[StartedMain, Path]) -> None:
     started, out = running
-    family = [psutil.Process(pid) for pid in alive(leg_pid(out))]
+    family = [psutil.Process(pid) for pid in alive(run_pid(out))]
     assert not any(is_running(one, "Worker") for one in family)  # the core computes
     (core,) = [one for one in family if is_running(one, "EngineCore")]
     core.kill()
@@ -50,14 +50,14 @@ def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "999999")
     with engine_turn:
-        finished = run_main(*leg_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
+        finished = run_main(*run_words(tiny_model, tmp_path / "run", LONG, ["--scenario", "Offline"]))
     check_failed(finished, tmp_path / "run", ExitCode.REFUSED, "engine.log")
-    assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the leg's own knows that it failed
+    assert "engine.log: ValueError: " in finished.stderr  # of the core's process; the run's own knows that it failed
     assert "999999" in finished.stderr
     assert "fix: see engine.log" in finished.stderr
 
 
-def test_an_interrupt_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
+def test_an_interrupt_ends_the_run(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     started.process.send_signal(signal.SIGINT)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")

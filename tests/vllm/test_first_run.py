@@ -7,9 +7,9 @@ from pathlib import Path
 
 from qsl.dataset import Dataset
 from runs.errors import ExitCode
-from tests.support.greedy import Answer
-from tests.vllm.legs import LEGS, check_responses, leg_command, run_leg
+from tests.support.greedy import Response
 from tests.vllm.test_accuracy import Sentences, check_accuracy_run
+from tests.vllm.vllm_runs import RUNS, check_responses, execute_run, run_command
 
 # As many queries as there are samples, and limits that any machine keeps: the verdict tells nothing of its speed.
 CONF = """
@@ -23,12 +23,12 @@ CONF = """
 
 
 def test_a_server_run_is_valid_and_its_responses_are_those_of_greedy_decoding(
-    tiny_model: Path, dataset: Dataset, answers: list[Answer], tmp_path: Path
+    tiny_model: Path, dataset: Dataset, responses: list[Response], tmp_path: Path
 ) -> None:
-    run = run_leg(leg_command(tiny_model, tmp_path / "run", CONF, ["--scenario", "Server"]), tmp_path / "run")
+    run = execute_run(run_command(tiny_model, tmp_path / "run", CONF, ["--scenario", "Server"]), tmp_path / "run")
     assert (run.exit_code, run.result["verdict"], run.result["disagreements"]) == (ExitCode.OK, "VALID", []), run
     assert len(run.requests) == len(dataset) == 64
-    check_responses(run, dataset, answers, len(dataset))
+    check_responses(run, dataset, responses, len(dataset))
     assert (run.requests.first_token_ns > run.requests.issue_ns).all()
     assert (run.requests.complete_ns > run.requests.first_token_ns).all()
     for source in ("reported", "derived"):
@@ -40,10 +40,10 @@ def test_a_server_run_is_valid_and_its_responses_are_those_of_greedy_decoding(
 
 
 def test_an_accuracy_run_has_the_responses_of_greedy_decoding_and_the_reference_scores(
-    tiny_model: Path, dataset: Dataset, answers: list[Answer], sentences: Sentences, tmp_path: Path
+    tiny_model: Path, dataset: Dataset, responses: list[Response], sentences: Sentences, tmp_path: Path
 ) -> None:
-    spec = LEGS["offline-accuracy"]
+    spec = RUNS["offline-accuracy"]
     words = ["--scenario", "Offline", "--accuracy"]
-    run = run_leg(leg_command(tiny_model, tmp_path / "run", spec.conf, words), tmp_path / "run")
+    run = execute_run(run_command(tiny_model, tmp_path / "run", spec.conf, words), tmp_path / "run")
     assert run.exit_code == ExitCode.OK, run
-    check_accuracy_run(run, spec, answers, dataset, sentences, tiny_model)
+    check_accuracy_run(run, spec, responses, dataset, sentences, tiny_model)

@@ -11,8 +11,8 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.manifest import read_manifest
 from tests.support import orca
 from tests.support.nltk_data import nltk_sentences
-from tests.vllm.legs import FinishedLeg, leg_command, run_leg
 from tests.vllm.test_accuracy import reference_scores
+from tests.vllm.vllm_runs import FinishedRun, execute_run, run_command
 
 pytestmark = pytest.mark.vllm
 
@@ -21,19 +21,19 @@ CONF = "*.Server.min_duration = 500\n*.Server.target_qps = 20\n*.Server.min_quer
 
 
 @pytest.fixture(scope="module")
-def leg(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedLeg:
+def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     folder = tmp_path_factory.mktemp("llama2-70b")
     dataset = orca.prepare(folder, tiny_model, SAMPLES)
     arguments = [
         "--scenario", "Server", "--accuracy", "--lg-model-name", "llama2-70b", "--dataset-path", str(dataset),
     ]  # fmt: skip
-    return run_leg(leg_command(tiny_model, folder / "leg", CONF, arguments), folder / "leg")
+    return execute_run(run_command(tiny_model, folder / "run", CONF, arguments), folder / "run")
 
 
-def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
-    assert leg.exit_code == ExitCode.OK, str(leg)
-    assert leg.manifest["plan"]["loadgen_key"] == "llama2-70b"
-    entries = read_accuracy_log(leg.run.accuracy_log)
+def test_responses_may_have_1024_tokens(run: FinishedRun) -> None:
+    assert run.exit_code == ExitCode.OK, str(run)
+    assert run.manifest["plan"]["loadgen_key"] == "llama2-70b"
+    entries = read_accuracy_log(run.dir.accuracy_log)
     lengths = [len(entry.data) // 4 for entry in entries]
     assert len(lengths) == SAMPLES
     assert 128 < max(lengths) <= 1024
@@ -41,12 +41,12 @@ def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
     assert [entry.token_data for entry in entries] == [entry.data[:4] for entry in entries]  # the first token, at once
 
 
-def test_scores_are_those_of_the_reference_evaluation(leg: FinishedLeg, tmp_path: Path) -> None:
+def test_scores_are_those_of_the_reference_evaluation(run: FinishedRun, tmp_path: Path) -> None:
     """Its steps [mlcommons/inference language/llama2-70b/evaluate-accuracy.py], one after the other."""
-    plan = read_manifest(leg.run.manifest).plan
+    plan = read_manifest(run.dir.manifest).plan
     with nltk_sentences(tmp_path) as split:
-        expected = reference_scores(leg, load_dataset(plan.dataset_path).targets, split, Path(plan.model_path))
-    tokens = sum(len(entry.data) // 4 for entry in read_accuracy_log(leg.run.accuracy_log))
+        expected = reference_scores(run, load_dataset(plan.dataset_path).targets, split, Path(plan.model_path))
+    tokens = sum(len(entry.data) // 4 for entry in read_accuracy_log(run.dir.accuracy_log))
     expected |= {"gen_tok_len": tokens, "tokens_per_sample": round(tokens / SAMPLES, 1)}
-    written = ast.literal_eval(leg.run.accuracy_text.read_text().split("\n\n")[1])
+    written = ast.literal_eval(run.dir.accuracy_text.read_text().split("\n\n")[1])
     assert written == pytest.approx(expected, abs=1e-4)

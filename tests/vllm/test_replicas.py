@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.greedy import TIE, Answer
-from tests.vllm.legs import leg_command, run_leg
+from tests.support.greedy import TIE, Response
+from tests.vllm.vllm_runs import execute_run, run_command
 
 pytestmark = pytest.mark.vllm
 
@@ -17,21 +17,21 @@ SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_q
 TWO = ["--scenario", "Server", "--replicas", "2"]
 
 
-def test_answers_are_those_of_one_engine(tiny_model: Path, answers: list[Answer], tmp_path: Path) -> None:
-    """One engine's are greedy decoding's, as tests/vllm/test_legs.py holds; answers with a tie are left out."""
-    leg = run_leg(leg_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
-    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    clear = {index for index, answer in enumerate(answers) if min(answer.margins) >= TIE}
+def test_responses_are_those_of_one_engine(tiny_model: Path, responses: list[Response], tmp_path: Path) -> None:
+    """One engine's are greedy decoding's, as tests/vllm/test_runs.py holds; answers with a tie are left out."""
+    run = execute_run(run_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
+    assert run.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), run
+    clear = {index for index, response in enumerate(responses) if min(response.margins) >= TIE}
     compared = [0, 0]
-    requests = leg.requests
+    requests = run.requests
     rows = zip(requests.sample_index.tolist(), requests.replica.tolist(), requests.output_sha256, strict=True)
     for index, replica, digest in rows:
         if index in clear:
             compared[replica] += 1
-            assert digest == sha256(np.array(answers[index].ids, "<i4").tobytes()).hexdigest(), f"sample {index}"
+            assert digest == sha256(np.array(responses[index].ids, "<i4").tobytes()).hexdigest(), f"sample {index}"
     assert sum(compared) >= len(requests) / 2
     assert min(compared) > 0
-    replicas = leg.manifest["replicas"]
+    replicas = run.manifest["replicas"]
     cores = sorted(os.sched_getaffinity(0))
     share = len(cores) // 2
     assert [replica["cores"] for replica in replicas] == [cores[:share], cores[share : 2 * share]]

@@ -13,9 +13,9 @@ from typing import Any
 
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
-from scenarios.leg.warmup import RequestGroup, warm_up
+from scenarios.run.config import make_config
+from scenarios.run.plan import prepare
+from scenarios.run.warmup import RequestGroup, warm_up
 from sut.vllm.engine import OneProcessVllmEngine
 from tests.support.official import SAMPLING
 from tests.support.small_tokenizer import make_tiny_llama

@@ -20,14 +20,14 @@ from .sizes import SMALLEST, Sizes
 
 # What each part measures, and its function.
 PARTS = {
-    "a": ("Offline leg ÷ LLM.generate", "llm_generate.offline"),
+    "a": ("Offline run ÷ LLM.generate", "llm_generate.offline"),
     "b": ("our path with a null engine ÷ a bare null SUT", "null_path.run"),
     "c": ("highest valid Server and Interactive rate ÷ Offline rate", "rates.run"),
     "d": ("SingleStream p90 ÷ the engine's own latency", "llm_generate.single_stream"),
     "e": ("accuracy scoring ÷ the reference procedure", "scoring.run"),
     "i": ("an Offline query of 307,464 samples", "real_size.run"),
     "l": ("a server over HTTP", "over_http.run"),
-    "m": ("highest valid Server rate over HTTP ÷ in the leg's process", "rates.over_http"),
+    "m": ("highest valid Server rate over HTTP ÷ in the run's process", "rates.over_http"),
 }
 WIDTH = 120  # of the tables in a file
 

@@ -1,4 +1,4 @@
-"""The MLPerf Endpoints client on the server of part (l), in turns with our legs: Offline, and Poisson at 80 % of that.
+"""The MLPerf Endpoints client on the server of part (l), in turns with our runs: Offline, and Poisson at 80 % of that.
 
 It runs if MLPERF_ENDPOINTS_CLIENT names the program `inference-endpoint`, which needs an environment of its own.
 """
@@ -16,10 +16,10 @@ from qsl.tokenizers import load_tokenizer
 from runs.endpoints.folder import Summary, read_folder
 from runs.errors import ExecutionError
 
-from .rates import server_leg
+from .rates import server_run
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .support.legs import offline_leg
+from .support.bench_runs import offline_run
 
 VARIABLE = "MLPERF_ENDPOINTS_CLIENT"
 SHARE = 0.8  # of our Offline rate
@@ -39,7 +39,7 @@ def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], 
     client = Client(program, work / "endpoints-client", url, common)
     rates: dict[str, list[float]] = {"ours": [], "client": []}
     for repeat in range(sizes.repeats):
-        rates["ours"].append(offline_leg(work / f"ours-{repeat}", ours, sizes.offline_samples).rate)
+        rates["ours"].append(offline_run(work / f"ours-{repeat}", ours, sizes.offline_samples).rate)
         summary = client.run(f"offline-{repeat}", {"type": "max_throughput"}, sizes.offline_samples)
         rates["client"].append(float(summary.qps or 0))
     offline = {
@@ -50,10 +50,10 @@ def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], 
     waits: dict[str, list[float]] = {"ours": [], "client": []}
     for repeat in range(sizes.repeats):
         place = work / f"poisson-{repeat}"
-        leg = server_leg(place, {**ours, "scenario": "Server"}, rate, sizes.server_seconds)
-        waits["ours"].append((leg.reported.ttft_ns.p99 if leg.reported.ttft_ns else 0) / 1e6)
+        run = server_run(place, {**ours, "scenario": "Server"}, rate, sizes.server_seconds)
+        waits["ours"].append((run.reported.ttft_ns.p99 if run.reported.ttft_ns else 0) / 1e6)
         load = {"type": "poisson", "target_qps": rate}
-        summary = client.run(f"poisson-{repeat}", load, len(leg.requests))
+        summary = client.run(f"poisson-{repeat}", load, len(run.requests))
         waits["client"].append(float(summary.ttft.percentiles.get("99.0") or 0) / 1e6)
     p99 = {side: part.add(f"T: p99 TTFT at {rate:.1f}/s, {side}", "ms", of) for side, of in waits.items()}
     part.add_ratio("T: p99 TTFT, ours ÷ Endpoints client", p99["ours"], p99["client"], at_most(1.0))
@@ -61,7 +61,7 @@ def side_by_side(part: BenchPart, work: Path, url: str, common: dict[str, Any], 
 
 
 class Client:
-    """The program, with the legs' prompts as text."""
+    """The program, with the runs' prompts as text."""
 
     def __init__(self, program: str, work: Path, url: str, common: dict[str, Any]) -> None:
         self.program, self.work, self.url, self.model = program, work, url, common["model_path"]

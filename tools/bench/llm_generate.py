@@ -1,4 +1,4 @@
-"""Legs against vLLM's `LLM.generate`, with the same prompts in the same order and the same options.
+"""Runs against vLLM's `LLM.generate`, with the same prompts in the same order and the same options.
 
 (a) Offline: one call for all prompts. (d) SingleStream: one call a prompt, one after the other.
 """
@@ -14,41 +14,41 @@ from runs.record.layout import RunDir
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .support.legs import Finished, engine_plan, offline_leg, run_leg
+from .support.bench_runs import Finished, engine_plan, execute_run, offline_run
 from .support.llm_server import generate_in_turns
 from .support.models import SHAPES, TINY, model_and_rows
 
 
 def offline(work: Path, sizes: Sizes) -> BenchPart:
-    """Both models; per model one leg to learn LoadGen's order, then both sides in turns."""
-    part = BenchPart("a", "Offline leg against LLM.generate, same prompts, order and options")
+    """Both models; per model one run to learn LoadGen's order, then both sides in turns."""
+    part = BenchPart("a", "Offline run against LLM.generate, same prompts, order and options")
     for name, shape in SHAPES.items():
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
     part.notes.append(
-        "LLM.generate has the harness's options and variables. While a leg runs it is stopped, or on an accelerator "
-        "not running. A leg's rate is "
-        "LoadGen's samples per second; ratios compare neighbours in time."
+        "LLM.generate has the harness's options and variables. During a run it is stopped, or on an accelerator "
+        "not running. A run's rate is "
+        "LoadGen's samples per second; ratios compare neighbors in time."
     )
     return part
 
 
 def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int) -> None:
     options = _options(work, name, samples)
-    prompts = _prompts(options, offline_leg(work / "leg-order", options, samples))
+    prompts = _prompts(options, offline_run(work / "run-order", options, samples))
     plan = engine_plan(work, {**options, "scenario": "Offline"})
-    legs: list[float] = []
+    runs: list[float] = []
     calls: list[float] = []
     with generate_in_turns(work / "llm", plan, prompts) as ask:
         for repeat in range(repeats):
             calls.append(len(prompts) / ask("all")[0])
-            leg = offline_leg(work / f"leg-{repeat}", options, samples)
-            if len(leg.requests) != len(prompts):
-                raise ExecutionError(f"a leg issued {len(leg.requests)} samples, not {len(prompts)}", f"see {work}")
-            legs.append(leg.rate)
-    ours = part.add(f"{name}: Offline leg, {len(prompts)} samples", "samples/s", legs)
+            run = offline_run(work / f"run-{repeat}", options, samples)
+            if len(run.requests) != len(prompts):
+                raise ExecutionError(f"a run issued {len(run.requests)} samples, not {len(prompts)}", f"see {work}")
+            runs.append(run.rate)
+    ours = part.add(f"{name}: Offline run, {len(prompts)} samples", "samples/s", runs)
     theirs = part.add(f"{name}: LLM.generate", "samples/s", calls)
-    part.add_ratio(f"{name}: leg ÷ LLM.generate", ours, theirs, at_least(0.98))
+    part.add_ratio(f"{name}: run ÷ LLM.generate", ours, theirs, at_least(0.98))
 
 
 def single_stream(work: Path, sizes: Sizes) -> BenchPart:
@@ -66,17 +66,17 @@ def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None
         "min_query_count": sizes.single_stream_queries - 1,  # LoadGen adds a whole set to an exact multiple
         "target_latency": 1,
     }
-    prompts = _prompts(options, run_leg(RunDir(work / "leg-order"), options, conf))
+    prompts = _prompts(options, execute_run(RunDir(work / "run-order"), options, conf))
     plan = engine_plan(work, options)
-    legs: list[float] = []
+    runs: list[float] = []
     calls: list[float] = []
     with generate_in_turns(work / "llm", plan, prompts) as ask:
         for repeat in range(sizes.repeats):
             calls.append(_p90_ms(ask("one")))
-            latency_ns = run_leg(RunDir(work / f"leg-{repeat}"), options, conf).reported.latency_ns
+            latency_ns = execute_run(RunDir(work / f"run-{repeat}"), options, conf).reported.latency_ns
             assert latency_ns is not None
-            legs.append(latency_ns.p90 / 1e6)
-    ours = part.add(f"{name}: SingleStream p90, {len(prompts)} queries", "ms", legs)
+            runs.append(latency_ns.p90 / 1e6)
+    ours = part.add(f"{name}: SingleStream p90, {len(prompts)} queries", "ms", runs)
     theirs = part.add(f"{name}: LLM.generate p90", "ms", calls)
     part.add_ratio(f"{name}: SingleStream ÷ LLM.generate", ours, theirs, at_most(1.03))
 
@@ -85,10 +85,10 @@ def _options(work: Path, name: str, rows: int) -> dict[str, Any]:
     return {"vllm": True, **model_and_rows(work, SHAPES[name], rows)}
 
 
-def _prompts(options: dict[str, Any], leg: Finished) -> list[list[int]]:
-    """In the order in which a leg issued them."""
+def _prompts(options: dict[str, Any], run: Finished) -> list[list[int]]:
+    """In the order in which a run issued them."""
     rows = load_dataset(options["dataset_path"]).prompts
-    return [rows[index] for index in leg.requests.sample_index]
+    return [rows[index] for index in run.requests.sample_index]
 
 
 def _p90_ms(latencies_s: list[float]) -> float:

@@ -12,7 +12,7 @@ from .sizes import Sizes
 from .support.null_run import NullSpec, Side, null_run
 
 LATENCY_QPS = 1_000.0
-RATE_STEP = 1.15  # between neighbouring rates of the ladder
+RATE_STEP = 1.15  # between neighboring rates of the ladder
 HELD_SHARE = 0.99  # completed ÷ scheduled: less means that a queue grows
 TRIES = 2  # other programs can only make a rate fail, never hold
 SIDES: tuple[Side, ...] = get_args(Side)

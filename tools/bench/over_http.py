@@ -1,4 +1,4 @@
-"""(l) What HTTP costs: the client against a server that computes nothing, and Offline legs through `vllm serve`."""
+"""(l) What HTTP costs: the client against a server that computes nothing, and Offline runs through `vllm serve`."""
 
 import json
 import shlex
@@ -12,59 +12,59 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import ExecutionError
 
 from .endpoints_client import TEMPLATE, side_by_side
-from .rates import server_leg
+from .rates import server_run
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
+from .support.bench_runs import engine_plan, offline_run
 from .support.client_speed import instant_server, measure_client
-from .support.legs import engine_plan, offline_leg
 from .support.models import TINY, make_llama
 from .support.programs import VLLM, vllm_serve
 
 OUTPUT_TOKENS = 128
-SERVER_RATE = 200.0  # queries/s of the legs against the instant server
-# Of LLM.generate on a CPU, and so of an Offline leg; vllm serve would take half of each.
+SERVER_RATE = 200.0  # queries/s of the runs against the instant server
+# Of LLM.generate on a CPU, and so of an Offline run; vllm serve would take half of each.
 BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """The client alone, then three sides in turns: a leg over HTTP, one in its own process, vLLM's own client."""
+    """The client alone, then three sides in turns: a run over HTTP, one in its own process, vLLM's own client."""
     part = BenchPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
     speeds = [measure_client() for _ in range(sizes.repeats)]
-    part.add("client, a core of its own", "answers/s", [one.answers_per_core_s for one in speeds], at_least(1_500))
-    part.add("client, beside its server", "answers/s", [one.answers_per_s for one in speeds])
+    part.add("client, a core of its own", "responses/s", [one.responses_per_core_s for one in speeds], at_least(1_500))
+    part.add("client, beside its server", "responses/s", [one.responses_per_s for one in speeds])
     model = make_llama(work / "model", TINY)
     data = bundled_dataset(str(model))
     common: dict[str, Any] = {"scenario": "Offline", "model_path": str(model), "dataset_path": str(data)}
-    in_a_leg: list[float] = []
+    in_a_run: list[float] = []
     for repeat in range(sizes.repeats):
         with instant_server() as url:
             options = {**common, "scenario": "Server", "api_server": url}
-            leg = server_leg(work / f"instant-{repeat}", options, SERVER_RATE, sizes.server_seconds)
-        assert leg.reported.ttft_ns is not None
-        in_a_leg.append(leg.reported.ttft_ns.p99 / 1e6)
-    part.add(f"added p99 TTFT at {SERVER_RATE:.0f}/s", "ms", in_a_leg, at_most(2.0))
+            run = server_run(work / f"instant-{repeat}", options, SERVER_RATE, sizes.server_seconds)
+        assert run.reported.ttft_ns is not None
+        in_a_run.append(run.reported.ttft_ns.p99 / 1e6)
+    part.add(f"added p99 TTFT at {SERVER_RATE:.0f}/s", "ms", in_a_run, at_most(2.0))
 
     here = {**common, "vllm": True, "engine_arg": [f"{name}={value}" for name, value in BATCH.items()]}
     plan = engine_plan(work, {**common, "vllm": True, "engine_arg": BATCH})
-    runs: dict[str, list[float]] = {"over HTTP": [], "in the leg's process": [], "vllm bench serve": []}
+    runs: dict[str, list[float]] = {"over HTTP": [], "in the run's process": [], "vllm bench serve": []}
     template = work / "chat.jinja"
     template.write_text(TEMPLATE)
     with vllm_serve(work, model, plan, "--chat-template", str(template)) as url:
         there = {**common, "engine": "endpoint", "api_server": url}
         for repeat in range(sizes.repeats):
-            for side, options in (("over HTTP", there), ("in the leg's process", here)):
-                leg = offline_leg(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
-                runs[side].append(leg.rate)
-            order = leg.requests.sample_index.tolist()
+            for side, options in (("over HTTP", there), ("in the run's process", here)):
+                run = offline_run(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
+                runs[side].append(run.rate)
+            order = run.requests.sample_index.tolist()
             runs["vllm bench serve"].append(_bench_serve(work / f"bench-serve-{repeat}", url, model, data, order))
         side_by_side(part, work, url, common, sizes)
     ours, in_process, theirs = (
         part.add(f"T: {side}, {sizes.offline_samples} samples", "samples/s", rates) for side, rates in runs.items()
     )
-    part.add_ratio("T: over HTTP ÷ in the leg's process", ours, in_process, at_least(0.85))
+    part.add_ratio("T: over HTTP ÷ in the run's process", ours, in_process, at_least(0.85))
     part.add_ratio("T: over HTTP ÷ vllm bench serve", ours, theirs, at_least(1.0))
     part.notes.append(
-        "client: streaming, 128 ids in two chunks, prompts of 870 ids, one process; the first rate is by its processor "
+        "client: streaming, 128 ids in two chunks, prompts of 870 IDs, one process; the first rate is by its processor "
         "time; the TTFT includes the server's part. Offline: one server with the options that the harness gives its "
         "own engine, told to make no text and to log no requests. vllm bench serve asks the same server for text, the "
         "same prompts in the same order, at once, 128 tokens each."

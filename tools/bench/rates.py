@@ -1,6 +1,6 @@
 """The highest valid Server and Interactive rates, against the Offline rate (c) and over HTTP (m).
 
-The small model alone against Offline: legs of a larger one are too long for a bench. `main.py tune` finds its rates.
+The small model alone against Offline: runs of a larger one are too long for a bench. `main.py tune` finds its rates.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from runs.record.layout import RunDir
 from .null_path import highest
 from .report import BenchPart, at_least
 from .sizes import Sizes
-from .support.legs import Finished, engine_plan, offline_leg, run_leg
+from .support.bench_runs import Finished, engine_plan, execute_run, offline_run
 from .support.models import COMPUTE, TINY, model_and_rows
 from .support.programs import vllm_serve
 
@@ -20,56 +20,56 @@ MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """A search for each scenario, with Offline legs before, between and after."""
+    """A search for each scenario, with Offline runs before, between and after."""
     part = BenchPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
     options = {"vllm": True, **model_and_rows(work, TINY, sizes.offline_samples)}
-    offline = [offline_leg(work / "offline-0", options, sizes.offline_samples).rate]
+    offline = [offline_run(work / "offline-0", options, sizes.offline_samples).rate]
     highest_rates: dict[str, float] = {}
     for number, scenario in enumerate(TARGETS, start=1):
         highest_rates[scenario] = highest_valid(
             work / scenario, {**options, "scenario": scenario}, offline[0], sizes.rate_shares, sizes.server_seconds
         )
-        offline.append(offline_leg(work / f"offline-{number}", options, sizes.offline_samples).rate)
+        offline.append(offline_run(work / f"offline-{number}", options, sizes.offline_samples).rate)
     offline_rate = part.add("T: Offline", "samples/s", offline).median
     for scenario, target in TARGETS.items():
         part.add(f"T: {scenario}", "queries/s", [highest_rates[scenario]])
         part.add(f"T: {scenario} ÷ Offline", "", [highest_rates[scenario] / offline_rate], at_least(target))
     part.notes.append(
-        f"tried: {_steps(sizes.rate_shares)} of the first Offline rate, by halving; VALID by LoadGen's verdict on legs "
-        f"of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One search each."
+        f"tried: {_steps(sizes.rate_shares)} of the first Offline rate, by halving; VALID by LoadGen's verdict on runs "
+        f"of {sizes.server_seconds:g} s (an eligible run has 600 s); 0: none of them was. One search each."
     )
     return part
 
 
 def over_http(work: Path, sizes: Sizes) -> BenchPart:
-    """One Offline leg for the range, then a search with `vllm serve` and one with the engine in the leg's process."""
-    part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the leg's process")
+    """One Offline run for the range, then a search with `vllm serve` and one with the engine in the run's process."""
+    part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the run's process")
     samples = sizes.offline_samples // sizes.compute_share
     common = {**model_and_rows(work, COMPUTE, samples), "scenario": "Server"}
     here = {**common, "vllm": True}
-    reached = offline_leg(work / "offline", here, samples).rate
+    reached = offline_run(work / "offline", here, samples).rate
     seconds, rates = sizes.server_seconds, {}
-    rates["in the leg's process"] = highest_valid(work / "here", here, reached, sizes.http_rate_shares, seconds)
+    rates["in the run's process"] = highest_valid(work / "here", here, reached, sizes.http_rate_shares, seconds)
     with vllm_serve(work / "server", Path(common["model_path"]), engine_plan(work, here)) as url:
         there = {**common, "engine": "endpoint", "api_server": url}
         rates["over HTTP"] = highest_valid(work / "over-http", there, reached, sizes.http_rate_shares, seconds)
     own, other = (part.add(f"C: {side}", "queries/s", [rate]) for side, rate in rates.items())
-    part.add_ratio("C: over HTTP ÷ in the leg's process", other, own, at_least(0.90))
+    part.add_ratio("C: over HTTP ÷ in the run's process", other, own, at_least(0.90))
     part.notes.append(
         f"tried: {_steps(sizes.http_rate_shares)} of an Offline rate of {reached:.3g}/s, by halving; VALID by "
-        f"LoadGen's verdict on legs of {seconds:g} s and {MIN_QUERIES} queries at least"
+        f"LoadGen's verdict on runs of {seconds:g} s and {MIN_QUERIES} queries at least"
     )
     return part
 
 
-def server_leg(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
-    """A Server or Interactive leg at a rate, of as many queries as early stopping needs at least."""
+def server_run(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
+    """A Server or Interactive run at a rate, of as many queries as early stopping needs at least."""
     conf: dict[str, object] = {
         "min_duration": round(seconds * 1e3),
         "min_query_count": MIN_QUERIES,
         "target_qps": f"{rate:.6f}",
     }
-    return run_leg(RunDir(work), options, conf)
+    return execute_run(RunDir(work), options, conf)
 
 
 def highest_valid(
@@ -83,7 +83,7 @@ def highest_valid(
     start, end, step = shares
 
     def valid(share: float) -> bool:
-        return server_leg(work / f"{share:.3f}", options, share * offline_rate, seconds).result.verdict == "VALID"
+        return server_run(work / f"{share:.3f}", options, share * offline_rate, seconds).result.verdict == "VALID"
 
     return highest([start + step * number for number in range(round((end - start) / step) + 1)], valid) * offline_rate
 

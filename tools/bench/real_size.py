@@ -1,4 +1,4 @@
-"""(i) One Offline query of a real size: when its first answer comes, what it costs the leg, how steady the rate is."""
+"""(i) One Offline query of a real size: its first response, its cost to the run, and a steady rate."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ from runs.record.requests_log import RequestTable, read_requests
 
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .support.legs import check_end, one_query, started_leg
+from .support.bench_runs import check_end, one_query, started_run
 from .support.models import TINY, model_and_rows
 
 POLL_S = 0.2
@@ -25,25 +25,25 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class _Observed:
-    """What was observed of one leg until it ended or was cut."""
+    """What was observed of one run until it ended or was cut."""
 
     requests: RequestTable
-    peak_memory_bytes: int  # of the leg's own process
+    peak_memory_bytes: int  # of the run's own process
     lag: LoopLag | None
 
     @property
-    def first_answer_s(self) -> float:
+    def first_response_s(self) -> float:
         return float(self.requests.complete_ns.min() - self.requests.issue_ns.min()) / 1e9
 
     def rate(self, seconds: float | None = None) -> float:
-        """Samples answered per second: in the first seconds after the query's issue, or until the last answer."""
+        """Samples answered per second: in the first seconds after the query's issue, or until the last response."""
         since_s = (self.requests.complete_ns - self.requests.issue_ns.min()) / 1e9
         seconds = float(since_s.max()) if seconds is None else seconds
         return float(np.count_nonzero(since_s <= seconds)) / seconds
 
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
-    """Short legs to the end, long ones for as long as the figures need them."""
+    """Short runs to the end, long ones for as long as the figures need them."""
     return measure_sizes(work, sizes, {"vllm": True, **model_and_rows(work, TINY, sizes.rows)})
 
 
@@ -51,42 +51,42 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPar
     """The part, on an engine chosen by `options`."""
     part = BenchPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
 
-    def leg(name: str, samples: int, seconds: float | None = None) -> _Observed:
-        # LoadGen rounds up to whole data sets.
+    def run(name: str, samples: int, seconds: float | None = None) -> _Observed:
+        # LoadGen rounds up to whole datasets.
         fitting = {**options, "scenario": "Offline", "total_sample_count": min(samples, sizes.rows)}
-        return _leg(work / name, fitting, samples, seconds)
+        return _run(work / name, fitting, samples, seconds)
 
-    few_count, more_count = sizes.short_legs
-    few, more = leg("few", few_count), leg("more", more_count)
-    once = leg("data-set", sizes.rows, sizes.memory_seconds)
-    whole = leg("whole", sizes.real_samples, sizes.real_seconds)
+    few_count, more_count = sizes.short_runs
+    few, more = run("few", few_count), run("more", more_count)
+    once = run("data-set", sizes.rows, sizes.memory_seconds)
+    whole = run("whole", sizes.real_samples, sizes.real_seconds)
 
-    first = part.add("first answer", "s", [whole.first_answer_s])
-    reference = part.add(f"first answer of {few_count:,} samples", "s", [few.first_answer_s])
-    part.add("first answer, later than that by", "s", [first.median - reference.median], at_most(5.0))
+    first = part.add("first response", "s", [whole.first_response_s])
+    reference = part.add(f"first response of {few_count:,} samples", "s", [few.first_response_s])
+    part.add("first response, later than that by", "s", [first.median - reference.median], at_most(5.0))
     if whole.lag is not None:
         part.add("loop lag, p99", "ms", [whole.lag.p99_ms], at_most(20.0))
         part.add("loop lag, worst", "ms", [whole.lag.worst_ms], at_most(200.0))
-    memory = part.add("leg's memory", "GB", [whole.peak_memory_bytes / 1e9])
-    of_set = part.add(f"leg's memory, {sizes.rows:,} samples", "GB", [once.peak_memory_bytes / 1e9])
-    part.add_ratio("leg's memory ÷ that", memory, of_set, at_most(1.2))
+    memory = part.add("run's memory", "GB", [whole.peak_memory_bytes / 1e9])
+    of_set = part.add(f"run's memory, {sizes.rows:,} samples", "GB", [once.peak_memory_bytes / 1e9])
+    part.add_ratio("run's memory ÷ that", memory, of_set, at_most(1.2))
     rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(sizes.real_seconds)])
     short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.rate()])
     part.add_ratio("rate ÷ that", rate, short, at_least(0.95))
     part.notes.append(
-        f"the large leg is stopped after {sizes.real_seconds:.0f} s, that of {sizes.rows:,} samples (for its memory) "
-        f"after {sizes.memory_seconds:.0f} s. Memory: the highest resident size of the leg's own process, without the "
+        f"the large run is stopped after {sizes.real_seconds:.0f} s, that of {sizes.rows:,} samples (for its memory) "
+        f"after {sizes.memory_seconds:.0f} s. Memory: the highest resident size of the run's own process, without the "
         "engine's core."
     )
     return part
 
 
-def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Observed:
-    """Run a leg, to its end or until so many seconds behind LoadGen's start."""
+def _run(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Observed:
+    """Start a run, to its end or until so many seconds behind LoadGen's start."""
     run = RunDir(place)
     memory_bytes, lag = 0, None
     cut = False
-    with started_leg(run, options, one_query(samples)) as process:
+    with started_run(run, options, one_query(samples)) as process:
         while process.poll() is None and not cut:
             time.sleep(POLL_S)
             progress = read_progress(run.progress)

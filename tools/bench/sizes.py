@@ -26,10 +26,10 @@ class Sizes:
     scored_samples: int = 13_368  # the benchmark's
     # (i)
     rows: int = 13_368
-    real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole data sets
+    real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole datasets
     real_seconds: float = 215.0
     memory_seconds: float = 60.0
-    short_legs: tuple[int, int] = (832, 3_000)
+    short_runs: tuple[int, int] = (832, 3_000)
 
 
 SMALLEST = Sizes(
@@ -48,5 +48,5 @@ SMALLEST = Sizes(
     real_samples=2_048,
     real_seconds=4.0,
     memory_seconds=1.0,
-    short_legs=(64, 128),
+    short_runs=(64, 128),
 )

@@ -19,7 +19,7 @@ from runs.record.engine_stages import last_error
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tools.bench.rates import MIN_QUERIES
-from tools.bench.support.legs import leg_arguments, one_query
+from tools.bench.support.bench_runs import one_query, run_arguments
 from tools.gpu.inputs import Inputs, rows_of
 from tools.gpu.stage import Stage
 
@@ -45,7 +45,7 @@ def offline_load(inputs: Inputs, samples: int, **more: Any) -> Load:
 
 
 def server_load(stage: Stage, inputs: Inputs, scenario: str, rate: float, seconds: float) -> Load:
-    """A Server or Interactive run over one data set, because LoadGen rounds up to whole ones."""
+    """A Server or Interactive run over one dataset, because LoadGen rounds up to whole ones."""
     rows = rows_of(stage)
     seconds = min(seconds, (rows - 10) / (_ROUNDING * rate))
     samples = min(rows, max(MIN_QUERIES + 21, math.ceil(_ROUNDING * rate * seconds) + 10))
@@ -59,7 +59,7 @@ class Started:
     def __init__(self, place: Path, load: Load) -> None:
         options = {**load.options, "engine_arg": _engine_arguments(load.options)}
         self.run, self.log, self.started_s = RunDir(place), place.with_name(f"{place.name}.log"), time.monotonic()
-        arguments = [*leg_arguments(self.run, options, load.conf), "--engine-start-timeout-s", str(ENGINE_START_S)]
+        arguments = [*run_arguments(self.run, options, load.conf), "--engine-start-timeout-s", str(ENGINE_START_S)]
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [sys.executable, "main.py", load.command, *arguments],
@@ -114,7 +114,7 @@ def _engine_arguments(options: Inputs) -> list[str]:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The record of a run that came to a verdict."""
+    """The manifest of a run that came to a verdict."""
 
     run: RunDir
     result: Result

@@ -1,4 +1,4 @@
-"""Models and data sets of the stages, made on the spot: the machine has no network, and weights take too long to copy.
+"""Models and datasets of the stages, made on the spot: the machine has no network, and weights take too long to copy.
 
 The small model is a random Llama of 16 million parameters with its weights. The large one has the shape of
 Llama-3.1-8B and no weights: vLLM makes random ones (`load_format=dummy`), which cost as much time as real ones.
@@ -26,19 +26,19 @@ LLAMA_8B: dict[str, Any] = {
     },
 }  # fmt: skip
 FIRST_SPECIAL_ID = 128_000  # the IDs below are text
-# Slow enough to be observed, and for the caching audit, which needs 2 s for a data set.
+# Slow enough to be observed, and for the caching audit, which needs 2 s for a dataset.
 DUMMY: dict[str, Any] = {"engine": "dummy", "dummy_ttft_ms": 50, "dummy_slots": 8}
 DUMMY_OF_AN_AUDIT: dict[str, Any] = {**DUMMY, "dummy_ttft_ms": 250}
-Inputs = dict[str, Any]  # options of a run: engine, model, data set, engine arguments
+Inputs = dict[str, Any]  # options of a run: engine, model, dataset, engine arguments
 
 
 def rows_of(stage: Stage) -> int:
-    """The rows of the large model's data set."""
+    """The rows of the large model's dataset."""
     return REHEARSAL_ROWS if stage.options.small else ROWS
 
 
 def small_model(stage: Stage) -> Inputs:
-    """Make the small model and its data set."""
+    """Make the small model and its dataset."""
     shape, rows = (TINY, REHEARSAL_ROWS) if stage.options.small else (SMALL_SHAPE, SMALL_ROWS)
     folder = stage.work / f"small-{shape.name}"
     engine = DUMMY if stage.options.dummy else {"vllm": True}
@@ -49,7 +49,7 @@ def small_model(stage: Stage) -> Inputs:
 
 
 def large_model(stage: Stage, precision: Precision) -> Inputs:
-    """Make the folder of the large model and its data set; in a rehearsal the small ones."""
+    """Make the folder of the large model and its dataset; in a rehearsal the small ones."""
     if stage.options.small:
         return small_model(stage)
     folder = stage.work / "large"

@@ -52,7 +52,7 @@ class Stage:
 
     Args:
         name: of the stage, such as "1".
-        work: where models, data sets and run directories are written.
+        work: where models, datasets and run directories are written.
         out: where the files to keep are written.
     """
 

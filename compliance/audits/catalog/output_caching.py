@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec, NoVerdictError, requested_count
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, NoVerdictError, RunSpec, requested_count
 from compliance.audits.caching_steps import (
     FEW,
     FEW_SAMPLES,
@@ -35,7 +35,7 @@ from runs.record.server_facts import prompt_reuse
 from runs.wording import counted
 
 if TYPE_CHECKING:
-    from compliance.audits.leg_artifacts import LegArtifacts
+    from compliance.audits.run_artifacts import RunArtifacts
 
 DEFAULT_SAMPLES = 64
 # Of a small dataset half, so that a later reference run can have new samples; but enough for all kinds of runs.
@@ -46,7 +46,7 @@ _LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))-n(\d{1,9})-round(\d{1,3})
 _EARLIER_LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))(|-again|-third)")
 _EARLIER_ROUNDS = {"": 1, "-again": 2, "-third": 3}
 EARLIER_MIN_REFERENCE_S = 0.05
-_MEASURED: WeakKeyDictionary["LegArtifacts", Measurement] = WeakKeyDictionary()
+_MEASURED: WeakKeyDictionary["RunArtifacts", Measurement] = WeakKeyDictionary()
 
 
 class CachingOptions(AuditOptions):
@@ -63,7 +63,7 @@ class CachingOptions(AuditOptions):
     sample_index: PositionsOrAuto = audit_field(
         (),
         "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
-        "auto: the sample nearest to the reference leg's mean lengths (default).",
+        "auto: the sample nearest to the reference run's mean lengths (default).",
         "I[,J...]|auto",
     )
     threshold: Share | None = audit_field(
@@ -119,33 +119,33 @@ class OutputCaching(AuditTest[CachingOptions]):
         request = request.model_copy(update={"options": options, "loaded_count": loaded})
         return EarlierRequest(**dict(request), runs=tuple(runs)) if earlier else request
 
-    def legs(self, request: Request) -> list[LegSpec]:
+    def runs(self, request: Request) -> list[RunSpec]:
         if isinstance(request, EarlierRequest):
             labels = sorted(request.runs, key=lambda label: label != REFERENCE)
             return [_spec(request, _run(label, request), label) for label in labels]
-        return self.more_legs(request, [])
+        return self.more_runs(request, [])
 
-    def more_legs(self, request: Request, finished: Sequence["LegArtifacts"]) -> list[LegSpec]:
+    def more_runs(self, request: Request, finished: Sequence["RunArtifacts"]) -> list[RunSpec]:
         if isinstance(request, EarlierRequest) or (len(finished) > 1 and _broken_evidence(finished)):
             return []
-        step = next_step(_plan(request), [_measured(leg, request) for leg in finished])
+        step = next_step(_plan(request), [_measured(run, request) for run in finished])
         return [_spec(request, step, _label(step))] if isinstance(step, Run) else []
 
-    def verify(self, request: Request, legs: list["LegArtifacts"]) -> AuditResult:
-        self.need(legs, 2)
+    def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
+        self.need(runs, 2)
         plan = _plan(request)
-        measured = [_measured(leg, request) for leg in legs]
-        if measured[0].run.kind != REFERENCE or len({leg.spec.label for leg in legs}) != len(legs):
-            labels = [leg.spec.label for leg in legs]
+        measured = [_measured(run, request) for run in runs]
+        if measured[0].run.kind != REFERENCE or len({run.spec.label for run in runs}) != len(runs):
+            labels = [run.spec.label for run in runs]
             raise ExecutionError(f"{self.name}: the runs {labels} do not start with one reference", AUDIT_AGAIN)
         outcome = next_step(plan, measured)
-        checks = [_completeness(leg, plan.threshold) for leg in legs]
-        checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(legs)]
+        checks = [_completeness(run, plan.threshold) for run in runs]
+        checks += [*(outcome.findings if isinstance(outcome, Outcome) else ()), *_broken_evidence(runs)]
         failed = [check for check in checks if not check.passed]
         if not failed:
             _check_decided(request, measured, outcome)
-        checks += [check for leg in legs for check in _direct_evidence(leg) if check.passed]
-        by_run = dict(zip((one.run for one in measured), legs, strict=True))
+        checks += [check for run in runs for check in _direct_evidence(run) if check.passed]
+        by_run = dict(zip((one.run for one in measured), runs, strict=True))
         pair = (outcome.reference, outcome.test) if isinstance(outcome, Outcome) else (None, None)
         reference, test = pair[0] or measured[0], pair[1] or measured[-1]
         audit, first = by_run[test.run], by_run[reference.run]
@@ -154,7 +154,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         used = f"N = {test.run.samples}"
         if test.run.samples != plan.samples:
             used += f", raised from {plan.samples}"
-        used += f"; the reference took {reference.pace.seconds:.3g} s; {counted(len(legs), 'run')}"
+        used += f"; the reference took {reference.pace.seconds:.3g} s; {counted(len(runs), 'run')}"
         if failed:
             broken = f"{failed[0].text}: {failed[0].found}"
             text, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores}; {used})"
@@ -164,10 +164,10 @@ class OutputCaching(AuditTest[CachingOptions]):
         rule = _rule(request.scenario, plan.threshold)
         return self.result(
             checks,
-            legs,
+            runs,
             reason=reason,
             rule=rule,
-            text=self.text_of(head, rule, legs, checks),
+            text=self.text_of(head, rule, runs, checks),
             details={
                 "threshold": plan.threshold,
                 "ref_qps": before,
@@ -246,65 +246,65 @@ def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(match[2]) for match in runs if match[2]))
 
 
-def _measured(leg: "LegArtifacts", request: Request) -> Measurement:
+def _measured(run: "RunArtifacts", request: Request) -> Measurement:
     """A finished run, as the decision needs it."""
-    if leg not in _MEASURED:
-        _check_issued(leg)
-        run = _run(leg.spec.label, request)
-        typical = nearest_mean(leg) if run.kind == REFERENCE else 0
-        _MEASURED[leg] = Measurement(run, pace_of(leg), typical)
-    return _MEASURED[leg]
+    if run not in _MEASURED:
+        _check_issued(run)
+        planned = _run(run.spec.label, request)
+        typical = nearest_mean(run) if planned.kind == REFERENCE else 0
+        _MEASURED[run] = Measurement(planned, pace_of(run), typical)
+    return _MEASURED[run]
 
 
-def pace_of(leg: "LegArtifacts") -> Pace:
-    """Read a leg's pace: rates and latencies from LoadGen's log, lengths from the record of every request.
+def pace_of(run: "RunArtifacts") -> Pace:
+    """Read a run's pace: rates and latencies from LoadGen's log, lengths from the request log.
 
     Raises:
         ExecutionError: no sample, no time, or a rate of 0.
     """
-    table, numbers = leg.request_table, leg.numbers
+    table, numbers = run.request_table, run.numbers
     latency = numbers.latency_ns
     rate = numbers.samples_per_second_without_overhead or numbers.samples_per_second
     if len(table) == 0 or latency is None or latency.mean <= 0 or not rate or not 0 < rate < float("inf"):
         raise ExecutionError(
-            f"audit leg {leg.spec.label}: {len(table)} samples at {rate} samples/s allow no comparison",
-            f"see {leg.run.detail}; audit with more --samples",
+            f"audit run {run.spec.label}: {len(table)} samples at {rate} samples/s allow no comparison",
+            f"see {run.dir.detail}; audit with more --samples",
         )
     outputs: dict[int, list[int]] = {}
     for index, tokens in zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True):
         outputs.setdefault(index, []).append(tokens)
     prompts = dict(zip(table.sample_index.tolist(), table.prompt_tokens.tolist(), strict=True))
-    offline = leg.detail.scenario == "Offline"
+    offline = run.detail.scenario == "Offline"
     return Pace(
-        label=leg.spec.label,
-        scenario=leg.detail.scenario,
+        label=run.spec.label,
+        scenario=run.detail.scenario,
         samples_per_second=rate,
         mean_latency_ns=latency.mean,
-        steady_latency_ns=steady_latency_ns(leg.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
+        steady_latency_ns=steady_latency_ns(run.detail.scenario, latency.mean, table.complete_ns - table.issue_ns),
         median_ttft_ns=None if offline or numbers.ttft_ns is None else numbers.ttft_ns.p50,
         lengths={index: (prompts[index], fmean(tokens)) for index, tokens in outputs.items()},
         issued=table.sample_index.tolist(),
     )
 
 
-def nearest_mean(reference: "LegArtifacts") -> int:
-    """The place, in LoadGen's loaded set, of the sample whose lengths are nearest the leg's means.
+def nearest_mean(reference: "RunArtifacts") -> int:
+    """The place, in LoadGen's loaded set, of the sample whose lengths are nearest the run's means.
 
     Distance: the larger of the two relative ones, of prompt and of output tokens.
     """
     table = reference.request_table
     if len(table) == 0:
-        raise ExecutionError("the reference leg answered no sample", f"see {reference.run.engine_log}")
+        raise ExecutionError("the reference run answered no sample", f"see {reference.dir.engine_log}")
     prompt = abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
     output = abs(table.output_tokens / table.output_tokens.mean() - 1)
     chosen = int(table.sample_index[prompt.clip(min=output).argmin()])
     loaded = reference.detail.loaded_qsl_set
     if chosen not in loaded:
-        raise ExecutionError(f"sample {chosen} was answered but never loaded", f"see {reference.run.detail}")
+        raise ExecutionError(f"sample {chosen} was answered but never loaded", f"see {reference.dir.detail}")
     return loaded.index(chosen)
 
 
-def _spec(request: Request, run: Run, label: str) -> LegSpec:
+def _spec(request: Request, run: Run, label: str) -> RunSpec:
     """A run that loads the first samples and issues queries of them.
 
     Without a minimum duration the counts are exact: Offline's 1.1 × target_qps × min_duration is 0, and SingleStream
@@ -323,24 +323,24 @@ def _spec(request: Request, run: Run, label: str) -> LegSpec:
         "max_duration": 0,
         "max_query_count": 0,
     }
-    return LegSpec(label, settings=settings, scenario=request.scenario, requested=run.queries)
+    return RunSpec(label, settings=settings, scenario=request.scenario, requested=run.queries)
 
 
-def _check_issued(leg: "LegArtifacts") -> None:
-    """Check by the record of requests that LoadGen issued the samples of this kind of leg."""
-    table, effective = leg.request_table, leg.spec.in_force
+def _check_issued(run: "RunArtifacts") -> None:
+    """Check by the request log that LoadGen issued the samples of this kind of run."""
+    table, effective = run.request_table, run.spec.in_force
     samples = set(table.sample_index.tolist())
     found = len(samples)
     if effective["performance_issue_same"]:
-        right = samples == {leg.detail.loaded_qsl_set[effective["performance_issue_same_index"]]}
+        right = samples == {run.detail.loaded_qsl_set[effective["performance_issue_same_index"]]}
     elif effective["performance_issue_unique"]:
         right = found == len(table)
     else:
         right = found <= effective["performance_sample_count"]
     if not right or len(table) == 0:
         raise ExecutionError(
-            f"audit leg {leg.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
-            f"see {leg.run.detail}; no verdict",
+            f"audit run {run.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
+            f"see {run.dir.detail}; no verdict",
         )
 
 
@@ -348,15 +348,15 @@ def _check_issued(leg: "LegArtifacts") -> None:
     "audit",
     ("caching-answered", "error", OURS, "the requested samples were answered", AUDIT_AGAIN),
 )  # fmt: skip
-def _completeness(leg: "LegArtifacts", threshold: float) -> Finding:
-    needed = leg.requested * (1 - threshold)
+def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
+    needed = run.requested * (1 - threshold)
     return compared(
         "caching-answered",
-        f"{leg.spec.label}: samples answered",
-        leg.completed >= needed,
-        str(leg.completed),
-        f"at least {needed:g} of {leg.requested}",
-        leg.run.detail,
+        f"{run.spec.label}: samples answered",
+        run.completed >= needed,
+        str(run.completed),
+        f"at least {needed:g} of {run.requested}",
+        run.dir.detail,
     )
 
 
@@ -367,19 +367,19 @@ def _completeness(leg: "LegArtifacts", threshold: float) -> Finding:
     ("caching-tokens", "error", "[rules] no caching of queries", "no prompt token came from a cache",
      "run with prefix caching off"),
 )  # fmt: skip
-def _direct_evidence(leg: "LegArtifacts") -> Iterator[Finding]:
+def _direct_evidence(run: "RunArtifacts") -> Iterator[Finding]:
     """What the engine itself reports; a cheating engine would report nothing."""
-    if leg.manifest is None:
+    if run.manifest is None:
         return
-    label, path, reuse = leg.spec.label, leg.run.manifest, prompt_reuse(leg.manifest)
+    label, path, reuse = run.spec.label, run.dir.manifest, prompt_reuse(run.manifest)
     found = "on" if reuse.is_on else "off"
     yield compared("caching-engine", f"{label}: prefix caching in the engine", not reuse.is_on, found, "off", path)
     text = f"{label}: prompt tokens from a cache"
     yield compared("caching-tokens", text, not reuse.tokens, f"{reuse.tokens:,}", "0", path)
 
 
-def _broken_evidence(legs: Sequence["LegArtifacts"]) -> list[Finding]:
-    return [check for leg in legs for check in _direct_evidence(leg) if not check.passed]
+def _broken_evidence(runs: Sequence["RunArtifacts"]) -> list[Finding]:
+    return [check for run in runs for check in _direct_evidence(run) if not check.passed]
 
 
 def _rule(scenario: Scenario, threshold: float) -> str:
@@ -388,7 +388,8 @@ def _rule(scenario: Scenario, threshold: float) -> str:
     return (
         f"{first}, of a run of repeated samples must stay below (1 + threshold) × that of unique samples, threshold "
         f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
-        "what a busy machine may add to the reference; repeated answers as long as the reference's; N is raised until "
+        "what a busy machine may add to the reference; repeated responses as long as the reference's; N is "
+        "raised until "
         f"the reference takes {MIN_REFERENCE_S:g} s; a run over its limit counts when it is over the limits of all "
         "references, in 2 rounds where it is twice the limit, else in 5; no prompt token from a cache"
     )

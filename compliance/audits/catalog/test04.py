@@ -1,7 +1,7 @@
 """The official TEST04 for any two runs: same score, same threshold, same wording. No benchmark here requires it.
 
 The official comparison suits models with inputs of one length. It finds no cache in Server, where the arrival rate
-fixes the score, and compares times per output token in SingleStream; output_caching compares whole answers.
+fixes the score, and compares times per output token in SingleStream; output_caching compares whole responses.
 """
 
 import re
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, LegSpec
+from compliance.audits.base import PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec
 from compliance.audits.options import AuditOptions, AuditRequest
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
 
 if TYPE_CHECKING:
-    from compliance.audits.leg_artifacts import LegArtifacts
+    from compliance.audits.run_artifacts import RunArtifacts
 
 # [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
 SAME_INDEX = 3
@@ -66,14 +66,14 @@ class OfficialTest04(AuditTest[AuditOptions]):
                 f"use at least {SAME_INDEX + 1} samples",
             )
 
-    def legs(self, request: AuditRequest[AuditOptions]) -> list[LegSpec]:
-        return [LegSpec("reference"), LegSpec("repeat", settings=SETTINGS, scenario=request.scenario)]
+    def runs(self, request: AuditRequest[AuditOptions]) -> list[RunSpec]:
+        return [RunSpec("reference"), RunSpec("repeat", settings=SETTINGS, scenario=request.scenario)]
 
-    def verify(self, request: AuditRequest[AuditOptions], legs: list["LegArtifacts"]) -> AuditResult:
-        self.need(legs, 2)
-        outcome = official_outcome(legs[0].run.summary, legs[1].run.summary)
+    def verify(self, request: AuditRequest[AuditOptions], runs: list["RunArtifacts"]) -> AuditResult:
+        self.need(runs, 2)
+        outcome = official_outcome(runs[0].dir.summary, runs[1].dir.summary)
         found = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
-        known = [leg for leg in legs if leg.run.detail.exists()]
+        known = [run for run in runs if run.dir.detail.exists()]
         return self.result(
             [],
             known,

@@ -1,4 +1,4 @@
-"""Rules on audits: their settings, the outcome and numbers in their texts, and the logged answers of TEST06."""
+"""Rules on audits: their settings, the outcome and numbers in their texts, and the logged responses of TEST06."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import stated_score
 from compliance.audits.catalog.test06 import LOGGED_SAMPLES, OfficialTest06
 from compliance.audits.logged_tokens import faults_in_text, judge_entries, text_not_of
-from compliance.evidence.logged_answers import issued_pairs, not_as_issued
+from compliance.evidence.logged_responses import issued_pairs, not_as_issued
 from compliance.evidence.official_rules import seeds
 from compliance.evidence.performance import error_records
 from compliance.evidence.truncate import is_truncated
@@ -19,15 +19,15 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Severity
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
-from compliance.submission.check.legs import add_violated, free_seeds, log_findings, scenario_findings
-from compliance.submission.check.tree_evidence import STREAM_LATENCIES, ComparedLeg, Result, read_log
+from compliance.submission.check.runs import add_violated, free_seeds, log_findings, scenario_findings
+from compliance.submission.check.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
+from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
-from runs.record.leg import PERFORMANCE
 
 # The texts of each audit. [checker] compliance_check.dir_exists_check
 AUDIT_TEXTS = {
@@ -42,7 +42,7 @@ _PRINTED = 0.0051
 _STATED = re.compile(r"^[ \t]*([A-Za-z][\w ]*?)[ \t]*[=:][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 _RATES_TEXT = "verify_performance.txt"
-# TEST01 lets answers differ from run to run where the score of both runs is the same.
+# TEST01 lets responses differ from run to run where the score of both runs is the same.
 FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
 _TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
 _TWO_FILES = "Multiple conf files"  # audit.config and user.conf. [checker] performance_check.loadgen_errors_check
@@ -50,14 +50,14 @@ _TWO_FILES = "Multiple conf files"  # audit.config and user.conf. [checker] perf
 _QUERY_LIMIT = "Max query count reached"
 _STREAMS = 8  # samples of a query in MultiStream
 # Numbers of a text with which a test cannot pass. [mlperf] compliance/TEST*/
-_NONE_OF = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched", "num_missing_qsl_idxs")
+MUST_BE_ZERO = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched", "num_missing_qsl_idxs")
 _LIMITS = {
     "accuracy threshold": "test07_accuracy_threshold",
     "min threshold": "test09_min_output_tokens",
     "max threshold": "test09_max_output_tokens",
 }
 _LOGGED = {"TEST07": "total samples evaluated", "TEST09": "total samples"}
-_AT_LEAST = (
+MIN_VALUES = (
     ("accuracy score", "accuracy threshold"),
     ("mean output tokens", "min threshold"),
     ("max threshold", "mean output tokens"),
@@ -67,7 +67,7 @@ _AT_LEAST = (
 # verify_performance.py lets the test score be that much greater, TEST01 also smaller; short latencies vary more.
 _APART, _APART_OF_STREAMS, _SHORT = 0.1, 0.2, 1_600_000
 _EVALUATED = re.compile(r"'exact_match':\s*(\d+(?:\.\d+)?)")  # what TEST07 takes as its score
-_SOME_OF = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
+MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
 
 
 @decides(
@@ -106,18 +106,18 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
 
 @dataclass(frozen=True)
 class _Audit:
-    """One audit of a result, and the legs that its texts are about."""
+    """One audit of a result, and the runs that its texts are about."""
 
     result: Result
     test: str
     folder: Path
-    legs: Sequence[ComparedLeg]
+    runs: Sequence[RunIdentity]
 
-    def leg(self, name: str) -> ComparedLeg | None:
-        return next((one for one in self.legs if one.name == name), None)
+    def run(self, name: str) -> RunIdentity | None:
+        return next((one for one in self.runs if one.name == name), None)
 
-    def answers(self) -> list[AccuracyEntry] | None:
-        """The answers that the audit's run logged; None where its log is missing or cut."""
+    def responses(self) -> list[AccuracyEntry] | None:
+        """The responses that the audit's run logged; None where its log is missing or cut."""
         path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
         if is_regular(path) and is_safe(path.parent):
             with suppress(HarnessError):
@@ -143,19 +143,19 @@ class _Audit:
     ("audit-verdict", "error", "[checker] compliance_check.compliance_performance_check, accuracy_check",
      "the audit's texts say TEST PASS", "run the audit's verification again; a text without a verdict was cut short"),
     ("audit-fallback", "warning", "[checker] compliance_check.accuracy_check",
-     "the audit's answers are those of the accuracy leg", "compare the scores of both runs"),
+     "the audit's responses are those of the accuracy run", "compare the scores of both runs"),
     ("audit-numbers", "error", OURS, "the audit's text has the numbers of the logs and limits that it compares",
      "verify the submitted runs, not others"),
     rank=Rank.AUDITS,
 )  # fmt: skip
-def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[ComparedLeg]) -> None:
+def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> None:
     """Judge the texts of an audit. Other checks report missing ones.
 
     Args:
         folder: of the audit.
-        legs: the performance leg and the audit's own run, where their logs can be read.
+        runs: the performance run and the audit's own run, where their logs can be read.
     """
-    audit = _Audit(result, test, folder, legs)
+    audit = _Audit(result, test, folder, runs)
     for name in AUDIT_TEXTS[test]:
         path = folder / name
         text = read_text(path, result.findings, "audit-verdict") if is_regular(path) else None
@@ -170,7 +170,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, legs: Sequence[Co
             for apart in _scores_apart(result, *scores):
                 audit.add("audit-verdict", path, f"it says {_FAIL}, and {apart}", _PASS, *scores)
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
-            found = f"{different} of {of} answers differ from the accuracy leg's; the scores of both runs are there"
+            found = f"{different} of {of} responses differ from the accuracy run's; the scores of both runs are there"
             audit.add("audit-fallback", path, f"{_FAIL}: {found}", _PASS, *scores, warning=True)
         elif _FAIL in text or _PASS not in text:
             audit.add("audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it has no verdict", _PASS)
@@ -204,10 +204,14 @@ def _is_close(value: str, wanted: float, slack: float) -> bool:
 def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Numbers and checks in a text that contradict a PASS, each with its name first."""
     for key, value in stated.items():
-        wrong = key in _NONE_OF and value != "0"
-        if wrong or (key in _SOME_OF and value == "0") or (key.endswith("check pass") and value.lower() != "true"):
+        wrong = key in MUST_BE_ZERO and value != "0"
+        if (
+            wrong
+            or (key in MUST_NOT_BE_ZERO and value == "0")
+            or (key.endswith("check pass") and value.lower() != "true")
+        ):
             yield key, f"{key} is {value}"
-    for key, least in _AT_LEAST:
+    for key, least in MIN_VALUES:
         with suppress(KeyError, ValueError):
             if float(stated[key]) < float(stated[least]):
                 yield key, f"{key} is {stated[key]}, {least} {stated[least]}"
@@ -215,9 +219,9 @@ def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def _refuting_scores(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Scores, and runs that LoadGen calls INVALID, with which verify_performance.py prints no PASS."""
-    for leg in filter(None, (audit.leg("performance"), audit.leg(audit.test))):
-        if leg.validity == "INVALID":
-            yield "test score", f"LoadGen calls the result of the {leg.name} run INVALID"
+    for run in filter(None, (audit.run("performance"), audit.run(audit.test))):
+        if run.validity == "INVALID":
+            yield "test score", f"LoadGen calls the result of the {run.name} run INVALID"
     with suppress(KeyError, ValueError):
         reference, tested = float(stated["reference score"]), float(stated["test score"])
         short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
@@ -229,41 +233,41 @@ def _refuting_scores(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[st
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
     """The numbers that a text must have: key, value, tolerance, and the file or directory that the value is from."""
-    result, answers = audit.result, audit.folder / "accuracy"
+    result, responses = audit.result, audit.folder / "accuracy"
     settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
     if name == _RATES_TEXT:
-        for key, leg in (("reference score", audit.leg("performance")), ("test score", audit.leg(audit.test))):
-            if leg is not None and (wanted := _score(audit.test, leg)) is not None:
-                slack = _PRINTED if leg.scenario == "Server" else 0.0
-                yield key, wanted, max(slack, SIX_DIGITS * wanted), leg.detail
+        for key, run in (("reference score", audit.run("performance")), ("test score", audit.run(audit.test))):
+            if run is not None and (wanted := _score(audit.test, run)) is not None:
+                slack = _PRINTED if run.scenario == "Server" else 0.0
+                yield key, wanted, max(slack, SIX_DIGITS * wanted), run.detail
     elif audit.test == "TEST01":
         whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # the last query is a whole one
         if not result.is_open:
-            yield "num_acc_log_entries", result.accuracy_samples, whole, answers
-        if (entries := audit.answers()) is not None:
-            yield "num_perf_log_entries", len(entries), 0.0, answers
+            yield "num_acc_log_entries", result.accuracy_samples, whole, responses
+        if (entries := audit.responses()) is not None:
+            yield "num_perf_log_entries", len(entries), 0.0, responses
     elif audit.test == "TEST07":
         if evaluated := _EVALUATED.search(text):
-            yield "accuracy score", float(evaluated[1]), 0.0, answers
-    elif audit.test == "TEST09" and (entries := audit.answers()) is not None:
+            yield "accuracy score", float(evaluated[1]), 0.0, responses
+    elif audit.test == "TEST09" and (entries := audit.responses()) is not None:
         lengths = [len(one.data) // _TOKEN_BYTES for one in entries] or [0]
-        yield "total samples", len(entries), 0.0, answers
-        yield "min output tokens", min(lengths), 0.0, answers
-        yield "max output tokens", max(lengths), 0.0, answers
-        yield "mean output tokens", sum(lengths) / len(lengths), _PRINTED, answers
-    run = audit.leg(audit.test)
+        yield "total samples", len(entries), 0.0, responses
+        yield "min output tokens", min(lengths), 0.0, responses
+        yield "max output tokens", max(lengths), 0.0, responses
+        yield "mean output tokens", sum(lengths) / len(lengths), _PRINTED, responses
+    run = audit.run(audit.test)
     if run is not None and run.logged:
         yield _LOGGED.get(audit.test, ""), run.logged, 0.0, run.detail
     for key, setting in _LIMITS.items():
         if setting in settings:
-            yield key, settings[setting], 0.0, answers
+            yield key, settings[setting], 0.0, responses
 
 
-def _score(test: str, leg: ComparedLeg) -> float | None:
+def _score(test: str, run: RunIdentity) -> float | None:
     """The number that the test compares; TEST04 turns latencies into rates."""
-    if leg.scenario in _RATES:
-        return leg.numbers.get(_RATES[leg.scenario])
-    latency_ns = leg.numbers.get(STREAM_LATENCIES.get(leg.scenario, ""))
+    if run.scenario in _RATES:
+        return run.numbers.get(_RATES[run.scenario])
+    latency_ns = run.numbers.get(STREAM_LATENCIES.get(run.scenario, ""))
     if not latency_ns:
         return None
     return 1e9 / latency_ns if test == "TEST04" else latency_ns
@@ -275,32 +279,32 @@ def _score(test: str, leg: ComparedLeg) -> float | None:
 TEST = OfficialTest06.name
 
 
-def check_audit(result: Result) -> ComparedLeg | None:
-    """Judge TEST06 where its directory is there. Returns what other legs are compared with."""
+def check_audit(result: Result) -> RunIdentity | None:
+    """Judge TEST06 where its directory is there. Returns what other runs are compared with."""
     findings, scenario = result.findings, result.scenario
     folder = result.tree.audit(result.place, TEST)
     if scenario is None or not is_folder(folder):
         return None
     text = folder / OfficialTest06.text_name
     lines = _check_text(result, scenario, text)
-    answers = RunDir(folder / "accuracy").accuracy_log
-    entries = _read_entries(result, answers, required=not result.is_open and TEST in result.entry.audits)
+    responses = RunDir(folder / "accuracy").accuracy_log
+    entries = _read_entries(result, responses, required=not result.is_open and TEST in result.entry.audits)
     if entries is not None:
-        _check_entries(result, result.benchmark, scenario, answers, entries)
+        _check_entries(result, result.benchmark, scenario, responses, entries)
         if lines is not None:
             _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
-        # The official script keeps no log of the audit's run: only its answers distinguish it from another run.
-        known = ComparedLeg("audit", run.detail)
-        if is_regular(answers) and answers.stat().st_size > LOGGED_SAMPLES:
-            known.answers, known.answers_file = sha256_of(answers), answers
+        # The official script keeps no log of the audit's run: only its responses distinguish it from another run.
+        known = RunIdentity("audit", run.detail)
+        if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
+            known.responses, known.responses_file = sha256_of(responses), responses
         return known
     detail = read_log(run, findings)
     if detail is None:
         return None
     check_audit_run(result, TEST, run, detail)
-    return ComparedLeg.of("audit", run, detail)
+    return RunIdentity.of("audit", run, detail)
 
 
 @decides(
@@ -333,13 +337,13 @@ def _check_text_of_entries(
     result.met("audit-text-differs")
     for found, wanted, line in text_not_of(entries, lines, scenario):
         result.findings.add(
-            "audit-text-differs", text, found, f"{wanted}, by the logged answers", decided_by=[line] if line else []
+            "audit-text-differs", text, found, f"{wanted}, by the logged responses", decided_by=[line] if line else []
         )
 
 
 @decides(
     "tree",
-    ("audit-log", "error", OURS, "TEST06 has the logged answers that its text is about",
+    ("audit-log", "error", OURS, "TEST06 has the logged responses that its text is about",
      "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
     rank=Rank.AUDITS,
 )  # fmt: skip
@@ -364,7 +368,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
 
 @decides(
     "tree",
-    ("audit-answers", "error", OURS, "each query has one logged answer", "run the audit again"),
+    ("audit-answers", "error", OURS, "each query has one logged response", "run the audit again"),
     rank=Rank.AUDITS,
 )
 def _check_entries(
@@ -387,13 +391,13 @@ def _check_entries(
             result.findings.add(check.rule, path, found, check.required, severity=check.severity)
     result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
-        found = f"{len(entries)} answers to {different} queries"
-        result.findings.add("audit-answers", path, found, "one answer a query")
+        found = f"{len(entries)} responses to {different} queries"
+        result.findings.add("audit-answers", path, found, "one response a query")
 
 
 @decides(
     "tree",
-    ("audit-order", "error", "[loadgen]", "the logged answers are of the samples that the log issued",
+    ("audit-order", "error", "[loadgen]", "the logged responses are of the samples that the log issued",
      "submit the audit's own logs"),
     rank=Rank.AUDITS,
 )  # fmt: skip

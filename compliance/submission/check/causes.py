@@ -1,4 +1,4 @@
-"""Causes: findings grouped by what is behind them, and the groups ordered by weight."""
+"""Causes: findings grouped by what is behind them, and the groups ordered by rank."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,28 +15,28 @@ from runs.wording import counted
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 
 # The gravest first.
-WEIGHTS = (
+RANKS = (
     "contradictions and copies",
     "audits that are empty, missing or failing",
-    "rules and limits that are broken",
-    "settings that were not in force",
+    "violated rules and limits",
+    "settings that did not take effect",
     "files and descriptions",
 )
 COPIES, AUDITS, LIMITS, SETTINGS, FILES = Rank
 
 
 def weight_of(rule: Rule) -> int:
-    """The place of a rule's weight in WEIGHTS."""
+    """The place of a rule's rank in RANKS."""
     return rule.rank
 
 
-# One fault that breaks several rules of a result: each of the first shows it, the others follow from it.
+# One fault that violates several rules of a result: each of the first shows it, the others follow from it.
 EXTRA_TOKEN = "extra-token"
 _SHOWS_EXTRA_TOKEN = frozenset({"test06-begin", "test06-end-last"})
 _FOLLOWS_EXTRA_TOKEN = frozenset({"test06-length", "test06-end-once", "perf-output-tokens"})
 SELECTION = "selection"  # the cause of what is missing because the tree is a selection
 _JOINT = {
-    EXTRA_TOKEN: (LIMITS, "no special id comes before an answer and is counted as one of its tokens"),
+    EXTRA_TOKEN: (LIMITS, "no special ID comes before a response and is counted as one of its tokens"),
     SELECTION: (FILES, "the tree is whole"),
 }
 _OF_A_SELECTION = frozenset(
@@ -63,8 +63,8 @@ class Cause:
     """All findings of one cause."""
 
     name: str
-    weight: int
-    summary: str  # the rule that was broken
+    rank: int
+    summary: str  # the rule that was violated
     caused: list[CausedFinding] = field(default_factory=list)
 
     @cached_property
@@ -101,13 +101,13 @@ class Cause:
 
     @property
     def order(self) -> tuple[int, bool, int, str]:
-        return self.weight, not self.is_error, -len(self.results or self.caused), self.name
+        return self.rank, not self.is_error, -len(self.results or self.caused), self.name
 
 
 def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:
     """Each finding with its subject and cause, in the same order."""
     known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
-    known |= {home[:count] for home in tree.organisations() for count in (1, 2)}
+    known |= {home[:count] for home in tree.organizations() for count in (1, 2)}
     about = [(finding, _subject(finding.files[0], known)) for finding in findings]
     broken = {(subject, finding.rule) for finding, subject in about}
     selected = is_selection(tree, findings)
@@ -117,16 +117,16 @@ def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]
 
 
 def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
-    division, organisation, kind, *inside = (*file.parts, "", "", "")[: max(3, len(file.parts))]
+    division, organization, kind, *inside = (*file.parts, "", "", "")[: max(3, len(file.parts))]
     if kind == "systems" and inside:
         inside = [inside[0].removesuffix(".json")]
-    names = (division, organisation, *inside)[: len(SUBJECT)]
+    names = (division, organization, *inside)[: len(SUBJECT)]
     return next(names[:count] for count in range(len(names), -1, -1) if names[:count] in known)
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
     """Whether the tree is part of a round: several submitters, and no code of any of them."""
-    homes = list(tree.organisations())
+    homes = list(tree.organizations())
     return len(homes) > 1 and sum(finding.rule == "tree-source" for finding in findings) >= len(homes)
 
 
@@ -143,7 +143,7 @@ def _cause(
 
 
 def causes(caused: Iterable[CausedFinding]) -> list[Cause]:
-    """The causes by weight; within a weight errors first, then by the number of results."""
+    """The causes by rank; within a rank errors first, then by the number of results."""
     found: dict[str, Cause] = {}
     for one in caused:
         if one.cause not in found:

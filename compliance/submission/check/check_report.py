@@ -10,20 +10,20 @@ from rich.console import Console
 from rich.text import Text
 
 from compliance.judge.finding import Finding, Severity
-from compliance.submission.check.causes import SELECTION, WEIGHTS, Cause
-from compliance.submission.check.check_tree import Checked, catalogue
+from compliance.submission.check.causes import RANKS, SELECTION, Cause
+from compliance.submission.check.check_tree import Checked, catalog
 from compliance.submission.check.findings import in_order, place_of, shortened
 from compliance.submission.check.official_checker import OfficialResult
 from runs.errors import ExitCode
 from runs.wording import counted
 
 SHOWN_MESSAGES = 30
-MOST_PRINTED = 2000  # findings, errors first
-MOST_HEAD = 30  # lines before the single findings
-MOST_EXAMPLE = 160  # characters of a place, and of a sentence
-MOST_REASONS = 12  # why something was not judged
-MOST_LISTED = 12  # further causes of one weight, by name
-_COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
+MAX_PRINTED = 2000  # findings, errors first
+MAX_HEAD_LINES = 30  # lines before the single findings
+MAX_EXAMPLE_CHARS = 160  # characters of a place, and of a sentence
+MAX_REASONS = 12  # why something was not judged
+MAX_LISTED = 12  # further causes of one rank, by name
+_COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
@@ -32,8 +32,8 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         _line(console, text, style)
     shown = [one.finding for one in checked.caused if one.cause != SELECTION]
     folded = len(checked.findings) - len(shown)
-    if len(shown) > MOST_PRINTED:
-        shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MOST_PRINTED])
+    if len(shown) > MAX_PRINTED:
+        shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MAX_PRINTED])
     for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
@@ -42,7 +42,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         _line(console, f"{counted(unshown, 'more finding')}: --json has all")
     for text in not_judged_lines(checked):
         _line(console, text)
-    if len({place.organisation for place in checked.places}) > 1:
+    if len({place.organization for place in checked.places}) > 1:
         _print_table(checked, console)
     for text in (*_sign_off_lines(checked), *_official_lines(checked.official, checked.tree.root)):
         _line(console, text)
@@ -51,10 +51,10 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
 
 
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
-    """At most MOST_HEAD lines, each with its style: what was checked, then causes by weight, each with an example."""
-    systems = {(place.division, place.organisation, place.system) for place in checked.places}
+    """At most MAX_HEAD_LINES lines, each with its style: what was checked, then causes by rank with an example."""
+    systems = {(place.division, place.organization, place.system) for place in checked.places}
     text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
-    text.append(counted(len({place.organisation for place in checked.places}), "submitter"))
+    text.append(counted(len({place.organization for place in checked.places}), "submitter"))
     errors, warnings = (counted(len(checked.of(kind)), kind) for kind in ("error", "warning"))
     yield f"{' of '.join(text)}, round {checked.tree.round}: {errors}, {warnings}", "bold"
     shown = [cause for cause in checked.causes if cause.name != SELECTION]
@@ -62,10 +62,10 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
         if cause.name == SELECTION:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
             yield f"looks like a selection, since no submitter has code; only --json has these findings: {rules}", ""
-    by_weight = [[cause for cause in shown if cause.weight == weight] for weight in range(len(WEIGHTS))]
-    for (weight, found), most in zip(enumerate(by_weight), _room(by_weight), strict=True):
+    by_rank = [[cause for cause in shown if cause.rank == rank] for rank in range(len(RANKS))]
+    for (rank, found), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
         if found:
-            yield f"{WEIGHTS[weight]}:", "bold"
+            yield f"{RANKS[rank]}:", "bold"
         for cause in found[:most]:
             yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
             example = cause.example
@@ -73,8 +73,8 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
             yield f"    e.g. {_short(place)}: {_short(why)}", ""
         if rest := found[most:]:
-            listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MOST_LISTED]]
-            more = f", {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
+            listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MAX_LISTED]]
+            more = f", {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
             yield f"  also {', '.join(listed)}{more}", ""
 
 
@@ -83,42 +83,42 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
     if not checked.rules_not_applied:
         return
     lacking = [sum(len(one.rules) for one in several) for several in checked.rules_not_applied.values()]
-    rules = len(catalogue())
+    rules = len(catalog())
     yield f"of {rules} rules {rules - max(lacking)} to {rules - min(lacking)} were applied to a result; not applied:"
     reasons: dict[tuple[str, str], list[int]] = {}
     for several in checked.rules_not_applied.values():
         for one in several:
             reasons.setdefault((one.what, one.why), []).append(len(one.rules))
-    for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MOST_REASONS]:
+    for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
         of = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
         yield f"  {of} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
     yield "  so a result without findings is not shown to be clean; --json lists the rules of each result"
 
 
-def _room(by_weight: list[list[Cause]]) -> list[int]:
-    """How many causes of each weight get an example: one, and more while there are lines left, first for the three
-    gravest weights in turn, then for the others."""
-    most = [min(1, len(found)) for found in by_weight]
-    free = MOST_HEAD - 2 - sum(2 * bool(found) for found in by_weight) - 2 * sum(most)
-    for weights in (range(3), range(3, len(WEIGHTS))):
-        for weight in (weight for _ in range(free) for weight in weights):
-            if free >= 2 and most[weight] < len(by_weight[weight]):
-                most[weight] += 1
+def _lines_by_rank(by_rank: list[list[Cause]]) -> list[int]:
+    """How many causes of each rank get an example: one, and more while there are lines left, first for the three
+    gravest ranks in turn, then for the others."""
+    most = [min(1, len(found)) for found in by_rank]
+    free = MAX_HEAD_LINES - 2 - sum(2 * bool(found) for found in by_rank) - 2 * sum(most)
+    for ranks in (range(3), range(3, len(RANKS))):
+        for rank in (rank for _ in range(free) for rank in ranks):
+            if free >= 2 and most[rank] < len(by_rank[rank]):
+                most[rank] += 1
                 free -= 2
     return most
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_EXAMPLE else text[:MOST_EXAMPLE] + "..."
+    return text if len(text) <= MAX_EXAMPLE_CHARS else text[:MAX_EXAMPLE_CHARS] + "..."
 
 
 def _print_table(checked: Checked, console: Console) -> None:
-    """The number of findings by submitter and weight."""
-    counts = Counter((one.subject[1], checked.weights[one.cause]) for one in checked.caused if len(one.subject) > 1)
-    _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(WEIGHTS, 1)), "bold")
-    for organisation in sorted({organisation for organisation, _ in counts}):
-        cells = (counts[organisation, weight] or "" for weight in range(len(WEIGHTS)))
-        _line(console, f"  {organisation:<32}" + "".join(f"{cell:>6}" for cell in cells))
+    """The number of findings by submitter and rank."""
+    counts = Counter((one.subject[1], checked.ranks[one.cause]) for one in checked.caused if len(one.subject) > 1)
+    _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
+    for organization in sorted({organization for organization, _ in counts}):
+        cells = (counts[organization, rank] or "" for rank in range(len(RANKS)))
+        _line(console, f"  {organization:<32}" + "".join(f"{cell:>6}" for cell in cells))
 
 
 def _heading(file: str) -> str:
@@ -131,7 +131,7 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
     inside = [file.as_posix().removeprefix(where).lstrip("/") for file in finding.files]
     shown = replace(finding, files=tuple(map(Path, inside)) if inside[0] else ())
     text = Text(f"  {shown.line_with_place}")
-    text.stylize(_COLOURS[finding.severity], 0, text.plain.index(finding.rule))
+    text.stylize(_COLORS[finding.severity], 0, text.plain.index(finding.rule))
     console.print(text, soft_wrap=True, highlight=False)
     _line(console, f"    fix: {finding.fix} ({finding.known.source})", "dim")
 

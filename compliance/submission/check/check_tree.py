@@ -1,6 +1,6 @@
 """All checks of a tree, and their outcome.
 
-A rule of the catalogue is violated in a result (it has findings), met (it was applied and has none), not applicable, or
+A rule of the catalog is violated in a result (it has findings), met (it was applied and has none), not applicable, or
 without input.
 """
 
@@ -20,7 +20,7 @@ from compliance.judge.verdict import Outcome, Verdict
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check import copies, descriptions, layout, scenario, tree_evidence
 from compliance.submission.check import findings as readers
-from compliance.submission.check.causes import SUBJECT, WEIGHTS, Cause, CausedFinding, causes, with_causes
+from compliance.submission.check.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
 from compliance.submission.check.findings import Findings, in_order, located
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ON_RUNS, RESULT, ScenarioOutcome, check_scenario
@@ -38,8 +38,8 @@ _BY_RUNS = ("log-not-in-runs", "runs-differ", "runs-unread")  # of rebuild.py
 
 
 @cache
-def catalogue() -> tuple[Rule, ...]:
-    """The rules on trees and their results, in order of their ids."""
+def catalog() -> tuple[Rule, ...]:
+    """The rules on trees and their results, in order of their IDs."""
     from compliance.submission.check import rebuild  # which imports this module
 
     every = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
@@ -51,7 +51,7 @@ def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_
     """The rules that were not applied to a result, by reason."""
     reasons: dict[str, tuple[str, str]] = {}
     nothing = "a log of it is damaged" if "log-damaged" in broken else f"{place.scenario} has nothing of the kind"
-    for rule in (rule.id for rule in catalogue()):
+    for rule in (rule.id for rule in catalog()):
         if rule in broken:
             continue
         if place.division == "open" and rule in FREE_IN_OPEN:
@@ -80,11 +80,11 @@ PLACES_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
-class SignedOff:
-    """The sign-off of one system; without a verdict where some of its legs are not among the runs."""
+class SystemSignOff:
+    """The sign-off of one system; without a verdict where some of its runs are not among the runs."""
 
-    system: str  # division/organisation/system
-    legs: int
+    system: str  # division/organization/system
+    runs: int
     legs_found: int
     verdict: SignOff | None = None
 
@@ -96,14 +96,14 @@ class SignedOff:
     def headline(self) -> str:
         if self.verdict is not None:
             return self.verdict.headline
-        if self.legs_found == self.legs:
+        if self.legs_found == self.runs:
             return "not possible: see runs-unread"
-        return f"not possible: {self.legs_found} of {self.legs} legs are among the runs of --runs"
+        return f"not possible: {self.legs_found} of {self.runs} runs are among the runs of --runs"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "system": self.system,
-            "legs": self.legs,
+            "legs": self.runs,
             "legs_found": self.legs_found,
             "verdict": None if self.verdict is None else self.verdict.record(),
         }
@@ -121,7 +121,7 @@ class Checked(Verdict):
     judgements: dict[Place, Judgement] = field(default_factory=dict)  # of each result
     numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # of each performance log
     official: OfficialResult | None = None
-    signed: list[SignedOff] | None = None
+    signed: list[SystemSignOff] | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -141,7 +141,7 @@ class Checked(Verdict):
 
     @cached_property
     def rules_not_applied(self) -> dict[str, tuple[NotJudged, ...]]:
-        """The rules of the catalogue that were not applied to each result."""
+        """The rules of the catalog that were not applied to each result."""
         broken: dict[tuple[str, ...], set[str]] = {}
         for one in self.caused:
             broken.setdefault(one.subject, set()).add(one.finding.rule)
@@ -153,9 +153,9 @@ class Checked(Verdict):
         }
 
     @cached_property
-    def weights(self) -> dict[str, int]:
-        """The weight of each cause, by its name."""
-        return {one.name: one.weight for one in self.causes}
+    def ranks(self) -> dict[str, int]:
+        """The rank of each cause, by its name."""
+        return {one.name: one.rank for one in self.causes}
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         official, signed = self.official, self.signed
@@ -172,7 +172,7 @@ class Checked(Verdict):
             "causes": [
                 {
                     "cause": one.name,
-                    "weight": WEIGHTS[one.weight],
+                    "weight": RANKS[one.rank],
                     "summary": one.summary,
                     "rules": dict(one.rules),
                     "findings": len(one.caused),
@@ -181,7 +181,7 @@ class Checked(Verdict):
                 }
                 for one in self.causes
             ],
-            "rules": [rule.id for rule in catalogue()],
+            "rules": [rule.id for rule in catalog()],
             "not_judged": [asdict(one) for one in alike(self.rules_not_applied)],
             "tree": str(self.tree.root),
             "round": self.tree.round.name,
@@ -210,7 +210,7 @@ def check_tree(
         raise what_is(root).refused("a submission tree: the directory with closed/ or open/ in it")
     root = root.resolve()
     tree, findings = Tree(root, in_round), Findings(root)
-    contents = layout.walk(root, findings)
+    contents = layout.scan(root, findings)
     if not contents.files:
         raise InputError(
             f"{root} is no submission: no file in any of {', '.join(f'{name}/' for name in DIVISIONS)}",
@@ -229,7 +229,7 @@ def check_tree(
     for outcome in outcomes:
         outcome.judged.applied |= rules_of(*_TREE_WIDE)
     judged = {outcome.place: outcome.judged for outcome in outcomes}
-    numbers = {outcome.place: leg.numbers for outcome in outcomes for leg in outcome.legs if leg.name == "performance"}
+    numbers = {outcome.place: run.numbers for outcome in outcomes for run in outcome.runs if run.name == "performance"}
     return Checked(tree, places, findings=in_order(every), judgements=judged, numbers=numbers)
 
 

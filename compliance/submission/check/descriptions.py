@@ -47,7 +47,7 @@ _ADD_NOTHING = frozenset((
     "retrained", "retraining", "train", "trained", "training",
 ))  # fmt: skip
 _SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
-ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantisation differ in published results
+ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantization differ in published results
 _FEWER_WEIGHTS = re.compile(
     r"(?<!no )(?<!not )(?<!non-)\b((prun|spars|distil|low[- ]rank)\w*|layers? (removed|dropped|skipped))", re.IGNORECASE
 )
@@ -62,17 +62,17 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model
 )  # fmt: skip
 def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Check descriptions, their results, and whether each closed set of scenarios is complete."""
-    for division, organisation in tree.organisations():
-        results = tree.results(division, organisation)
+    for division, organization in tree.organizations():
+        results = tree.results(division, organization)
         systems = subfolders(results)
         if not systems:
             findings.add("tree-no-results", results, "it has no result")
         for system in systems:
-            _check_system(tree, division, organisation, system, findings)
+            _check_system(tree, division, organization, system, findings)
     for path in contents.files:
         match path.relative_to(tree.root).parts:
-            case (division, organisation, "systems", _) if division in DIVISIONS and path.suffix == ".json":
-                if not is_folder(tree.results(division, organisation) / path.stem):
+            case (division, organization, "systems", _) if division in DIVISIONS and path.suffix == ".json":
+                if not is_folder(tree.results(division, organization) / path.stem):
                     findings.add("system-unused", path, "there are no results of this system")
 
 
@@ -83,13 +83,13 @@ def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
     also=("scenario-set", "suite-benchmark"),
 )  # fmt: skip
-def _check_system(tree: Tree, division: str, organisation: str, results: Path, findings: Findings) -> None:
+def _check_system(tree: Tree, division: str, organization: str, results: Path, findings: Findings) -> None:
     """Check one description, and the sets of scenarios of its system."""
-    path = tree.system(division, organisation, results.name)
+    path = tree.system(division, organization, results.name)
     value = read_object(path, findings, "system-missing", "system-json")
     if value is not None:
         _check_fields(path, value, findings)
-        _check_identity(path, value, division, organisation, findings)
+        _check_identity(path, value, division, organization, findings)
     system_type = (value or {}).get("system_type")
     for folder in subfolders(results) if division != "open" else ():
         entry = tree.round.table.entry(folder.name)
@@ -120,7 +120,7 @@ def _is_network(value: dict[str, Any]) -> bool:
 
 def says_network(tree: Tree, place: Place) -> bool:
     """Whether a system's description says that LoadGen reached it over a network."""
-    return _is_network(object_or_empty(tree.system(place.division, place.organisation, place.system)))
+    return _is_network(object_or_empty(tree.system(place.division, place.organization, place.system)))
 
 
 @decides(
@@ -173,7 +173,7 @@ def _is_empty(value: Any) -> bool:
     ("system-network", "error", "[checker] system_check.network_check", "is_network fits the division",
      'write is_network: "true" in the network division, and leave it out in closed'),
 )  # fmt: skip
-def _check_identity(path: Path, value: dict[str, Any], division: str, organisation: str, findings: Findings) -> None:
+def _check_identity(path: Path, value: dict[str, Any], division: str, organization: str, findings: Findings) -> None:
     def same(name: str, wanted: str) -> bool:
         return str(value.get(name, "")).lower() == wanted.lower()
 
@@ -184,7 +184,7 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
     for rule, name, right, wanted in (
         ("system-status", "status", str(value.get("status")).lower() in STATUSES, ", ".join(STATUSES)),
         ("system-type", "system_type", kind in SYSTEM_TYPES, " | ".join(SYSTEM_TYPES)),
-        ("system-submitter", "submitter", same("submitter", organisation), organisation),
+        ("system-submitter", "submitter", same("submitter", organization), organization),
         ("system-division", "division", same("division", division), division),
         ("system-network", "is_network", is_text, 'the text "true", or no is_network'),
         ("system-network", "is_network", fits, 'is_network "true"' if of_network else f"no is_network in {division}"),
@@ -264,14 +264,14 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
      "the scenarios of a closed benchmark name one model", "correct the file, or run the scenarios again"),
 )  # fmt: skip
 def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
-    """Compare the models that the scenarios of one closed benchmark name; each may be quantised differently."""
+    """Compare the models that the scenarios of one closed benchmark name; each may be quantized differently."""
     found: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
         if place.division == "open" or not isinstance(mine, str):
             continue
         first, theirs = found.setdefault(
-            (place.division, place.organisation, place.system, place.benchmark), (place, mine)
+            (place.division, place.organization, place.system, place.benchmark), (place, mine)
         )
         if mine != theirs and _other_model(mine, theirs):
             key = "starting_weights_filename"
@@ -299,15 +299,15 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
     for path, status in contents.files.items():
         folder = tree.root.joinpath(*path.relative_to(tree.root).parts[:3])
         largest[folder] = max(status.st_size, largest.get(folder, 0))
-    for division, organisation in tree.organisations():
-        source, documents = tree.source(division, organisation), tree.documentation(division, organisation)
+    for division, organization in tree.organizations():
+        source, documents = tree.source(division, organization), tree.documentation(division, organization)
         if source not in largest:
             findings.add("tree-source", source, "it has no file" if source.is_dir() else "there is no such directory")
         elif not largest[source]:
             findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
         if division == "network" and not largest.get(documents):
             findings.add("tree-documentation", documents, "there is no diagram of how the machines are connected")
-        mapping = tree.organisation(division, organisation) / "model_mapping.json"
+        mapping = tree.organization(division, organization) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
             _check_mapping(mapping, division, tree.round, findings)
 
@@ -335,7 +335,7 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
         return tree.round.table.directories[place.benchmark]
     if place.division != "open":
         return None
-    mapping = object_or_empty(tree.organisation(place.division, place.organisation) / "model_mapping.json")
+    mapping = object_or_empty(tree.organization(place.division, place.organization) / "model_mapping.json")
     found = mapping.get(place.benchmark)
     if found is None and tree.round.split_tree and any(name in place.benchmark for name in _RESNET_ALIKE):
         found = "resnet"

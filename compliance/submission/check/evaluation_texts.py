@@ -82,7 +82,7 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
 def check_places(result: Result) -> None:
     """Check whether the directories that texts name are those of this result; system names are often changed."""
     names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
-    scenarios = {result.scenario_name.lower(), *(leg.scenario.lower() for leg in result.legs)}
+    scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
     for path in _texts(result):
         folders = {one.lower() for one in _FOLDER.findall(_text_of(path))}
         for found, own in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):

@@ -15,7 +15,7 @@ from typing import Any
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, Severity
 from compliance.judge.rule import OURS, find_rule
-from compliance.submission.tree import MOST_FILE_BYTES
+from compliance.submission.tree import MAX_FILE_BYTES
 from runs.errors import InputError
 from runs.reading import KeyTwiceError, json_object
 from runs.record.layout import LOADGEN_LOGS
@@ -23,8 +23,8 @@ from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
-MOST_OF_A_RULE = 10_000  # findings; more are only counted. Round v5.1 has 668 of one rule.
-MOST_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
+MAX_OF_A_RULE = 10_000  # findings; more are only counted. Round v5.1 has 668 of one rule.
+MAX_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
 
 
 class Findings:
@@ -48,7 +48,7 @@ class Findings:
         decided_by: Sequence[str] = (),
         numbers: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add a broken rule; `expected`, `fix` and `severity` default to the rule's own.
+        """Add a violated rule; `expected`, `fix` and `severity` default to the rule's own.
 
         Args:
             others: further files that the finding is about.
@@ -58,15 +58,15 @@ class Findings:
         """
         rule = find_rule(rule_id)
         self._count_of[rule_id] += 1
-        if self._count_of[rule_id] <= MOST_OF_A_RULE:
+        if self._count_of[rule_id] <= MAX_OF_A_RULE:
             files = tuple(Path(self.name(one)) for one in (path, *others))
             rest = shortened(found), shortened(expected or rule.summary), fix or rule.fix, line, tuple(decided_by)
             self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *rest))
 
     @property
     def items(self) -> list[Finding]:
-        """The findings; for a rule with more than MOST_OF_A_RULE, a finding with the number of the others."""
-        more = [(find_rule(rule), count - MOST_OF_A_RULE) for rule, count in self._count_of.items()]
+        """The findings; for a rule with more than MAX_OF_A_RULE, a finding with the number of the others."""
+        more = [(find_rule(rule), count - MAX_OF_A_RULE) for rule, count in self._count_of.items()]
         return self._kept + [
             Finding(rule.id, rule.severity, f"{count:,} more in this tree", (Path(),))
             for rule, count in more
@@ -121,7 +121,7 @@ def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
         try:
             if is_regular(path) and path.name != LOADGEN_LOGS[2]:  # which has no lines of settings
                 with path.open("rb") as stream:
-                    read[path] = stream.read(MOST_READ).splitlines()
+                    read[path] = stream.read(MAX_READ).splitlines()
         except OSError:
             pass  # tree-unreadable
     return read[path]
@@ -159,10 +159,10 @@ def is_folder(path: Path) -> bool:
 
 
 def is_safe(folder: Path) -> bool:
-    """Whether a leg's directory has no pipe, no link, and no file above the size limit of a submission."""
+    """Whether a run's directory has no pipe, no link, and no file above the size limit of a submission."""
     try:
         return all(
-            is_folder(path) or (is_regular(path) and path.lstat().st_size <= MOST_FILE_BYTES)
+            is_folder(path) or (is_regular(path) and path.lstat().st_size <= MAX_FILE_BYTES)
             for path in folder.iterdir()
         )
     except OSError:

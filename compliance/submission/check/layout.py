@@ -12,7 +12,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Severity
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
-from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
+from compliance.submission.tree import DIVISIONS, MAX_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
 from runs.endpoints.layout import EVENTS, is_run_folder
 from runs.errors import InputError
@@ -22,7 +22,7 @@ from runs.record.layout import LOADGEN_LOGS
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
 _MARK = REHEARSAL_MARK.encode()
 _MARKED_WITHIN = 64 * 1024  # bytes from the beginning of a file, where `submit` writes the mark
-MOST_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
+MAX_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
 _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
 # Directories of audits; a tree may have more than the required ones.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
@@ -34,10 +34,10 @@ _OFFICIAL_NAMES = {
 }  # fmt: skip
 # Names of evidence, and its places in the directory of a scenario, by the part of the tree ("": not split).
 _EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt|verify_\w+\.txt")
-_LEG = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
-_AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_LEG}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
-_PLACES = {"results": re.compile(_LEG), "compliance": re.compile(_AUDIT), "": re.compile(f"{_LEG}|{_AUDIT}")}
-MOST_NAMED = 4  # files of a directory
+_RUN = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
+_AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_RUN}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
+_PLACES = {"results": re.compile(_RUN), "compliance": re.compile(_AUDIT), "": re.compile(f"{_RUN}|{_AUDIT}")}
+MAX_NAMED = 4  # files of a directory
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Contents:
      "put the file itself there"),
     ("tree-special", "error", OURS, "only files and directories", "remove it"),
 )  # fmt: skip
-def walk(root: Path, findings: Findings) -> Contents:
+def scan(root: Path, findings: Findings) -> Contents:
     """Everything under `root`, without following a link.
 
     Raises:
@@ -70,9 +70,9 @@ def walk(root: Path, findings: Findings) -> Contents:
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
             met += len(found)
-            if met > MOST_ENTRIES:
+            if met > MAX_ENTRIES:
                 raise InputError(
-                    f"{root} has more than {MOST_ENTRIES:,} files and directories, {len(found):,} in {folder}",
+                    f"{root} has more than {MAX_ENTRIES:,} files and directories, {len(found):,} in {folder}",
                     "name the directory that contains closed/ or open/ of a submission",
                 )
             for entry in found:
@@ -109,13 +109,19 @@ def check_names(contents: Contents, findings: Findings) -> None:
         if any(sign.isspace() or not sign.isprintable() for sign in name):
             findings.add("tree-name", path, f"{name!r} has blanks or odd characters", "letters, digits and .-_+")
     for path, status in contents.files.items():
-        if status.st_size > MOST_FILE_BYTES:
-            findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MOST_FILE_BYTES:,} bytes")
+        if status.st_size > MAX_FILE_BYTES:
+            findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MAX_FILE_BYTES:,} bytes")
 
 
 @decides(
     "tree",
-    ("rehearsal", "error", OURS, "nothing is marked as a rehearsal", "build the tree from official runs"),
+    (
+        "rehearsal",
+        "error",
+        OURS,
+        "nothing is marked as a rehearsal",
+        "build the tree from runs that are eligible for submission",
+    ),
     rank=Rank.COPIES,
 )
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
@@ -180,7 +186,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             findings.add("tree-unknown", folder, found)
     for folder, paths in misplaced.items():
         found = f"{', '.join(sorted({path.name for path in paths}))}: not in a place of a result"
-        findings.add("tree-unknown", folder, found, others=paths[:MOST_NAMED])
+        findings.add("tree-unknown", folder, found, others=paths[:MAX_NAMED])
 
 
 def is_document(name: PurePath) -> bool:

@@ -9,7 +9,7 @@ from compliance.judge.check import decides
 from compliance.judge.rule import OURS, RERUN, Rank
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, object_or_empty
 from compliance.submission.check.tree_evidence import Result
-from compliance.submission.tree import MOST_FILE_BYTES
+from compliance.submission.tree import MAX_FILE_BYTES
 from runs.record.layout import RunDir
 
 _ENTRY = re.compile(
@@ -19,7 +19,7 @@ _ENTRY = re.compile(
 # of v4.1, v5.1 and v6.0 none has it for three samples; 20 have it for two of many, whose prompts are the same.
 _BYTES, _DIFFERENT = 64, 16
 _SAMPLES = 3
-_OF_TOKENS = (4, 8)  # bytes of a token id
+_OF_TOKENS = (4, 8)  # bytes of a token ID
 
 
 @decides(
@@ -57,13 +57,13 @@ def check_responses(result: Result) -> None:
 def check_line_ends(result: Result) -> None:
     """Find logs that an editor or a converter wrote. LoadGen writes carriage returns on Windows only."""
     tree, place = result.tree, result.place
-    system = object_or_empty(tree.system(place.division, place.organisation, place.system))
+    system = object_or_empty(tree.system(place.division, place.organization, place.system))
     if "windows" in str(system.get("operating_system", "")).lower():
         return
     runs = [tree.performance(place), tree.accuracy(place)]
     runs += [RunDir(tree.audit(place, test) / "performance" / "run_1") for test in result.audits]
     for path in (log for run in runs if is_folder(run.root) for log in (run.detail, run.summary)):
-        if is_regular(path) and path.stat().st_size <= MOST_FILE_BYTES and (count := path.read_bytes().count(b"\r")):
+        if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES and (count := path.read_bytes().count(b"\r")):
             result.findings.add("log-line-ends", path, f"{count:,} carriage returns", "none: LoadGen writes line feeds")
 
 
@@ -72,5 +72,5 @@ def _logs(result: Result) -> Iterator[Path]:
     folders = [tree.accuracy(place).root, tree.performance(place).root]
     folders += [tree.audit(place, test) / "accuracy" for test in result.audits]
     for path in (RunDir(folder).accuracy_log for folder in folders if is_folder(folder) and is_safe(folder)):
-        if is_regular(path) and path.stat().st_size <= MOST_FILE_BYTES:
+        if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES:
             yield path

@@ -22,7 +22,7 @@ _PREFIX = r"^(?:\[[^\]]* (?P<level>[A-Z]+)\] |(?P<short>[A-Z]+):[\w.]+:)"
 _MESSAGE = re.compile(_PREFIX + r"(?P<text>.*)$")
 _SUMMARY = re.compile(_PREFIX + r"SUMMARY: (?P<text>.*)$", re.MULTILINE)
 _GRAVE = ("ERROR", "WARNING", "CRITICAL")
-_LOOKS_OK = "submission looks OK"
+_CLEAN = "submission looks OK"
 
 Outcome = Literal["ok", "errors", "crashed"]
 
@@ -94,7 +94,7 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
         )
     outcome: Outcome = "crashed"
     if found is not None:
-        outcome = "ok" if found["text"].strip() == _LOOKS_OK and code == 0 else "errors"
+        outcome = "ok" if found["text"].strip() == _CLEAN and code == 0 else "errors"
     shown = found["text"].strip() if found else last[:1000]
     result = OfficialResult(str(checkout), in_round.name, outcome, code, shown)
     for line in text.splitlines():

@@ -15,7 +15,7 @@ from compliance.judge.check import decides
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.build import build, describe_system, judge, sign_off, unsigned_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, gather
-from compliance.submission.check.check_tree import Checked, SignedOff
+from compliance.submission.check.check_tree import Checked, SystemSignOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
     Findings,
@@ -38,7 +38,7 @@ from runs.temporary import temporary_folder
 from runs.what_is import what_is
 
 _FIX = "name a run directory, or one with runs in it"
-MOST_DOCUMENTS = 64  # on calibration, of 1 MiB each
+MAX_DOCUMENTS = 64  # on calibration, of 1 MiB each
 
 RunsIndex = dict[str, RunDir]  # by the SHA-256 of their detail log, which no two runs share
 
@@ -63,14 +63,14 @@ def index_runs(directories: list[Path]) -> RunsIndex:
 
 
 def _run_of(run: RunDir, runs: RunsIndex) -> RunDir | None:
-    """The run that a leg of a tree is a copy of."""
+    """The run that a run of a tree is a copy of."""
     with suppress(InputError):  # no log is so large
         return runs.get(sha256_of(run.detail)) if is_regular(run.detail) else None
     return None
 
 
 @dataclass(frozen=True)
-class MadeOf:
+class TreeInputs:
     """What a tree was built from: the runs, and the options of `submit`."""
 
     runs: RunsIndex
@@ -81,27 +81,27 @@ class MadeOf:
 
 @decides(
     "tree",
-    ("log-not-in-runs", "error", OURS, "the leg is among the runs that were named", "name its run with --runs"),
+    ("log-not-in-runs", "error", OURS, "the run is among the runs that were named", "name its run with --runs"),
     ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
      "build the tree again, or also give the --system and --source of `submit`"),
     ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
-def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
+def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
     """Compare every file with what the runs give, and sign off each system outside the open division."""
     tree = checked.tree
     findings = Findings(tree.root)
-    signed: list[SignedOff] = []
+    signed: list[SystemSignOff] = []
     given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: not known
     with with_scorer(made_of.sources) as (sources, _):
-        for home, places in groupby(checked.places, lambda one: (one.division, one.organisation, one.system)):
+        for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):
             files, sign_off_of = _compare_system(tree, [*places], replace(made_of, sources=sources), findings)
             given.setdefault(home[:2], []).append(files)
             signed += [sign_off_of] if home[0] != "open" else []
-    for (division, organisation), several in given.items():
+    for (division, organization), several in given.items():
         known = [one for one in several if one is not None]
         if len(known) == len(several):
-            _foreign_files(tree, (division, organisation), set[Path]().union(*known), findings)
+            _foreign_files(tree, (division, organization), set[Path]().union(*known), findings)
     for path in files_below(tree.root):
         name = path.relative_to(tree.root)
         of_submitter = len(name.parts) > 2 and name.parts[0] in DIVISIONS
@@ -111,27 +111,27 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
 
 
 def _compare_system(
-    tree: Tree, places: list[Place], made_of: MadeOf, findings: Findings
-) -> tuple[set[Path] | None, SignedOff]:
+    tree: Tree, places: list[Place], made_of: TreeInputs, findings: Findings
+) -> tuple[set[Path] | None, SystemSignOff]:
     """Build one system's part of the tree again and compare it.
 
     Returns:
         The files that the runs give, None if they are not known; and the sign-off.
     """
     first = places[0]
-    legs = [leg for place in places for leg in (tree.performance(place), tree.accuracy(place))]
+    result_runs = [run_dir for place in places for run_dir in (tree.performance(place), tree.accuracy(place))]
     tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
-    own = {run: _run_of(run, made_of.runs) for run in (*legs, *audits)}
-    for run in (run for run, found in own.items() if found is None):
-        findings.add("log-not-in-runs", run.detail, "no run has this detail log", "the log of a run of --runs")
-    name = f"{first.division}/{first.organisation}/{first.system}"
-    signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
+    own = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
+    for run_dir in (run_dir for run_dir, found in own.items() if found is None):
+        findings.add("log-not-in-runs", run_dir.detail, "no run has this detail log", "the log of a run of --runs")
+    name = f"{first.division}/{first.organization}/{first.system}"
+    signed = SystemSignOff(name, len(result_runs), sum(own[run_dir] is not None for run_dir in result_runs))
     if None in own.values():
         return None, signed
-    results = [found.root for run in legs if (found := own[run])]
-    results += [found.root.parent for run in audits if (found := own[run])]
-    home = tree.results(first.division, first.organisation) / first.system
+    results = [found.root for run_dir in result_runs if (found := own[run_dir])]
+    results += [found.root.parent for run_dir in audits if (found := own[run_dir])]
+    home = tree.results(first.division, first.organization) / first.system
     try:
         candidates = gather(results, beside=False)
         manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
@@ -142,10 +142,10 @@ def _compare_system(
             if request.division != "open":
                 refusals = refusals or [*unsigned_audits(candidates, made_of.sources)]
                 signed = replace(signed, verdict=sign_off(candidates, made_of.sources))
-                _check_calibration(tree.documentation(first.division, first.organisation), manifests, findings)
+                _check_calibration(tree.documentation(first.division, first.organization), manifests, findings)
             for refusal in refusals:
                 findings.add(refusal.rule, home / refusal.text, refusal.found, fix=refusal.fix)
-            code = tree.source(first.division, first.organisation)
+            code = tree.source(first.division, first.organization)
             source = _source(made_of.source, manifests, code, findings)
             build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
             expected = {path.relative_to(request.output): path for path in files_below(request.output)}
@@ -161,17 +161,17 @@ def _compare_system(
 
 
 def _request(
-    tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: MadeOf
+    tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: TreeInputs
 ) -> SubmitRequest:
     division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
     given = made_of.given
     if given is None:
-        found = object_or_empty(tree.system(first.division, first.organisation, first.system))
+        found = object_or_empty(tree.system(first.division, first.organization, first.system))
         given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
     return SubmitRequest(
         results=results,
         output=output,
-        organisation=first.organisation,
+        organization=first.organization,
         system_name=first.system,
         division=division,
         round=tree.round,
@@ -185,14 +185,14 @@ def _request(
 def _check_calibration(folder: Path, manifests: list[Manifest], findings: Findings) -> None:
     places = [*files_below(folder), *folder.parent.iterdir()]  # or next to documentation/
     files = [path for path in places if is_regular(path) and is_about_calibration(path)]
-    if len(files) > MOST_DOCUMENTS:
-        wanted = f"at most {MOST_DOCUMENTS}, which are read"
+    if len(files) > MAX_DOCUMENTS:
+        wanted = f"at most {MAX_DOCUMENTS}, which are read"
         findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
         return
     unreported = Findings(findings.root)
     documents = {os.path.relpath(path, folder): read_bytes(path, unreported, "runs-differ") for path in files}
     for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
-        findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
+        findings.add("runs-differ", folder, problem, "how the weights of the runs were quantized")
 
 
 def _source(given: Path | None, manifests: list[Manifest], code: Path, findings: Findings) -> Source | None:
@@ -200,7 +200,7 @@ def _source(given: Path | None, manifests: list[Manifest], code: Path, findings:
     try:
         return read_source(given, manifests)
     except HarnessError as error:
-        findings.add("runs-unread", code, error.message, "the code that made the legs", error.fix)
+        findings.add("runs-unread", code, error.message, "the code that made the runs", error.fix)
         return None
 
 
@@ -225,7 +225,7 @@ def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
 
 def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
     """Report files that the runs do not give, except a submitter's documents."""
-    folder, code = tree.organisation(*home), tree.source(*home).relative_to(tree.root)
+    folder, code = tree.organization(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
     for path in files_below(folder):
         name = path.relative_to(tree.root)

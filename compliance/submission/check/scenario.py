@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from compliance.evidence import accuracy, input_checks, logged_answers, official_rules, performance, plausibility
-from compliance.evidence.whole_record import unchanged
+from compliance.evidence import accuracy, input_checks, logged_responses, official_rules, performance, plausibility
+from compliance.evidence.attestation_check import unchanged
 from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
 from compliance.judge.finding import Finding
-from compliance.submission.check import legs
+from compliance.submission.check import runs
 from compliance.submission.check.audits import (
     AUDIT_TEXTS,
     OF_TEST06,
@@ -21,16 +21,16 @@ from compliance.submission.check.audits import (
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
 from compliance.submission.check.evaluation_texts import check_places, check_scores
 from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
-from compliance.submission.check.leg_files import OF_ACCURACY, check_accuracy_files, check_power
-from compliance.submission.check.legs import (
+from compliance.submission.check.log_bytes import check_line_ends, check_responses
+from compliance.submission.check.run_files import OF_ACCURACY, check_accuracy_files, check_power
+from compliance.submission.check.runs import (
     check_one_configuration,
     check_tokens,
     check_user_conf,
     free_seeds,
-    judge_leg,
+    judge_run,
 )
-from compliance.submission.check.log_bytes import check_line_ends, check_responses
-from compliance.submission.check.tree_evidence import ANSWERS, DETAIL, ComparedLeg, Result, TreeLeg, read_log
+from compliance.submission.check.tree_evidence import DETAIL, RESPONSES, Result, RunIdentity, TreeRun, read_log
 from compliance.submission.tree import OPEN_IS_FREE, Place, Tree
 from runs.benchmark import SCENARIOS, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS
@@ -38,12 +38,12 @@ from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
 from runs.rounds import RoundBenchmark, RoundTable
 
-_LONG_ANSWER = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
+_LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
 _AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose run must have its log
 
 
-def _free_seeds(leg: TreeLeg) -> str:
-    return free_seeds(leg.of)
+def _free_seeds(run: TreeRun) -> str:
+    return free_seeds(run.of)
 
 
 # Whether a log is of the run that its directory claims: by its mode, its seeds and its scenario. Where the mode is
@@ -51,16 +51,16 @@ def _free_seeds(leg: TreeLeg) -> str:
 MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 CLAIMS: dict[str, tuple[Check, ...]] = {
-    name: (*MODE[name], *(replace(one, applies=_free_seeds) for one in _SEEDS[name]), *legs.CLAIM[name])
+    name: (*MODE[name], *(replace(one, applies=_free_seeds) for one in _SEEDS[name]), *runs.CLAIM[name])
     for name in MODE
 }
 # On a run of any benchmark; and of one that runs here, of which no tree has the record.
-PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *legs.PERFORMANCE, *official_rules.PERFORMANCE)
-ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *legs.ACCURACY, check(performance.contradictions))
+PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *runs.PERFORMANCE, *official_rules.PERFORMANCE)
+ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check(performance.contradictions))
 UNCHANGED = check(unchanged, needs=("record",))
 OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
 OUR_ACCURACY = (
-    *(UNCHANGED, *logged_answers.OF_ANSWERS, *input_checks.OF_OURS, *official_rules.ACCURACY),
+    *(UNCHANGED, *logged_responses.OF_RESPONSES, *input_checks.OF_OURS, *official_rules.ACCURACY),
     *(replace(one, needs=(*one.needs, "text")) for one in accuracy.OF_OURS),
 )
 
@@ -71,7 +71,7 @@ class ScenarioOutcome:
 
     place: Place
     findings: list[Finding]
-    legs: list[ComparedLeg] = field(default_factory=list)
+    runs: list[RunIdentity] = field(default_factory=list)
     scenario: Scenario | None = None  # None where the directory names none of the benchmark's
     judged: Judgement = field(default_factory=Judgement)
 
@@ -87,7 +87,7 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     result.judged.applied |= rules_of(_claimed, read_log)
     for one in RESULT:
         result.judged.take(judge(result, (one,), partial(_damaged, result, one)))
-    return ScenarioOutcome(place, located(tree.root, findings.items), result.legs, result.scenario, result.judged)
+    return ScenarioOutcome(place, located(tree.root, findings.items), result.runs, result.scenario, result.judged)
 
 
 def _damaged(result: Result, one: Check, error: Exception) -> tuple[Finding, ...]:
@@ -101,11 +101,11 @@ def _performance(result: Result) -> None:
     """Judge the performance run, and note what other runs are compared with."""
     run = result.tree.performance(result.place)
     detail = read_log(run, result.findings)
-    checks = PERFORMANCE + (legs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
+    checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
     if detail is None:
         result.judged.leave((*CLAIMS["performance"], *checks), result.absent("log"))
         return
-    result.legs.append(ComparedLeg.of("performance", run, detail))
+    result.runs.append(RunIdentity.of("performance", run, detail))
     _judge(result, "performance", run, detail, checks)
 
 
@@ -114,31 +114,31 @@ def _accuracy(result: Result) -> None:
     run = result.tree.accuracy(result.place)
     check_accuracy_files(result, run)
     detail = read_log(run, result.findings)
-    known = ComparedLeg("accuracy", run.detail) if detail is None else ComparedLeg.of("accuracy", run, detail)
-    known.answers, known.answers_file = result.answers_sha256, run.accuracy_text
+    known = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
+    known.responses, known.responses_file = result.answers_sha256, run.accuracy_text
     known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
-    known.long_answers = result.benchmark is not None or bool(_LONG_ANSWER.search(known.cut))
-    result.legs.append(known)
+    known.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(known.cut))
+    result.runs.append(known)
     checks, ours = ACCURACY, OUR_ACCURACY if result.benchmark is not None else ()
     if is_regular(run.accuracy_log):
-        checks += (logged_answers.ISSUED,)
+        checks += (logged_responses.ISSUED,)
     if result.scores_readable and is_regular(run.accuracy_log):
         checks += ours
     else:  # the missing files have findings
-        result.judged.leave(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{ANSWERS}")
+        result.judged.leave(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
     if detail is None:
         result.judged.leave((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
     else:
         _judge(result, "accuracy", run, detail, checks)
 
 
-def _judge(result: Result, name: str, run: RunDir, detail: DetailLog, checks: tuple[Check, ...]) -> None:
+def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks: tuple[Check, ...]) -> None:
     result.details[name] = detail
-    leg = TreeLeg.of_result(result, name, run, detail)
-    claims = {one.rule for one in judge_leg(leg, CLAIMS[name]).findings if one.violated}
-    decisive = MODE[name] if result.benchmark is None else MODE[name] + legs.CLAIM[name]
+    run = TreeRun.of_result(result, name, run_dir, detail)
+    claims = {one.rule for one in judge_run(run, CLAIMS[name]).findings if one.violated}
+    decisive = MODE[name] if result.benchmark is None else MODE[name] + runs.CLAIM[name]
     if not any(claims.intersection(one.rules) for one in decisive):
-        judge_leg(leg, checks)
+        judge_run(run, checks)
 
 
 @decides(
@@ -187,18 +187,18 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
 
 def _test06(result: Result) -> None:
     """Judge TEST06 where its directory is there."""
-    result.without(f"{TEST}/accuracy/{ANSWERS}", "audit-log", "audit-answers", "audit-text-differs")
+    result.without(f"{TEST}/accuracy/{RESPONSES}", "audit-log", "audit-answers", "audit-text-differs")
     result.without(f"{TEST}/performance/run_1/{DETAIL}", "audit-order")
-    leg = check_audit(result)
-    if leg is not None:
-        result.legs.append(leg)
+    run = check_audit(result)
+    if run is not None:
+        result.runs.append(run)
 
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors"))
 def _other_audits(result: Result) -> None:
     """The runs of the other audits, whose logs may be copies or contradict themselves."""
     result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
-    known = {leg.detail for leg in result.legs}
+    known = {identity.detail for identity in result.runs}
     for test in result.audits:
         run = RunDir(result.tree.audit(result.place, test) / "performance" / "run_1")
         if run.detail in known or not (is_regular(run.detail) and is_regular(run.summary)):
@@ -206,7 +206,7 @@ def _other_audits(result: Result) -> None:
         detail = read_log(run, result.findings)
         if detail is not None:
             check_audit_run(result, test, run, detail)
-            result.legs.append(ComparedLeg.of(test, run, detail))
+            result.runs.append(RunIdentity.of(test, run, detail))
 
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
@@ -215,7 +215,7 @@ def _texts(result: Result) -> None:
     result.without("the text of an audit", "audit-verdict", "audit-numbers", "audit-fallback")
     for test in AUDIT_TEXTS:
         if test != TEST and test in result.audits:
-            check_audit_texts(result, test, result.tree.audit(result.place, test), result.legs)
+            check_audit_texts(result, test, result.tree.audit(result.place, test), result.runs)
 
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
@@ -254,6 +254,6 @@ RESULT: tuple[Check, ...] = (
 )
 ON_RUNS = (
     *(one for checks in CLAIMS.values() for one in checks),
-    *(*PERFORMANCE, *ACCURACY, logged_answers.ISSUED, *legs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
+    *(*PERFORMANCE, *ACCURACY, logged_responses.ISSUED, *runs.FOREIGN_PERFORMANCE, *OUR_PERFORMANCE, *OUR_ACCURACY),
 )
 _FOLDERS: dict[Callable[..., object], str] = {_performance: "performance", _accuracy: "accuracy", _test06: TEST}

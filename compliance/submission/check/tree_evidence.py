@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, cast
 
-from compliance.evidence.leg_evidence import LegEvidence, Requirements
 from compliance.evidence.log_arithmetic import mean_output_tokens
+from compliance.evidence.run_evidence import Requirements, RunEvidence
 from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
 from compliance.judge.rule import OURS
 from compliance.submission.check.findings import Findings, is_folder, is_regular, is_safe
@@ -20,12 +20,12 @@ from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import reported_numbers
+from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.record.layout import LOADGEN_LOGS, RunDir
-from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.rounds import RoundBenchmark
 
-_, DETAIL, ANSWERS, _ = LOADGEN_LOGS
-WHOLE_LOG = f"the whole accuracy/{ANSWERS}, which a tree has cut"
+_, DETAIL, RESPONSES, _ = LOADGEN_LOGS
+WHOLE_LOG = f"the whole accuracy/{RESPONSES}, which a tree has cut"
 OF_POWER = {"power", "ranging"}  # directories next to run_1
 POWER_LOG = "spl.txt"  # in run_1 and ranging
 # Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
@@ -35,8 +35,8 @@ INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"
 # What one configuration has in common. [loadgen] detail log
 SIZE = "qsl_reported_total_count"
 SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
-SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance leg issues
-AUDIT_APART = 0.06  # answers that are sampled vary by 1 or 2 % on average
+SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance run issues
+AUDIT_APART = 0.06  # responses that are sampled vary by 1 or 2 % on average
 IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", SIZE)
 # What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
@@ -75,8 +75,8 @@ class Result:
     entry: RoundBenchmark  # what the round requires
     benchmark: Benchmark | None  # None: not one of runs/benchmarks
     scenario: Scenario | None  # None: not one of runs/benchmarks
-    details: dict[str, DetailLog] = field(default_factory=dict)  # of the legs that could be read, by name
-    legs: list["ComparedLeg"] = field(default_factory=list)  # that others are compared with
+    details: dict[str, DetailLog] = field(default_factory=dict)  # of the runs that could be read, by name
+    runs: list["RunIdentity"] = field(default_factory=list)  # that others are compared with
     scores_readable: bool = False  # in accuracy.txt
     answers_sha256: str = ""  # as accuracy.txt has it
     judged: Judgement = field(default_factory=Judgement)
@@ -128,12 +128,12 @@ class Result:
 
     @property
     def accuracy_samples(self) -> int:
-        """Samples of the accuracy leg."""
+        """Samples of the accuracy run."""
         return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
 
     @property
     def one_size(self) -> bool:
-        """Whether both legs run one data set."""
+        """Whether both runs use one dataset."""
         return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
@@ -151,8 +151,8 @@ def _all_logged(detail: DetailLog) -> int | None:
 
 
 @dataclass
-class ComparedLeg:
-    """What a leg is compared with others by. `name`: performance, accuracy, or that of an audit."""
+class RunIdentity:
+    """What a run is compared with others by. `name`: performance, accuracy, or that of an audit."""
 
     name: str
     detail: Path
@@ -162,18 +162,18 @@ class ComparedLeg:
     identity: dict[str, object] = field(default_factory=dict)
     tokens: float | None = None  # a sample, on average
     scenario: str = ""  # LoadGen's, of the log
-    answers: str = ""  # SHA-256 of the whole accuracy log, as `answers_file` has it
-    answers_file: Path | None = None
+    responses: str = ""  # SHA-256 of the whole accuracy log, as `responses_file` has it
+    responses_file: Path | None = None
     cut: bytes = b""  # what the tree has of that log
-    long_answers: bool = True  # too long for two systems to give all of them alike
+    long_responses: bool = True  # too long for two systems to give all of them alike
     numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
     validity: str | None = None  # of its result
     logged: int | None = None  # samples, where the log of responses has all that were issued
 
     @staticmethod
-    def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
-        """From a leg's logs."""
-        known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
+    def of(name: str, run: RunDir, detail: DetailLog) -> "RunIdentity":
+        """From a run's logs."""
+        known = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
         known.scenario, known.validity = detail.scenario, detail.validity
         with suppress(HarnessError):  # other checks report it
             known.logged = _all_logged(detail)
@@ -199,26 +199,26 @@ class ComparedLeg:
 
 
 @dataclass(eq=False)
-class TreeLeg(LegEvidence):
+class TreeRun(RunEvidence):
     """A run in a tree: LoadGen's files alone. Of a benchmark that does not run here only the logs are judged."""
 
     of: Result = None  # type: ignore[assignment]  # after fields with defaults; `of_result` gives it
 
     @classmethod
-    def of_result(cls, result: Result, name: str, run: RunDir, detail: DetailLog) -> Self:
+    def of_result(cls, result: Result, name: str, run_dir: RunDir, detail: DetailLog) -> Self:
         """The run of that name (performance, accuracy) whose detail log was read."""
         mode = PERFORMANCE if name == "performance" else ACCURACY
-        leg = cls(run, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
-        leg.detail = detail
-        return leg
+        run = cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
+        run.detail = detail
+        return run
 
     def absent(self, need: Need) -> str:
         match need:
             case "record" | "manifest":
-                return "requests.jsonl and manifest.json of a leg of ours, which no tree has"
-            case "answers":
+                return "requests.jsonl and manifest.json of a run of ours, which no tree has"
+            case "responses":
                 # A whole log of a benchmark that does not run here is judged like a cut one.
-                cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.run.accuracy_log)
+                cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
 
@@ -249,7 +249,7 @@ class TreeLeg(LegEvidence):
     also=("log-damaged",),
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
-    """A leg's detail log; None with findings where it cannot be judged."""
+    """A run's detail log; None with findings where it cannot be judged."""
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
         findings.add("log-missing", path, "there is no such file")

@@ -17,7 +17,7 @@ from rouge_score import rouge_scorer
 from compliance.accuracy.metrics import ROUGE, Rouge, Scores
 from compliance.accuracy.punkt import sentence_splitter
 from compliance.accuracy.rouge import score_pair
-from compliance.accuracy.scores import DecodedAnswer, begin_scoring, score_texts
+from compliance.accuracy.scores import DecodedResponse, begin_scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from tests.support.nltk_data import nltk_sentences
@@ -45,8 +45,8 @@ PAIRS = list(product(TEXTS, TEXTS))
 
 
 def begin(predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> Callable[..., Scores]:
-    answers = [DecodedAnswer(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
-    return begin_scoring(ROUGE, answers, references, pool)
+    responses = [DecodedResponse(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
+    return begin_scoring(ROUGE, responses, references, pool)
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,7 @@ END = 257  # stands for a special token: left out of the text
 
 
 def decode(ids: Sequence[Sequence[int]]) -> list[str]:
-    """Ids below 256 are bytes, others special."""
+    """IDs below 256 are bytes, others special."""
     assert all(type(token) is int for sample in ids for token in sample)
     return [bytes(token for token in sample if token < 256).decode() for sample in ids]
 
@@ -197,7 +197,7 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
         ([entry(index, "x") for index in (-1, 0, 1, 2)], 3, "outside 0 to 2: -1"),
         ([], 20, "lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"),
         ([entry(0, "x"), broken(bytes(13), 7), entry(2, "x")], 3, r"sample 1 \(seq_id 7\): 13 bytes"),
-        ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is no token id"),
+        ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is no token ID"),
     ],
 )
 def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
@@ -208,9 +208,9 @@ def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
 
 
 def test_more_samples_than_the_data_set_has_are_refused_and_so_is_an_id_beyond_every_model() -> None:
-    with pytest.raises(InputError, match="4 samples are to be scored but the data set has 3 rows"):
+    with pytest.raises(InputError, match="4 samples are to be scored but the dataset has 3 rows"):
         score_accuracy_log(ROUGE, [entry(0, "x")], REFERENCES, decode, expected_count=4)
-    with pytest.raises(ExecutionError, match=f"response: {2**40} is no token id"):
+    with pytest.raises(ExecutionError, match=f"response: {2**40} is no token ID"):
         decode_ids(np.array([5, 2**40], np.int64).tobytes(), 2)
 
 
@@ -223,7 +223,7 @@ AS_INT32, AS_INT64 = (np.array(IDS, dtype).tobytes() for dtype in (np.int32, np.
     [
         (AS_INT64, None, IDS),
         (AS_INT64, 4, IDS),
-        (AS_INT32, 4, IDS),  # id 0 is an ordinary token; only the count tells two int32 ids from one int64
+        (AS_INT32, 4, IDS),  # ID 0 is an ordinary token; only the count tells two int32 IDs from one int64
         (AS_INT32[:12], None, IDS[:3]),
         (AS_INT64, 3, IDS),  # a count that fits neither says nothing
         (b"", 0, []),

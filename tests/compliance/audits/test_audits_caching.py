@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from compliance.audits.audit_registry import judged_again, legs_in_turn, write_audit
-from compliance.audits.base import AuditResult, LegSpec, NoVerdictError
+from compliance.audits.audit_registry import judged_again, runs_in_turn, write_audit
+from compliance.audits.base import AuditResult, NoVerdictError, RunSpec
 from compliance.audits.caching_steps import MAX_RUNS
 from compliance.audits.catalog.output_caching import CachingOptions, EarlierRequest
 from compliance.audits.discovery import AUDITS, find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, ExitCode, InputError, SetupError
-from tests.support.audit_legs import request_of, write_leg
+from tests.support.audit_runs import request_of, write_run
 from tests.support.recorded import recorded
 
 TEST = find_audit("output_caching")
@@ -34,16 +34,16 @@ Run = Callable[..., tuple[AuditResult, list[str]]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Plays the runner: each planned leg is written with the pace given for its label, then all are judged."""
+    """Plays the runner: each planned run is written with the pace given for its label, then all are judged."""
 
     def play(asked: AuditRequest[CachingOptions], **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
-        finished = legs_in_turn(TEST, asked, lambda spec: leg_for(tmp_path, spec, asked.scenario, paces))
-        return TEST.verify(asked, finished), [leg.spec.label for leg in finished]
+        finished = runs_in_turn(TEST, asked, lambda spec: run_for(tmp_path, spec, asked.scenario, paces))
+        return TEST.verify(asked, finished), [run.spec.label for run in finished]
 
     return play
 
 
-def leg_for(folder: Path, spec: LegSpec, scenario: str, paces: dict[str, dict[str, Any]]) -> LegArtifacts:
+def run_for(folder: Path, spec: RunSpec, scenario: str, paces: dict[str, dict[str, Any]]) -> RunArtifacts:
     """A run of 1 s per sample, unless there is a pace for its label, for its kind and round, or for its kind."""
     name, _, number = spec.label.replace("-", "_").rpartition("_")
     name = name.rpartition("_n")[0]
@@ -59,19 +59,19 @@ def leg_for(folder: Path, spec: LegSpec, scenario: str, paces: dict[str, dict[st
         chosen = [spec.settings["performance_issue_same_index"]] if kind == "repeat" else [0, 1, 2, 3]
         samples = pace.pop("samples", [known[chosen[place % len(chosen)]] for place in range(count)])
         loaded = sorted(known)
-    return write_leg(folder / spec.label, spec, scenario=scenario, samples=samples, loaded=loaded, **pace)
+    return write_run(folder / spec.label, spec, scenario=scenario, samples=samples, loaded=loaded, **pace)
 
 
 def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
     asked = request(sample_index=(3,), audit_samples=25)
-    (reference,) = TEST.legs(asked)
+    (reference,) = TEST.runs(asked)
     assert reference.render() == (
         "*.*.mode = 2\n*.*.performance_issue_unique = 1\n*.*.performance_issue_same = 0\n"
         "*.*.performance_issue_same_index = 0\n*.*.performance_sample_count_override = 10\n"
         "*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 10\n*.*.min_duration = 0\n"
         "*.*.max_duration = 0\n*.*.max_query_count = 0\n"
     )
-    (repeat,) = TEST.more_legs(asked, [write_leg(tmp_path / "leg", reference, rate=1.0, samples=UNIQUE)])
+    (repeat,) = TEST.more_runs(asked, [write_run(tmp_path / "run", reference, rate=1.0, samples=UNIQUE)])
     assert repeat.label == "repeat-3-n10-round1"
     assert "*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n" in str(repeat.render())
     assert "*.*.min_query_count = 25\n" in str(repeat.render())
@@ -103,12 +103,12 @@ LIMITS = [
     # A short sample may be faster by its length and no more; a cache is seen with one, too.
     ("Offline", {"sample_index": (0,)}, {"samples": MIXED}, {"latency_ms": 1000 * 5 / 59.8}, True),
     ("Offline", {"sample_index": (0,)}, {"samples": MIXED}, {"latency_ms": 1000 * 10 / 244 / 2}, False),
-    # All at once: the reference lasts as long as its answer of 128 tokens, the repeats as long as one of 60.
+    # All at once: the reference lasts as long as its response of 128 tokens, the repeats as long as one of 60.
     ("Offline", {"sample_index": (2,)}, {"samples": MIXED}, {"rate": 128 / 60}, True),
     # Fewer queries wait for fewer others.
     ("Offline", {"audit_samples": 5}, {}, {"latency_ms": 560.0}, True),
     ("Offline", {"audit_samples": 5}, {}, {"latency_ms": 400.0}, False),
-    # Shortened answers
+    # Shortened responses
     ("Offline", {"sample_index": (3,)}, {}, {"samples": [(3, 100, 25)] * 10}, False),
 ]
 
@@ -155,21 +155,21 @@ def test_more_samples_are_used_until_the_reference_is_long_enough(run: Run) -> N
 
 
 def test_the_repeated_sample_is_the_one_nearest_the_means(tmp_path: Path) -> None:
-    (spec,) = TEST.legs(request())
-    leg = write_leg(tmp_path / "leg", spec, rate=1.0, samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+    (spec,) = TEST.runs(request())
+    run = write_run(tmp_path / "run", spec, rate=1.0, samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
     # Means 244 and 59.8 tokens: sample 2 (220, 60), which stands at place 7 of the loaded set.
-    assert TEST.more_legs(request(), [leg])[0].label == "repeat-7-n10-round1"
+    assert TEST.more_runs(request(), [run])[0].label == "repeat-7-n10-round1"
 
 
 # Completeness, and what allows no verdict -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leg", ["reference", "repeat"])
+@pytest.mark.parametrize("label", ["reference", "repeat"])
 @pytest.mark.parametrize(("completed", "passed"), [(89, False), (90, True), (100, True)])
-def test_nine_of_ten_samples_must_be_answered(run: Run, leg: str, completed: int, passed: bool) -> None:
+def test_nine_of_ten_samples_must_be_answered(run: Run, label: str, completed: int, passed: bool) -> None:
     hundred = [(index, 100, 50) for index in range(100)]
     paces: dict[str, dict[str, Any]] = {"reference": {"samples": hundred}, "repeat": {}, "few": {}}
-    paces[leg]["completed"] = completed
+    paces[label]["completed"] = completed
     result, _ = run(request(samples=100, loaded_count=200, sample_index=(3,)), **paces)
     assert result.passed is passed
 
@@ -180,20 +180,20 @@ def test_no_rate_and_no_time_are_no_verdict(run: Run, pace: dict[str, Any]) -> N
         run(request(), reference={}, repeat=pace)
 
 
-def test_one_leg_is_no_verdict(tmp_path: Path) -> None:
-    spec = TEST.legs(request())[0]
-    leg = write_leg(tmp_path / "leg", spec, samples=UNIQUE)
-    for legs in ([], [leg]):
-        with pytest.raises(ExecutionError, match="finished legs"):
-            TEST.verify(request(), legs)
+def test_one_run_is_no_verdict(tmp_path: Path) -> None:
+    spec = TEST.runs(request())[0]
+    run = write_run(tmp_path / "run", spec, samples=UNIQUE)
+    for runs in ([], [run]):
+        with pytest.raises(ExecutionError, match="finished runs"):
+            TEST.verify(request(), runs)
 
 
 def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
     asked = request(samples=16, sample_index=(3,))
-    (spec,) = TEST.legs(asked)
-    reference = write_leg(tmp_path / "leg", spec, rate=1.0, samples=[(index, 100, 50) for index in range(16)])
-    (spec,) = TEST.more_legs(asked, [reference])
-    repeat = write_leg(tmp_path / "leg2", spec, rate=1.0, samples=[UNIQUE[3]] * 16, loaded=range(16))
+    (spec,) = TEST.runs(asked)
+    reference = write_run(tmp_path / "run", spec, rate=1.0, samples=[(index, 100, 50) for index in range(16)])
+    (spec,) = TEST.more_runs(asked, [reference])
+    repeat = write_run(tmp_path / "run2", spec, rate=1.0, samples=[UNIQUE[3]] * 16, loaded=range(16))
     with pytest.raises(ExecutionError, match="few-n16-round1 is missing"):
         TEST.verify(asked, [reference, repeat])
     with pytest.raises(ExecutionError, match="start with one reference"):
@@ -203,24 +203,24 @@ def test_a_missing_run_is_no_verdict(tmp_path: Path) -> None:
 def test_an_audit_of_an_earlier_version_is_judged_again(tmp_path: Path) -> None:
     """Its runs have other names, and N was not raised; what it would need further is not there."""
     folder = Path(shutil.copytree(recorded() / "caching" / "audit" / "output_caching", tmp_path / "audit"))
-    result, legs = judged_again(folder, TEST, request(samples=None))
+    result, runs = judged_again(folder, TEST, request(samples=None))
     assert result.passed
-    assert {leg.spec.label for leg in legs} == {"reference", "repeat-3", "few"}
-    slow = write_leg(tmp_path / "slow" / "reference", legs[0].spec, rate=1.0, samples=[(n, 100, 50) for n in range(20)])
+    assert {run.spec.label for run in runs} == {"reference", "repeat-3", "few"}
+    slow = write_run(tmp_path / "slow" / "reference", runs[0].spec, rate=1.0, samples=[(n, 100, 50) for n in range(20)])
     fast = [
-        write_leg(tmp_path / "slow" / leg.spec.label, leg.spec, rate=9.0, samples=[(3, 100, 50)] * 20, loaded=range(20))
-        for leg in legs[1:]
+        write_run(tmp_path / "slow" / run.spec.label, run.spec, rate=9.0, samples=[(3, 100, 50)] * 20, loaded=range(20))
+        for run in runs[1:]
     ]
     asked = EarlierRequest(**dict(request(samples=20, sample_index=(3,))), runs=("reference", "repeat-3", "few"))
     with pytest.raises(NoVerdictError, match="an earlier version ran this audit"):
         TEST.verify(asked, [slow, *fast])
 
 
-def test_issued_samples_must_fit_the_leg(tmp_path: Path) -> None:
-    spec = TEST.legs(request())[0]
-    leg = write_leg(tmp_path / "leg", spec, samples=[UNIQUE[0]] * 10)
+def test_issued_samples_must_fit_the_run(tmp_path: Path) -> None:
+    spec = TEST.runs(request())[0]
+    run = write_run(tmp_path / "run", spec, samples=[UNIQUE[0]] * 10)
     with pytest.raises(ExecutionError, match="do not fit its audit"):
-        TEST.more_legs(request(), [leg])
+        TEST.more_runs(request(), [run])
 
 
 @pytest.mark.parametrize(
@@ -235,19 +235,19 @@ def test_issued_samples_must_fit_the_leg(tmp_path: Path) -> None:
     ],
 )
 def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: str, value: object) -> None:
-    spec = TEST.legs(request())[0]
-    write_leg(tmp_path / "good", spec, samples=UNIQUE).check_engaged()
-    leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: value})
+    spec = TEST.runs(request())[0]
+    write_run(tmp_path / "good", spec, samples=UNIQUE).check_engaged()
+    run = write_run(tmp_path / "bad", spec, samples=UNIQUE, changed={key: value})
     with pytest.raises(ExecutionError, match=f"not engaged: {key}"):
-        leg.check_engaged()
+        run.check_engaged()
 
 
 @pytest.mark.parametrize("key", ["power_end", "result_validity"])
-def test_an_unfinished_leg_is_no_verdict(tmp_path: Path, key: str) -> None:
-    spec = TEST.legs(request())[0]
-    leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: None})
+def test_an_unfinished_run_is_no_verdict(tmp_path: Path, key: str) -> None:
+    spec = TEST.runs(request())[0]
+    run = write_run(tmp_path / "bad", spec, samples=UNIQUE, changed={key: None})
     with pytest.raises(ExecutionError, match="did not finish"):
-        leg.check_engaged()
+        run.check_engaged()
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------

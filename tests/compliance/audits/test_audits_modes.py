@@ -1,4 +1,4 @@
-"""output_consistency and output_length: a performance leg against an accuracy leg."""
+"""output_consistency and output_length: a performance run against an accuracy run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,38 +6,38 @@ from typing import Any
 
 import pytest
 
-from compliance.audits.base import AuditResult, LegSpec
+from compliance.audits.base import AuditResult, RunSpec
 from compliance.audits.discovery import find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.options import AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, InputError
-from tests.support.audit_legs import entry, request_of, write_leg
+from tests.support.audit_runs import entry, request_of, write_run
 
-ANSWERS = [[sample + 1, *range(100, 119)] for sample in range(20)]  # 20 samples of 20 tokens
+RESPONSES = [[sample + 1, *range(100, 119)] for sample in range(20)]  # 20 samples of 20 tokens
 
 
 def request(name: str, **more: object) -> AuditRequest[Any]:
     return request_of(name, loadgen_key="", loaded_count=20, **more)
 
 
-def legs(
+def runs(
     folder: Path,
     performance: Sequence[tuple[int, Sequence[int]]],
     *,
     logged: int | None = None,
-    accuracy: Sequence[Sequence[int]] = ANSWERS,
-) -> list[LegArtifacts]:
-    """An accuracy leg with these answers; a performance leg of (sample, answer), the first `logged` of them logged."""
-    one = write_leg(
+    accuracy: Sequence[Sequence[int]] = RESPONSES,
+) -> list[RunArtifacts]:
+    """An accuracy run with these responses; a performance run of (sample, response), the first `logged` logged."""
+    one = write_run(
         folder / "accuracy",
-        LegSpec("accuracy", "accuracy"),
+        RunSpec("accuracy", "accuracy"),
         samples=[(index, 9, len(ids)) for index, ids in enumerate(accuracy)],
         outputs=accuracy,
         entries=[entry(ids, seq=index, index=index) for index, ids in enumerate(accuracy)],
     )
-    other = write_leg(
+    other = write_run(
         folder / "performance",
-        LegSpec("performance"),
+        RunSpec("performance"),
         samples=[(index, 9, len(ids)) for index, ids in performance],
         outputs=[ids for _, ids in performance],
         entries=[entry(ids, seq=seq, index=index) for seq, (index, ids) in enumerate(performance)][:logged],
@@ -45,113 +45,113 @@ def legs(
     return [one, other]
 
 
-def judge(name: str, finished: list[LegArtifacts], **more: object) -> AuditResult:
+def judge(name: str, finished: list[RunArtifacts], **more: object) -> AuditResult:
     return find_audit(name).verify(request(name, **more), finished)
 
 
-SAME = list(enumerate(ANSWERS))
+SAME = list(enumerate(RESPONSES))
 
 
 def changed(count: int, at: int) -> list[tuple[int, Sequence[int]]]:
-    """The first `count` answers differ from token `at` on."""
+    """The first `count` responses differ from token `at` on."""
     return [(i, [*ids[:at], *[9] * (len(ids) - at)] if i < count else ids) for i, ids in SAME]
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_equal_answers_pass_in_any_order_and_number(tmp_path: Path, name: str) -> None:
-    assert judge(name, legs(tmp_path / "1", SAME)).passed
-    assert judge(name, legs(tmp_path / "2", [*SAME[::-1], *SAME[:7]], logged=5)).passed
-    assert judge(name, legs(tmp_path / "3", SAME, logged=0)).passed
+def test_equal_responses_pass_in_any_order_and_number(tmp_path: Path, name: str) -> None:
+    assert judge(name, runs(tmp_path / "1", SAME)).passed
+    assert judge(name, runs(tmp_path / "2", [*SAME[::-1], *SAME[:7]], logged=5)).passed
+    assert judge(name, runs(tmp_path / "3", SAME, logged=0)).passed
 
 
 @pytest.mark.parametrize(
-    ("answers", "passed"),
+    ("responses", "passed"),
     [
         (changed(1, 0), True),  # 5 % of the tokens
         (changed(2, 0), False),
         (changed(2, 10), True),
-        (changed(4, 16), True),  # 4 % of the tokens, 20 % of the answers
-        (changed(5, 19), False),  # 25 % of the answers
+        (changed(4, 16), True),  # 4 % of the tokens, 20 % of the responses
+        (changed(5, 19), False),  # 25 % of the responses
         ([(i, ids[:10]) for i, ids in SAME], False),
         ([(i, [*ids, 257]) for i, ids in SAME], False),
         ([(i, ids[::-1]) for i, ids in SAME], False),
     ],
 )
-def test_consistency_tolerates_little(tmp_path: Path, answers: list[tuple[int, list[int]]], passed: bool) -> None:
-    assert judge("output_consistency", legs(tmp_path, answers)).passed is passed
+def test_consistency_tolerates_little(tmp_path: Path, responses: list[tuple[int, list[int]]], passed: bool) -> None:
+    assert judge("output_consistency", runs(tmp_path, responses)).passed is passed
 
 
-def test_unlogged_answers_are_compared_by_their_hash(tmp_path: Path) -> None:
-    result = judge("output_consistency", legs(tmp_path, [*SAME[:10], *changed(20, 0)[10:]], logged=10))
+def test_unlogged_responses_are_compared_by_their_hash(tmp_path: Path) -> None:
+    result = judge("output_consistency", runs(tmp_path, [*SAME[:10], *changed(20, 0)[10:]], logged=10))
     assert not result.passed
     assert "by hash" in result.reason
 
 
 def test_consistency_threshold_is_heard(tmp_path: Path) -> None:
-    finished = legs(tmp_path, changed(2, 0))
+    finished = runs(tmp_path, changed(2, 0))
     assert judge("output_consistency", finished, threshold=0.11).passed
     assert not judge("output_consistency", finished, threshold=0.09).passed
 
 
-def test_a_log_that_tells_of_other_answers_fails(tmp_path: Path) -> None:
-    finished = legs(tmp_path, SAME)
-    finished[1].run.accuracy_log.write_bytes(legs(tmp_path / "other", SAME[::-1])[1].run.accuracy_log.read_bytes())
+def test_a_log_that_tells_of_other_responses_fails(tmp_path: Path) -> None:
+    finished = runs(tmp_path, SAME)
+    finished[1].dir.accuracy_log.write_bytes(runs(tmp_path / "other", SAME[::-1])[1].dir.accuracy_log.read_bytes())
     result = judge("output_consistency", finished)
     assert not result.passed
     assert "recorded ones" in result.reason
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_samples_the_accuracy_leg_never_saw_fail(tmp_path: Path, name: str) -> None:
-    assert not judge(name, legs(tmp_path, SAME, accuracy=ANSWERS[:10])).passed
+def test_samples_the_accuracy_run_never_saw_fail(tmp_path: Path, name: str) -> None:
+    assert not judge(name, runs(tmp_path, SAME, accuracy=RESPONSES[:10])).passed
 
 
 @pytest.mark.parametrize(("length", "passed"), [(18, True), (22, True), (17, False), (23, False)])
 def test_length_within_a_tenth(tmp_path: Path, length: int, passed: bool) -> None:
-    answers = [(i, [*ids, 7, 7, 7][:length]) for i, ids in SAME]
-    assert judge("output_length", legs(tmp_path, answers)).passed is passed
+    responses = [(i, [*ids, 7, 7, 7][:length]) for i, ids in SAME]
+    assert judge("output_length", runs(tmp_path, responses)).passed is passed
 
 
 def test_length_compares_the_same_samples(tmp_path: Path) -> None:
     accuracy = [[5] * 10, [6] * 100]
-    assert judge("output_length", legs(tmp_path, [(0, [5] * 10)] * 9 + [(1, [6] * 100)], accuracy=accuracy)).passed
+    assert judge("output_length", runs(tmp_path, [(0, [5] * 10)] * 9 + [(1, [6] * 100)], accuracy=accuracy)).passed
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
 def test_bare_logs_are_judged_by_what_was_logged(tmp_path: Path, name: str) -> None:
-    finished = legs(tmp_path / "1", SAME)
-    finished[1].run.requests.unlink()
+    finished = runs(tmp_path / "1", SAME)
+    finished[1].dir.requests.unlink()
     assert judge(name, finished).passed
-    empty = legs(tmp_path / "2", SAME, logged=0)
-    empty[1].run.requests.unlink()
+    empty = runs(tmp_path / "2", SAME, logged=0)
+    empty[1].dir.requests.unlink()
     with pytest.raises(ExecutionError, match="neither"):
         judge(name, empty)
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
-def test_legs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> None:
-    accuracy, performance = legs(tmp_path, SAME)
-    with pytest.raises(InputError, match="--ref must name an accuracy leg"):
+def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> None:
+    accuracy, performance = runs(tmp_path, SAME)
+    with pytest.raises(InputError, match="--ref must name an accuracy run"):
         judge(name, [performance, accuracy])
-    with pytest.raises(InputError, match="--run must name a performance leg"):
+    with pytest.raises(InputError, match="--run must name a performance run"):
         judge(name, [accuracy, accuracy])
-    with pytest.raises(ExecutionError, match="2 finished legs"):
+    with pytest.raises(ExecutionError, match="2 finished runs"):
         judge(name, [accuracy])
 
 
-def test_an_accuracy_leg_without_answers_is_no_verdict(tmp_path: Path) -> None:
-    finished = legs(tmp_path, SAME, accuracy=[])
-    with pytest.raises(ExecutionError, match="has no answer"):
+def test_an_accuracy_run_without_responses_is_no_verdict(tmp_path: Path) -> None:
+    finished = runs(tmp_path, SAME, accuracy=[])
+    with pytest.raises(ExecutionError, match="has no response"):
         judge("output_consistency", finished)
 
 
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
 def test_plan(name: str) -> None:
-    first, second = find_audit(name).legs(request(name, samples=7))
+    first, second = find_audit(name).runs(request(name, samples=7))
     assert (first.mode, first.render()) == ("accuracy", None)
     assert second.settings["min_query_count"] == second.settings["accuracy_log_sampling_target"] == 7
     assert second.in_force["accuracy_log_rng_seed"] == second.settings["accuracy_log_rng_seed"]
-    other = find_audit(name).legs(request(name, samples=7))[1]
+    other = find_audit(name).runs(request(name, samples=7))[1]
     assert other.settings["accuracy_log_rng_seed"] != second.settings["accuracy_log_rng_seed"]
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from compliance.audits.base import LegSpec
+from compliance.audits.base import RunSpec
 from compliance.audits.catalog.test04 import official_outcome
 from compliance.audits.discovery import find_audit
-from compliance.audits.leg_artifacts import LegArtifacts
 from compliance.audits.logged_tokens import dtype_of, judge_entries, official_text
 from compliance.audits.options import AuditOptions, AuditRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
-from tests.support.audit_legs import entry, logged, request_of, write_leg
+from tests.support.audit_runs import entry, logged, request_of, write_run
 from tests.support.published import CHECKOUT, PUBLISHED, needs_checkout, needs_published
 
 STOPS = (128001, 128008, 128009)
@@ -40,33 +40,33 @@ def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count
     return {check.text for check in checks if not check.passed}
 
 
-def test_honest_answers_pass() -> None:
+def test_honest_responses_pass() -> None:
     assert failed([entry(GOOD), entry([1, 2])], count=2) == set()
     assert failed([entry(GOOD, first=GOOD[:1])], scenario="Server") == set()
     assert failed([entry([5] * 128)]) == set()
 
 
 @pytest.mark.parametrize(
-    ("answer", "check"),
+    ("response", "check"),
     [
-        (entry([10, 128009, 128009]), "end-of-sequence id once"),
-        (entry([10, 128001, 128009]), "end-of-sequence id once"),
-        (entry([128009, 10]), "end-of-sequence id last"),
-        (entry([10, 128008, 11]), "end-of-sequence id last"),
-        (entry([128000, 10, 11]), "begin-of-sequence id"),
-        (entry([10, 11, 128000]), "begin-of-sequence id"),
-        (entry([10, 128006, 11]), "other special ids"),
-        (entry([10, 11, 128255]), "other special ids"),
+        (entry([10, 128009, 128009]), "end-of-sequence ID once"),
+        (entry([10, 128001, 128009]), "end-of-sequence ID once"),
+        (entry([128009, 10]), "end-of-sequence ID last"),
+        (entry([10, 128008, 11]), "end-of-sequence ID last"),
+        (entry([128000, 10, 11]), "begin-of-sequence ID"),
+        (entry([10, 11, 128000]), "begin-of-sequence ID"),
+        (entry([10, 128006, 11]), "other special IDs"),
+        (entry([10, 11, 128255]), "other special IDs"),
         (entry([10]), "length"),
         (entry([5] * 129), "length"),
         (entry([10, 11], count=3), "token count"),
-        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "whole token ids"),
-        (entry([-1, 5]), "whole token ids"),
+        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "whole token IDs"),
+        (entry([-1, 5]), "whole token IDs"),
         (entry([10, 11], first=[11]), "first token"),
     ],
 )
-def test_each_fault_fails_its_check(answer: AccuracyEntry, check: str) -> None:
-    assert check in failed([entry(GOOD), answer], count=2)
+def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None:
+    assert check in failed([entry(GOOD), response], count=2)
     assert check not in failed([entry(GOOD), entry(GOOD)], count=2)
 
 
@@ -75,11 +75,11 @@ def test_first_token_record_is_needed_and_true_outside_offline(first: list[int] 
     assert failed([entry(GOOD, first=first)], scenario="Server") == {"first token"}
 
 
-def test_number_of_answers_is_exact_and_an_empty_log_fails() -> None:
-    assert failed([entry(GOOD)] * 99, count=100) == {"number of logged answers"}
-    assert failed([entry(GOOD)] * 101, count=100) == {"number of logged answers"}
-    assert "number of logged answers" in failed([], count=100)
-    assert "length" in failed([], count=0)  # no answer proves nothing
+def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
+    assert failed([entry(GOOD)] * 99, count=100) == {"number of logged responses"}
+    assert failed([entry(GOOD)] * 101, count=100) == {"number of logged responses"}
+    assert "number of logged responses" in failed([], count=100)
+    assert "length" in failed([], count=0)  # no response proves nothing
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
 
 
 def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
-    assert failed([entry([128000, 10])]) == {"begin-of-sequence id"}
-    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence id once", "end-of-sequence id last"}
+    assert failed([entry([128000, 10])]) == {"begin-of-sequence ID"}
+    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence ID once", "end-of-sequence ID last"}
     unknown = judge_entries(
         [entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1, max_tokens=128
     )
-    assert "other special ids" not in {check.text for check in unknown}  # nothing is claimed of what is not known
+    assert "other special IDs" not in {check.text for check in unknown}  # nothing is claimed of what is not known
 
 
-def test_int64_answers_are_read_as_such() -> None:
+def test_int64_responses_are_read_as_such() -> None:
     wide = AccuracyEntry(0, 0, array("q", [10, 11, 12]).tobytes(), 3, array("q", [10]).tobytes())
     assert dtype_of([wide]).name == "int64"
     assert failed([wide], scenario="Server") == set()
     assert dtype_of([wide, entry([1, 2, 3, 4])]).name == "int32"
-    # Counting half the tokens does not make int32 ids into int64 ones.
+    # Counting half the tokens does not make int32 IDs into int64 ones.
     assert failed([entry([1, 2, 3, 4], count=2)]) == {"token count"}
 
 
@@ -173,7 +173,7 @@ def request(**more: object) -> AuditRequest[AuditOptions]:
 
 
 def test_plan_is_the_official_configuration() -> None:
-    spec = find_audit("TEST06").legs(request())[0]
+    spec = find_audit("TEST06").runs(request())[0]
     assert spec.render() == (
         "*.*.mode = 2\n*.*.accuracy_log_rng_seed = 720381539243781796\n*.*.accuracy_log_sampling_target = 100\n"
         "*.*.min_query_count = 100\n*.*.min_duration = 0\n*.*.sample_concatenate_permutation = 0\n"
@@ -182,15 +182,15 @@ def test_plan_is_the_official_configuration() -> None:
 
 def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> None:
     test = find_audit("TEST06")
-    spec = test.legs(request())[0]
+    spec = test.runs(request())[0]
     entries = [entry([10, 128009, 128009], seq=seq, index=seq) for seq in range(100)]
-    leg = write_leg(tmp_path / "leg", spec, samples=[(seq, 9, 3) for seq in range(100)], entries=entries)
-    result = test.verify(request(), [leg])
+    run = write_run(tmp_path / "run", spec, samples=[(seq, 9, 3) for seq in range(100)], entries=entries)
+    result = test.verify(request(), [run])
     assert not result.passed
     assert result.text.endswith("TEST06 verification complete\n")
     assert result.record()["official_passed"] is True
-    assert "end-of-sequence id once" in result.reason
-    assert result.copies == {"accuracy/mlperf_log_accuracy.json": leg.run.accuracy_log}
+    assert "end-of-sequence ID once" in result.reason
+    assert result.copies == {"accuracy/mlperf_log_accuracy.json": run.dir.accuracy_log}
 
 
 @pytest.mark.parametrize(("scenario", "required"), [("Offline", True), ("SingleStream", False)])
@@ -198,18 +198,18 @@ def test_required_where_the_benchmark_asks_for_it(tmp_path: Path, scenario: str,
     test = find_audit("TEST06")
     samples = [(seq, 9, 3) for seq in range(100)]
     entries = [entry(GOOD, seq=seq, index=seq) for seq in range(100)]
-    spec = test.legs(request())[0]
-    leg = write_leg(tmp_path / "leg", spec, scenario=scenario, samples=samples, entries=entries)
-    assert test.verify(request(scenario=scenario), [leg]).required == required
+    spec = test.runs(request())[0]
+    run = write_run(tmp_path / "run", spec, scenario=scenario, samples=samples, entries=entries)
+    assert test.verify(request(scenario=scenario), [run]).required == required
 
 
 def test_refusals(tmp_path: Path) -> None:
     test = find_audit("TEST06")
-    with pytest.raises(InputError, match="end-of-sequence ids"):
+    with pytest.raises(InputError, match="end-of-sequence IDs"):
         test.validate(request(stop_ids=()))
     with pytest.raises(InputError, match="--samples"):
         test.validate(request(samples=5))
-    with pytest.raises(ExecutionError, match="1 finished legs"):
+    with pytest.raises(ExecutionError, match="1 finished runs"):
         test.verify(request(), [])
 
 
@@ -320,9 +320,9 @@ def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
 
 def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, *PAIRS["offline pass"][:2])
-    legs = [LegArtifacts(RunDir(path.parent), spec=LegSpec(label)) for label, path in zip("ab", paths, strict=True)]
+    runs = [RunArtifacts(RunDir(path.parent), spec=RunSpec(label)) for label, path in zip("ab", paths, strict=True)]
     request = request_of("TEST04", loadgen_key="")
-    result = find_audit("TEST04").verify(request, legs)
+    result = find_audit("TEST04").verify(request, runs)
     assert result.passed
     assert not result.required
     assert result.text.startswith("Verifying performance.\nreference score = 100.5\ntest score = 110.0\nTEST PASS\n")

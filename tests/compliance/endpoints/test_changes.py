@@ -92,7 +92,7 @@ def of_another_run(name: str) -> Change:
     return lambda folder: shutil.copy(folder.parent / "another" / name, folder / name)
 
 
-def swapped_legs(folder: Path) -> None:
+def swapped_runs(folder: Path) -> None:
     reference, cached = folder / "audit" / "reference", folder / "audit" / "output_caching"
     reference.rename(folder / "x")
     cached.rename(reference)
@@ -112,7 +112,7 @@ def verdict(**fields: Any) -> Change:
     return in_json(VERDICT, lambda content: content.update(fields))
 
 
-def longer_answers(lines: Lines) -> None:
+def longer_responses(lines: Lines) -> None:
     for place in places(lines, COMPLETE):
         lines[place]["data"][1] += " and some words more"
 
@@ -343,7 +343,7 @@ CHANGES: dict[str, dict[str, tuple[Change, str]]] = {
         "more warm-up": (in_config(f"{WARM_UP}/n_requests", 7), "warm-up"),
     },
     "audit-honest": {
-        "runs swapped": (swapped_legs, "order audit-same"),
+        "runs swapped": (swapped_runs, "order audit-same"),
         "another server before the audit": (
             in_config("endpoint_config/endpoints", ["http://127.0.0.1:1"]),
             "audit-same",
@@ -410,7 +410,7 @@ WARNED: dict[str, dict[str, tuple[Change, str]]] = {
         "no scores": (removed(SCORES), "accuracy-files"),
         "another phase": (in_config("datasets/1/name", "other"), "phases accuracy-files"),
     },
-    "audit-honest": {"longer answers before the audit": (in_events(longer_answers), "audit-lengths")},
+    "audit-honest": {"longer answers before the audit": (in_events(longer_responses), "audit-lengths")},
 }
 
 ALL = {name: CHANGES.get(name, {}) | WARNED.get(name, {}) for name in (*CHANGES, "accuracy")}

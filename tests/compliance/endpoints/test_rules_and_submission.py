@@ -31,7 +31,7 @@ AS_ASKED = both(
 ALWAYS = {"dataset", "duration"}
 CHANGES: dict[str, tuple[Change, set[str]]] = {
     "nothing": (both(), ALWAYS),
-    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its data set
+    "another model": (in_config(NAME, "other"), {"model", "duration"}),  # nothing is asked of its dataset
     "poisson": (in_config(PATTERN, {"type": "poisson", "target_qps": 1.0}), {"pattern", "dataset"}),
     "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
     "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
@@ -53,7 +53,7 @@ def test_a_folder_is_held_to_the_round(change: str, copy_of: CopyOf) -> None:
     assert broken == {f"endpoints-rule-{rule}" for rule in rules}
     left = {one.what for one in verdict.not_judged}
     assert "steady state and power" in left
-    assert ("data set" in left) == (change == "another model")
+    assert ("dataset" in left) == (change == "another model")
 
 
 def test_failures_and_parts_of_a_pass_break_rules(recorded: Path) -> None:
@@ -92,7 +92,7 @@ def test_rouge_is_scored_again(changed: str | None, copy_of: CopyOf, tmp_path: P
     assert run.events is not None
     index = run.sample_index("scored")
     rows = [json.loads(line)["highlights"] for line in data.read_text().splitlines()]
-    pairs = [(answer.text, rows[index[row]]) for row, answer in run.events.answers() if index[row] >= 0]
+    pairs = [(response.text, rows[index[row]]) for row, response in run.events.responses() if index[row] >= 0]
     scores = score_texts([text for text, _ in pairs], [reference for _, reference in pairs])
     reported = {name: f"{value + 1 if name == changed else value}" for name, value in scores.items()}
     (folder / ACCURACY).parent.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ def test_submit_writes_what_follows_from_folders(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree, folders = tmp_path / "tree", [str(recorded / name) for name in ("concurrency", "offline")]
-    command = ["submit", *folders, "--organisation", "ORG", "--system-name", "BOX", "--output", str(tree)]
+    command = ["submit", *folders, "--organization", "ORG", "--system-name", "BOX", "--output", str(tree)]
     assert run_command(command) == ExitCode.NEGATIVE
     assert "endpoints-rule-model" in capsys.readouterr().out
     assert not tree.exists()
@@ -181,7 +181,7 @@ def test_submit_writes_what_follows_from_folders(
 
 def test_submit_refuses_a_folder_that_contradicts_itself(copy_of: CopyOf, tmp_path: Path) -> None:
     in_json(SUMMARY, at("n_samples_failed", 1))(folder := copy_of("concurrency"))
-    command = ["submit", str(folder), "--organisation", "ORG", "--system-name", "BOX", "--rehearsal"]
+    command = ["submit", str(folder), "--organization", "ORG", "--system-name", "BOX", "--rehearsal"]
     assert run_command([*command, "--output", str(tmp_path / "tree")]) == ExitCode.NEGATIVE
 
 

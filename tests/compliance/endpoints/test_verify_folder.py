@@ -52,7 +52,7 @@ def test_an_honest_folder_is_not_refused(recorded: Path, name: str, model_path: 
 
 @pytest.mark.parametrize(("name", "ours", "broken"), [("honest", True, []), ("cached", False, ["audit-second-time"])])
 def test_an_audit_is_judged_by_lengths(recorded: Path, name: str, ours: bool, broken: list[str]) -> None:
-    """The client fails the honest server, whose repeated sample is short, and passes the one that keeps answers."""
+    """The client fails the honest server, whose repeated sample is short, and passes the one that keeps responses."""
     verdict = judge_folder(recorded / f"audit-{name}")
     assert [one.rule for one in verdict.of("error") if verdict.counts(one)] == [f"endpoints-{one}" for one in broken]
     assert found_by(verdict, "audit-verdict").numbers == {"client": not ours, "ours": ours}
@@ -123,11 +123,11 @@ def test_tokens_that_differ_are_an_error_above_one_percent(copy_of: CopyOf, word
 
 @pytest.mark.parametrize(("model_path", "severity"), [(None, "warning"), (BYTES, "error")])
 def test_more_tokens_than_the_server_could_make(copy_of: CopyOf, model_path: str | None, severity: str) -> None:
-    """As where a client tokenises the texts of a random model again."""
+    """As where a client tokenizes the texts of a random model again."""
     in_config("model_params/max_new_tokens", 40)(folder := copy_of("poisson"))
     verdict = judge_folder(folder, model_path=model_path)
     assert found_by(verdict, "tokens-served").severity == severity
-    assert "tokenises the text" in as_text(verdict)
+    assert "tokenizes the text" in as_text(verdict)
 
 
 def test_failed_samples_are_a_warning(recorded: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_command(recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("option", [["--accuracy-only"], ["--document", "x.md"], ["--scenario", "Server"]])
-def test_options_for_legs_of_loadgen_are_refused(recorded: Path, option: list[str]) -> None:
+def test_options_for_runs_of_loadgen_are_refused(recorded: Path, option: list[str]) -> None:
     assert run_command(["verify", str(recorded / "offline"), *option]) == ExitCode.BAD_INPUT
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from compliance.evidence.leg_evidence import LegEvidence
 from compliance.evidence.official_rules import performance_limits, performance_seeds
+from compliance.evidence.run_evidence import RunEvidence
 from runs.benchmarks import BENCHMARKS
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenRuns
 
 NAME = "llama2-70b-99.9"
 ENTRY = CURRENT_ROUND.table.benchmarks[NAME]
@@ -23,13 +23,13 @@ def of_round(**changes: object) -> Round:
 
 
 @pytest.fixture(scope="module")
-def wanted(frozen: FrozenLegs) -> Callable[..., dict[str, str]]:
-    """What the rules require of a performance leg, by rule."""
-    run, benchmark = RunDir(frozen("off-1")), BENCHMARKS["llama2-70b"]
+def wanted(frozen: FrozenRuns) -> Callable[..., dict[str, str]]:
+    """What the rules require of a performance run, by rule."""
+    run_dir, benchmark = RunDir(frozen("off-1")), BENCHMARKS["llama2-70b"]
 
     def of(in_round: Round | None = None) -> dict[str, str]:
-        leg = LegEvidence(run, benchmark_override=benchmark, in_round=in_round)
-        found = [*performance_limits(leg), *performance_seeds(leg)]
+        run = RunEvidence(run_dir, benchmark_override=benchmark, in_round=in_round)
+        found = [*performance_limits(run), *performance_seeds(run)]
         return {one.rule: str(one.numbers["wanted"]) for one in found}
 
     return of

@@ -1,4 +1,4 @@
-"""Rules on a single leg: what they let pass, what they find, and where they have nothing to say."""
+"""Rules on a single run: what they let pass, what they find, and where they have nothing to say."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.metrics import ROUGE
-from compliance.accuracy.scores import DecodedAnswer, TokenIds
-from compliance.evidence.leg_evidence import LegEvidence
+from compliance.accuracy.scores import DecodedResponse, TokenIds
 from compliance.evidence.official_rules import performance_limits
 from compliance.evidence.plausibility import (
     PADDING_LOOKED_AT,
-    answers_plausible,
     first_token_takes_a_step,
     first_tokens_not_held_back,
     first_tokens_on_the_line,
@@ -22,23 +20,25 @@ from compliance.evidence.plausibility import (
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
+    responses_plausible,
     scores_within_reach,
-    shared_answers,
+    shared_responses,
 )
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.judge.finding import Finding
 from qsl.tokenizers import ByteTokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import RequestTable
-from tests.signoff.forge.forged_legs import rebuild
+from tests.signoff.forge.forged_runs import rebuild
+from tests.support.dummy_runs import DummyRuns
 from tests.support.editing import each_record, set_record
 from tests.support.official import DATACENTER
 from tests.support.records import request_table
-from tests.support.signoff_fixtures import FrozenLegs
-from tests.support.verify_legs import DummyLegs
+from tests.support.signoff_fixtures import FrozenRuns
 
 MS = 1_000_000
 
@@ -57,10 +57,11 @@ def passed(finding: Finding | None) -> bool:
     return finding.passed
 
 
-# Shared answers -------------------------------------------------------------------------------------------------------
+# Shared responses
+# -------------------------------------------------------------------------------------------------------
 
 
-def answers(count: int, *same: int, different_ids: int = 40) -> list[tuple[int, TokenIds]]:
+def responses(count: int, *same: int, different_ids: int = 40) -> list[tuple[int, TokenIds]]:
     """One of each of so many samples; those named have the first sample's."""
     ids = np.arange(50, dtype=np.int32) % different_ids
     return [(index, ids if index in same else ids + index) for index in range(count)]
@@ -69,19 +70,19 @@ def answers(count: int, *same: int, different_ids: int = 40) -> list[tuple[int, 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (answers(60), True),
-        (answers(60) * 2, True),  # the same sample may come again
-        (answers(61, 60), True),  # two of a kind: the same article twice
-        (answers(62, 60, 61), False),
-        (answers(60, *range(60), different_ids=15), None),  # loops may be shared
-        (answers(60, *range(60), different_ids=16), False),
+        (responses(60), True),
+        (responses(60) * 2, True),  # the same sample may come again
+        (responses(61, 60), True),  # two of a kind: the same article twice
+        (responses(62, 60, 61), False),
+        (responses(60, *range(60), different_ids=15), None),  # loops may be shared
+        (responses(60, *range(60), different_ids=16), False),
         ([], None),
-        (answers(10_000, *range(10)), True),
-        (answers(10_000, *range(11)), False),
+        (responses(10_000, *range(10)), True),
+        (responses(10_000, *range(11)), False),
     ],
 )
-def test_shared_answers(given: list[tuple[int, TokenIds]], expected: bool | None) -> None:
-    found = shared_answers(given)
+def test_shared_responses(given: list[tuple[int, TokenIds]], expected: bool | None) -> None:
+    found = shared_responses(given)
     assert (None if found is None else found.passed) is expected
     if len(given) == 62:
         assert found is not None
@@ -200,7 +201,7 @@ def test_reference_text(prediction: str, verbatim: bool) -> None:
 
 
 def words(texts: list[str]) -> list[list[int]]:
-    """One id a word."""
+    """One ID a word."""
     return [[0] * len(text.split()) for text in texts]
 
 
@@ -210,7 +211,7 @@ def words(texts: list[str]) -> list[list[int]]:
         ([6] * 100, None),
         ([5 + 16] * 100, None),
         ([*[6] * 99, 128], None),
-        ([*[6] * 98, 128, 128], "2 of 100 outputs have more than 16 ids that leave no text (at most 123)"),
+        ([*[6] * 98, 128, 128], "2 of 100 outputs have more than 16 IDs that leave no text (at most 123)"),
     ],
 )
 def test_padding(ids: list[int], found: str | None) -> None:
@@ -221,15 +222,15 @@ def test_padding(ids: list[int], found: str | None) -> None:
 
 
 def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> None:
-    looked_at: list[int] = []
+    reviewed: list[int] = []
 
     def words(batch: list[str]) -> list[list[int]]:
-        looked_at.append(len(batch))
+        reviewed.append(len(batch))
         return [[1] * 6 for _ in batch]
 
     count = 2 * PADDING_LOOKED_AT + 1
     assert passed(not_padded([6] * count, ["text"] * count, words))
-    assert looked_at == [PADDING_LOOKED_AT]
+    assert reviewed == [PADDING_LOOKED_AT]
     padded = [128 if place % 50 == 0 else 6 for place in range(count)]
     finding = not_padded(padded, ["text"] * count, words)
     assert not passed(finding)
@@ -244,23 +245,24 @@ def test_scores_within_reach(factor: float, found: str | None) -> None:
     assert finding.found.startswith(found or "")
 
 
-# On a leg's answers ---------------------------------------------------------------------------------------------------
+# On a run's responses
+# ---------------------------------------------------------------------------------------------------
 
 
 def failed_on(texts: list[str], references: list[str]) -> set[str]:
-    """Names of the checks that the answers of a byte-tokenised leg fail."""
+    """Names of the checks that the responses of a byte-tokenized run fail."""
     tokenizer = ByteTokenizer()
-    answers = [
-        DecodedAnswer(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)
+    responses = [
+        DecodedResponse(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)
     ]
-    return {check.text for check in answers_plausible(answers, references, tokenizer) if not check.passed}
+    return {check.text for check in responses_plausible(responses, references, tokenizer) if not check.passed}
 
 
-def test_answers_of_a_leg() -> None:
+def test_responses_of_a_run() -> None:
     references = [f"The reference of article {number}: a bridge was closed, a mill was built." for number in range(30)]
     own = [f"What a model makes of article {number}, with verbs and nouns." for number in range(30)]
     assert failed_on(own, references) == set()
-    assert failed_on([text.ljust(128) for text in own], references) == {"outputs have as many ids as their text needs"}
+    assert failed_on([text.ljust(128) for text in own], references) == {"outputs have as many IDs as their text needs"}
     assert failed_on([*own[:-3], *own[:1] * 3], references) == {"different samples have different outputs"}
     assert failed_on([text[:64] for text in references], references) == {"outputs are not the reference texts"}
 
@@ -301,9 +303,9 @@ def test_first_tokens_that_are_held_back(
     ],
 )
 def test_first_tokens_on_cores_that_others_used(
-    legs: DummyLegs, tmp_path: Path, foreign: float, lag_p99_ms: float, severity: str
+    runs: DummyRuns, tmp_path: Path, foreign: float, lag_p99_ms: float, severity: str
 ) -> None:
-    run = legs.copy(tmp_path / "leg", "Server")
+    run = runs.copy(tmp_path / "run", "Server")
 
     def held(one: dict[str, Any]) -> dict[str, Any]:
         first_ns = one["issue_ns"] + (700 + one["seq"] % 20) * MS
@@ -316,7 +318,7 @@ def test_first_tokens_on_cores_that_others_used(
     busy = {"busy_cpu_s": cores["own_cpu_s"] + foreign_s, "foreign_cpu_s": foreign_s}
     lag = {"observed.loop_lag.p99_ms": lag_p99_ms, "observed.loop_lag.worst_ms": 500.0}
     set_record(run, {"observed.contention": cores | busy, **lag})
-    found = [one for one in first_tokens_plausible(FinishedLeg(run)) if one.rule == "plausible-first-tokens-held"]
+    found = [one for one in first_tokens_plausible(FinishedRun(run)) if one.rule == "plausible-first-tokens-held"]
     assert (found[0].passed, found[0].severity) == (False, severity)
 
 
@@ -326,7 +328,7 @@ def test_first_tokens_on_cores_that_others_used(
         (0.0, 0.0, (20, 128), True),
         (1750.0, 0.05, (20, 128), False),
         (1750.0, 0.4, (20, 128), False),  # whatever the jitter
-        (1300.0, 0.5, (60, 128), False),  # and where most answers are long
+        (1300.0, 0.5, (60, 128), False),  # and where most responses are long
         (300.0, 0.2, (20, 128), True),  # too early for anything to be gained
         (1750.0, 0.2, (128, 129), None),  # of one length: nothing tells
     ],
@@ -356,12 +358,12 @@ def test_first_tokens_that_are_held_back_by_different_times(
     ],
 )  # fmt: skip
 def test_tokens_per_sample_are_those_of_the_accuracy_target(
-    benchmark: str, tokens: float, broken: bool | None, frozen: FrozenLegs
+    benchmark: str, tokens: float, broken: bool | None, frozen: FrozenRuns
 ) -> None:
     """Of the benchmarks whose target has them."""
-    leg = LegEvidence(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
-    rate = reported_numbers(leg.detail).samples_per_second or 0
-    leg.detail.values["result_tokens_per_second"] = tokens * rate
-    found = [one.passed for one in performance_limits(leg) if one.rule == "perf-tokens-per-sample"]
+    run = RunEvidence(RunDir(frozen("off-1")), benchmark_override=BENCHMARKS[benchmark])
+    rate = reported_numbers(run.detail).samples_per_second or 0
+    run.detail.values["result_tokens_per_second"] = tokens * rate
+    found = [one.passed for one in performance_limits(run) if one.rule == "perf-tokens-per-sample"]
     assert len(found) == (0 if broken is None else 2)
     assert broken is None or all(found) is not broken

@@ -12,8 +12,8 @@ from compliance.evidence.same_system import (
     CLOSED_TREE,
     DATA_OF_MODES,
     HARNESS,
+    MAX_DAYS_APART,
     MODES,
-    MOST_DAYS_APART,
     REPEATS,
     Question,
     too_far_apart,
@@ -25,12 +25,12 @@ from runs.record.layout import RunDir
 
 
 @dataclass
-class Leg:
+class Run:
     facts: Facts
-    benchmark: "str | Leg" = "llama"
+    benchmark: "str | Run" = "llama"
     mode: str = "performance"
     submission_name: str = "llama"
-    run: RunDir = field(default_factory=lambda: RunDir(Path("leg")))
+    dir: RunDir = field(default_factory=lambda: RunDir(Path("leg")))
 
 
 # Question, a fact that counts and one that does not.
@@ -52,30 +52,30 @@ FACTS: dict[str, tuple[Question, str, str]] = {
 @pytest.mark.parametrize("case", FACTS)
 def test_a_question_is_about_its_facts(case: str) -> None:
     question, counted, ignored = FACTS[case]
-    legs = [
-        Leg(facts, Leg({})) if question in BUNDLE else Leg(facts)
+    runs = [
+        Run(facts, Run({})) if question in BUNDLE else Run(facts)
         for facts in ({counted: 1, ignored: 1}, {counted: 1, ignored: 2}, {counted: 2, ignored: 1})
     ]
-    ((asked, first, other, found),) = unlike(legs, question)
-    assert (asked, first, other, found) == (question, legs[0], legs[2], {counted: (1, 2)})
+    ((asked, first, other, found),) = unlike(runs, question)
+    assert (asked, first, other, found) == (question, runs[0], runs[2], {counted: (1, 2)})
 
 
 def test_runs_of_one_kind_are_compared() -> None:
-    legs = [Leg({"sampling.top_k": 1, "dataset_sha256": "a"}, Leg({}, submission_name=name), mode)
+    runs = [Run({"sampling.top_k": 1, "dataset_sha256": "a"}, Run({}, submission_name=name), mode)
             for name, mode in (("llama", "performance"), ("llama", "accuracy"), ("gpt", "performance"))]  # fmt: skip
-    legs[1].facts = {"sampling.top_k": 2, "dataset_sha256": "b"}
-    legs[2].facts = {"sampling.top_k": 3, "dataset_sha256": "c"}
-    assert [found for *_, found in unlike(legs, *BUNDLE)] == [{"dataset_sha256": ("a", "b")}]
+    runs[1].facts = {"sampling.top_k": 2, "dataset_sha256": "b"}
+    runs[2].facts = {"sampling.top_k": 3, "dataset_sha256": "c"}
+    assert [found for *_, found in unlike(runs, *BUNDLE)] == [{"dataset_sha256": ("a", "b")}]
 
 
 def test_free_memory_alone_is_a_warning() -> None:
-    legs = [Leg({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))]
-    assert [found.severity for found in one_system(cast("Any", legs), REPEATS)] == ["warning", "error"]
+    runs = [Run({"resolved.kv_cache_tokens": tokens, "host.cpu": cpu}) for tokens, cpu in ((9, 1), (5, 1), (5, 2))]
+    assert [found.severity for found in one_system(cast("Any", runs), REPEATS)] == ["warning", "error"]
 
 
 def test_days_are_between_the_first_and_the_last_run() -> None:
     day_ns = 86_400 * 10**9
     assert too_far_apart([]) is None
-    assert too_far_apart([((MOST_DAYS_APART + 1) * day_ns - 1, "late"), (0, "early")]) is None
+    assert too_far_apart([((MAX_DAYS_APART + 1) * day_ns - 1, "late"), (0, "early")]) is None
     found = too_far_apart([(day_ns, "middle"), (200 * day_ns, "late"), (0, "early")])
     assert found == (200, "early", "late")

@@ -23,11 +23,11 @@ from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR,
 from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
-from scenarios.leg.config import load_yaml, make_config
+from scenarios.run.config import load_yaml, make_config
 from tests.conftest import ROOT, Finished
-from tests.support.legs import arguments
 from tests.support.mechanism_rows import eagle3, fp8, row
-from tests.support.signoff_fixtures import FrozenLegs, as_word
+from tests.support.run_commands import arguments
+from tests.support.signoff_fixtures import FrozenRuns, as_word
 
 REGISTRIES = load_registries()
 FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}
@@ -216,47 +216,47 @@ def test_an_edited_record_is_read_like_any_other_row(garbage: dict[str, Any]) ->
     assert found.support_status in ("supported", "reviewed_preview")
 
 
-# Legs ----------------------------------------------------------------------------------------------------------------
+# Runs ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_real_leg_records_what_it_declares_and_the_gate_reads_it_there(
+def test_a_real_run_records_what_it_declares_and_the_gate_reads_it_there(
     run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    leg = tmp_path / "leg"
-    done = run_main(*arguments("Offline", leg, "--mechanism", "speculative_decoding/eagle3"))
+    run = tmp_path / "run"
+    done = run_main(*arguments("Offline", run, "--mechanism", "speculative_decoding/eagle3"))
     assert done.code == ExitCode.OK, done.stderr
     eagle3 = {"mechanism": "speculative_decoding", "mechanism_variant": "eagle3"}
-    manifest = json.loads((leg / "manifest.json").read_bytes())
+    manifest = json.loads((run / "manifest.json").read_bytes())
     assert manifest["asked"]["mechanism"] == eagle3
-    judged = run_main("gate", leg)
+    judged = run_main("gate", run)
     assert judged.code == ExitCode.NEGATIVE
     assert "mechanism_misdeclared: declared speculative_decoding/eagle3, but the engine ran without it" in judged.stdout
-    assert run_main("gate", leg, "--mechanism", "baseline", "--mechanism-variant", "none").code == ExitCode.OK
+    assert run_main("gate", run, "--mechanism", "baseline", "--mechanism-variant", "none").code == ExitCode.OK
     refused = run_main(*arguments("Offline", tmp_path / "refused", "--mechanism", "a/b/c"))
     assert refused.code == ExitCode.BAD_INPUT
     assert "--mechanism a/b/c: neither MECHANISM/VARIANT nor a file" in refused.stderr
     assert not (tmp_path / "refused").exists()
 
 
-def row_of(leg: Path, declaration: Declaration) -> dict[str, Any]:
-    (found,) = rows_of_runs([leg], declaration, registries_or_error())
+def row_of(run: Path, declaration: Declaration) -> dict[str, Any]:
+    (found,) = rows_of_runs([run], declaration, registries_or_error())
     return found.row
 
 
-def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: FrozenLegs, tmp_path: Path) -> None:
+def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: FrozenRuns, tmp_path: Path) -> None:
     given = {**FP8, "quality_eval_status": "pending", "support_status": "supported"}
-    leg = frozen.copy(tmp_path / "leg", "off-1", ["set_manifest", "asked.mechanism", given])
-    silent = row_of(leg, declare())
+    run = frozen.copy(tmp_path / "run", "off-1", ["set_manifest", "asked.mechanism", given])
+    silent = row_of(run, declare())
     assert {name: silent[name] for name in given} == given
-    more = row_of(leg, declare({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
+    more = row_of(run, declare({"quality_eval_status": "completed", "support_status": "reviewed_preview"}))
     assert {name: more[name] for name in given} == {
         **FP8, "quality_eval_status": "completed", "support_status": "reviewed_preview"
     }  # fmt: skip
-    other = row_of(leg, declare({"mechanism": "baseline"}))
+    other = row_of(run, declare({"mechanism": "baseline"}))
     assert (other["mechanism"], other["mechanism_variant"], other["quality_eval_status"]) == ("baseline", None, None)
     assert other["support_status"] == "supported"
     (issue,) = other["mechanism_eval_validation"]["issues"]
-    assert issue == "declared baseline here, the run's own record declares kv_quantization"
+    assert issue == "declared baseline here, the run's manifest declares kv_quantization"
 
 
 @pytest.mark.parametrize(
@@ -273,14 +273,14 @@ def test_the_row_takes_the_run_s_own_word_and_the_command_line_wins(frozen: Froz
 )
 @pytest.mark.parametrize(("scope", "name"), [("harness", "off-1"), ("bundle", "off-acc")])
 def test_sign_off_names_a_declaration_that_the_engine_contradicts(
-    frozen: FrozenLegs, tmp_path: Path, faults: list[list[object]], why: str | None, scope: Any, name: str
+    frozen: FrozenRuns, tmp_path: Path, faults: list[list[object]], why: str | None, scope: Any, name: str
 ) -> None:
-    leg = frozen.copy(tmp_path / name, name, *faults)
-    verdict = sign_off(scope, [leg if one == name else frozen(one) for one in ("off-1", "off-acc")])
+    run = frozen.copy(tmp_path / name, name, *faults)
+    verdict = sign_off(scope, [run if one == name else frozen(one) for one in ("off-1", "off-acc")])
     found = [one for one in verdict.findings if one.rule == "gate/mechanism_misdeclared"]
     if why is None:
         assert found == []
         return
     (finding,) = found
-    assert (as_word(finding), finding.where) == ("FAIL", str(RunDir(leg).manifest))
+    assert (as_word(finding), finding.where) == ("FAIL", str(RunDir(run).manifest))
     assert why in finding.text

@@ -1,4 +1,4 @@
-"""The gate's criteria on rows, and what the engine's record says of them."""
+"""The gate's criteria on rows, and what the recorded engine configuration says of them."""
 
 import json
 import shutil
@@ -260,7 +260,7 @@ def test_more_rows_than_fit_into_memory_are_refused(tmp_path: Path, monkeypatch:
     """A million small ones in 50 MB took 4 GB."""
     file = tmp_path / "rows.json"
     file.write_text("[{}, {}, {}]")
-    monkeypatch.setattr(row_file, "MOST_PARTS", 2)
+    monkeypatch.setattr(row_file, "MAX_PARTS", 2)
     with pytest.raises(InputError, match="4 objects and lists"):
         read_rows(file, REGISTRIES)
 

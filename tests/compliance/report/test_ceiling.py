@@ -9,7 +9,7 @@ import pytest
 
 from compliance.report import ceiling as module
 from compliance.report.ceiling import Device, bounds, ceiling_rows, find_device
-from runs.record.manifest import EngineState, LegPlan, Manifest
+from runs.record.manifest import EngineState, Manifest, RunPlan
 from runs.record.observed import Model, Observed
 from tests.compliance.report.test_report import table
 
@@ -37,7 +37,7 @@ def test_names_as_drivers_tell_them(name: str, known: str | None) -> None:
 
 
 def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:
-    plan = LegPlan.model_construct(engine="vllm", scenario=scenario)
+    plan = RunPlan.model_construct(engine="vllm", scenario=scenario)
     return Manifest.model_construct(
         plan=plan,
         engine=EngineState(configuration={"dtype": "bfloat16", "tensor_parallel_size": 2, **configuration}),
@@ -57,8 +57,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_both_bounds(folder: Path) -> None:
     requests = table(100)
-    leg = manifest(folder, "Offline")
-    arithmetic, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), leg, requests)
+    run = manifest(folder, "Offline")
+    arithmetic, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), run, requests)
     output = 1100
     work = 2 * ONE_BILLION * (int(requests.prompt_tokens.sum()) + output)
     assert arithmetic == pytest.approx(output / (work / 989e12))
@@ -66,7 +66,7 @@ def test_both_bounds(folder: Path) -> None:
     context = float((requests.output_tokens * (requests.prompt_tokens + requests.output_tokens / 2)).sum())
     read = context * 131_072 + 11 * 2 * ONE_BILLION
     assert memory == pytest.approx(output / (read / 3.35e12))
-    rows = dict(ceiling_rows(leg, requests, min(arithmetic, memory)))
+    rows = dict(ceiling_rows(run, requests, min(arithmetic, memory)))
     assert rows["device"] == "2 × H100 (NVIDIA H100 data sheet, SXM)"
     assert rows["memory allows"].startswith(f"{2 * memory:,.0f} tokens/s")
     assert rows["arithmetic allows"].startswith(f"{2 * arithmetic:,.0f} tokens/s")
@@ -81,10 +81,10 @@ def test_one_query_at_a_time_reads_all_weights_for_each_token(folder: Path) -> N
 def test_what_is_not_known_is_said(folder: Path) -> None:
     away = dict(ceiling_rows(manifest(folder / "away", "Offline"), table(3), None))
     assert str(folder / "away") in away["not known"]
-    leg = manifest(folder, "Offline")
-    leg.observed.accelerators = [{"name": "NVIDIA GeForce RTX 4090"}]
-    assert ceiling_rows(leg, table(3), None) == [
+    run = manifest(folder, "Offline")
+    run.observed.accelerators = [{"name": "NVIDIA GeForce RTX 4090"}]
+    assert ceiling_rows(run, table(3), None) == [
         ("not known", "NVIDIA GeForce RTX 4090 is not in the table of devices")
     ]
-    leg.observed.accelerators = []
-    assert ceiling_rows(leg, table(3), None) == []
+    run.observed.accelerators = []
+    assert ceiling_rows(run, table(3), None) == []

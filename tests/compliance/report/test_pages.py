@@ -19,12 +19,12 @@ from compliance.submission.tree import Place, Tree
 from compliance.verify.result_verdict import RESULT_CHECKS
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
+from runs.record.finished_run import PERFORMANCE
 from runs.record.layout import RunDir
-from runs.record.leg import PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
 from tests.support.browser import lay_out, needs_browser
-from tests.support.verify_legs import DummyLegs
+from tests.support.dummy_runs import DummyRuns
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 
@@ -49,7 +49,7 @@ def test_what_a_tree_holds_is_text_on_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in text
     assert text.count("<script") == 1
     assert "<b>Org" not in text
-    assert "x" * (page_module.MOST_OF_A_LINE + 1) not in text
+    assert "x" * (page_module.MAX_LINE_CHARS + 1) not in text
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_rates_are_shown_per_accelerator_and_those_far_from_the_median_are_named
 
 
 def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_FINDINGS", 1)
+    monkeypatch.setattr(page_module, "MAX_FINDINGS", 1)
     text = tree_page(checked_of(tmp_path), "now")
     assert text.count('class="finding"') == 1
     assert "the gravest 1 of 2" in text
@@ -100,14 +100,14 @@ RunMain = Callable[..., Finished]
 
 
 @pytest.fixture
-def leg(legs: DummyLegs) -> Path:
-    return legs("Server")
+def run(runs: DummyRuns) -> Path:
+    return runs("Server")
 
 
-def made(leg: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
+def made(run: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
     """What verify did, and its document."""
-    path = folder / "documents" / "leg.md"
-    finished = run_main("verify", leg, "--output", folder / "verdict", "--document", path)
+    path = folder / "documents" / "run.md"
+    finished = run_main("verify", run, "--output", folder / "verdict", "--document", path)
     return finished, path.read_text()
 
 
@@ -117,35 +117,35 @@ def row(text: str, rule: str) -> list[str]:
 
 
 def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
-    leg: Path, tmp_path: Path, run_main: RunMain
+    run: Path, tmp_path: Path, run_main: RunMain
 ) -> None:
-    finished, text = made(leg, tmp_path, run_main)
+    finished, text = made(run, tmp_path, run_main)
     assert finished.code == ExitCode.OK
     claim, rule, where, found, required, result = row(text, "perf-min-duration")
     assert claim == all_rules()["perf-min-duration"].summary
     assert "performance_check.min_duration_check" in rule
     name, _, number = where.partition(":")
     assert name == "mlperf_log_detail.txt"
-    line = RunDir(leg).detail.read_text().splitlines()[int(number) - 1]
+    line = RunDir(run).detail.read_text().splitlines()[int(number) - 1]
     assert '"key": "effective_min_duration_ms"' in line
-    assert f"{read_detail(RunDir(leg).detail).integer('effective_min_duration_ms'):,} ms" == found
+    assert f"{read_detail(RunDir(run).detail).integer('effective_min_duration_ms'):,} ms" == found
     assert required.startswith("at least 600,000")
     assert result == "error"
     assert row(text, "perf-validity")[-1] == "pass"
 
 
-def test_every_rule_is_accounted_for(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
-    _, text = made(leg, tmp_path, run_main)
+def test_every_rule_is_accounted_for(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+    _, text = made(run, tmp_path, run_main)
     asked = {rule for one in (*CHECKS[PERFORMANCE], *RESULT_CHECKS) for rule in one.rules}
     assert [name for name in asked if name not in text] == []
-    assert "no accuracy leg was given" in text
+    assert "no accuracy run was given" in text
     assert f"the {sum(rule.kind == 'signoff' for rule in all_rules().values())} rules of `main.py signoff`" in text
     assert "Is the model as accurate in this configuration?" in text
 
 
-def test_what_is_missing_is_not_called_checked(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     bare = tmp_path / "bare"
-    shutil.copytree(leg, bare)
+    shutil.copytree(run, bare)
     for name in ("requests.jsonl", "seal.json", "result.json", "progress.json"):
         (bare / name).unlink()
     _, text = made(bare, tmp_path, run_main)
@@ -154,9 +154,9 @@ def test_what_is_missing_is_not_called_checked(leg: Path, tmp_path: Path, run_ma
     assert re.search(r"performance: requests.jsonl is missing: .* Not applied without it: .*log-records", unchecked)
 
 
-def test_a_leg_that_cannot_be_judged_says_so(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
+def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     cut = tmp_path / "cut"
-    shutil.copytree(leg, cut)
+    shutil.copytree(run, cut)
     detail = RunDir(cut).detail
     detail.write_bytes(detail.read_bytes()[:3000])
     finished, text = made(cut, tmp_path, run_main)
@@ -165,8 +165,8 @@ def test_a_leg_that_cannot_be_judged_says_so(leg: Path, tmp_path: Path, run_main
     assert "all rules on performance" in text
 
 
-def test_bad_input(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
-    finished = run_main("verify", leg, "--output", tmp_path / "v", "--document", tmp_path / "document.html")
+def test_bad_input(run: Path, tmp_path: Path, run_main: RunMain) -> None:
+    finished = run_main("verify", run, "--output", tmp_path / "v", "--document", tmp_path / "document.html")
     assert finished.code == ExitCode.BAD_INPUT
     assert "document.html: the document is Markdown" in finished.stderr
     assert "fix: end its name in .md" in finished.stderr

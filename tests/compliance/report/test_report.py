@@ -1,4 +1,4 @@
-"""What the pages show: series of records, pictures, the curve of several runs, and the section of one leg."""
+"""What the pages show: series of records, pictures, the curve of several runs, and the section of one run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,6 @@ import pytest
 from compliance.accuracy.accuracy_files import scores_record
 from compliance.accuracy.accuracy_verdict import judge
 from compliance.accuracy.metrics import ROUGE
-from compliance.report.leg_section import leg_section, score_rows
 from compliance.report.page import render
 from compliance.report.pictures import (
     BINS,
@@ -24,20 +23,21 @@ from compliance.report.pictures import (
     time_series,
 )
 from compliance.report.report_page import Page, curves, point_of_folder
+from compliance.report.run_section import run_section, score_rows
 from runs.benchmark import Target
 from runs.loadgen.early_stopping import judge_latencies
 from runs.record.layout import RunDir
 from runs.record.requests_log import RequestTable
-from scenarios.status.shown_legs import write_page
+from scenarios.status.shown_runs import write_page
+from tests.support.dummy_runs import DummyRuns
 from tests.support.endpoints_client import unpack
 from tests.support.recorded import OVER_HTTP, recorded
 from tests.support.records import request_table
-from tests.support.submission_legs import edit
-from tests.support.verify_legs import DummyLegs
+from tests.support.submission_runs import edit
 
 FAST = CurvePoint("fast", "8", 900.0, 20.0, 2.0)
 SLOW = CurvePoint("slow", "1", 100.0, 30.0, 4.0)
-OURS = CurvePoint("leg", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), ours=True)
+OURS = CurvePoint("run", "12/s", 500.0, 25.0, 3.0, (2000.0, 100.0), ours=True)
 MS = 1_000_000
 
 
@@ -117,7 +117,7 @@ def test_tokens_are_neither_lost_nor_made() -> None:
         assert made == pytest.approx(requests.output_tokens.sum(), rel=1e-6)
 
 
-def test_tokens_are_spread_over_the_time_of_an_answer() -> None:
+def test_tokens_are_spread_over_the_time_of_a_response() -> None:
     over_time = time_series(table(1))  # 20 ms; first token after 10 ms, then one each ms
     middle = over_time.edges_s[:-1]
     assert (over_time.tokens_per_second[middle < 0.0099] == 0).all()
@@ -156,16 +156,16 @@ def test_a_folder_is_a_point(folders: Path) -> None:
     assert (offline.load, offline.ttft_ms) == ("Offline", None)
 
 
-def test_a_page_shows_run_folders_and_legs_over_http_on_one_curve(folders: Path, tmp_path: Path) -> None:
-    leg = recorded() / OVER_HTTP / "campaign" / "llama3.1-8b" / "Server" / "performance"
-    page = write_page([folders, leg], tmp_path / "page.html").read_text()
+def test_a_page_shows_run_folders_and_runs_over_http_on_one_curve(folders: Path, tmp_path: Path) -> None:
+    run = recorded() / OVER_HTTP / "campaign" / "llama3.1-8b" / "Server" / "performance"
+    page = write_page([folders, run], tmp_path / "page.html").read_text()
     assert "Throughput against latency over concurrency" in page
     assert page.count("Tokens/s against") == 3
     assert "server-died" in page
     assert "100/s: " in page
 
 
-# A leg ---------------------------------------------------------------------------------------------------------------
+# A run ---------------------------------------------------------------------------------------------------------------
 
 
 def test_margins_are_those_over_the_least_that_is_required() -> None:
@@ -182,7 +182,7 @@ def test_margins_are_those_over_the_least_that_is_required() -> None:
 
 
 def test_the_share_of_each_replica_is_told() -> None:
-    section = leg_section(recorded() / "replicas", "leg1", "replicas")
+    section = run_section(recorded() / "replicas", "run1", "replicas")
     assert (section.outcome, section.good) == ("VALID", True)
     rows = dict(section.counts)
     shares, _, busiest = rows["output tokens of replicas"].partition("; ")
@@ -192,9 +192,9 @@ def test_the_share_of_each_replica_is_told() -> None:
 
 
 def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None:
-    run = DummyLegs().copy(tmp_path / "leg", "Offline")
+    run = DummyRuns().copy(tmp_path / "run", "Offline")
     engines = [{"client": None, "query_times": {"queries": 10, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 2.0}}]
     for observed, shown in ([], False), (engines, True):
-        edit(RunDir(tmp_path / "leg").manifest, observed={"engines": observed})
-        page = render(Page("Report", "now", [leg_section(run.root, "leg1", "leg")]))
+        edit(RunDir(tmp_path / "run").manifest, observed={"engines": observed})
+        page = render(Page("Report", "now", [run_section(run.root, "run1", "run")]))
         assert ("50.0%, 200 ms a query" in page) == shown

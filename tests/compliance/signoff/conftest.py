@@ -1,10 +1,10 @@
-"""The frozen legs of the back-test, for all tests of the sign-off."""
+"""The frozen runs of the back-test, for all tests of the sign-off."""
 
 import pytest
 
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenRuns
 
 
 @pytest.fixture(scope="session")
-def legs(frozen: FrozenLegs) -> FrozenLegs:
+def runs(frozen: FrozenRuns) -> FrozenRuns:
     return frozen

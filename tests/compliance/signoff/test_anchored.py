@@ -1,4 +1,4 @@
-"""Anchored, sealed only, not sealed: what each state tells of legs that were edited and sealed anew."""
+"""Anchored, sealed only, not sealed: what each state tells of runs that were edited and sealed anew."""
 
 import shutil
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from compliance.evidence.whole_record import attested
+from compliance.evidence.attestation_check import attested
 from compliance.judge.finding import Finding
 from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
@@ -22,28 +22,28 @@ from runs.record.signing_key import signer_of
 from runs.record.statements import attest
 from tests.conftest import run_here
 from tests.signoff.forge.faults import set_manifest
-from tests.signoff.forge.record_faults import shorten_requests
+from tests.signoff.forge.manifest_faults import shorten_requests
 from tests.support.editing import SIGNER, reseal
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenRuns
 from tests.support.tsa import Authority, served
 
 OTHER_KEY = signer_of(Ed25519PrivateKey.generate())
-LEGS = ("srv-1", "srv-acc")  # of one result
+RUNS = ("srv-1", "srv-acc")  # of one result
 
 
 class Anchored:
-    """Two legs that were sealed and anchored in both ways; to be copied."""
+    """Two runs that were sealed and anchored in both ways; to be copied."""
 
-    def __init__(self, folder: Path, legs: FrozenLegs) -> None:
-        self.root, self.ledger = folder / "legs", folder / "ledger"
-        for name in LEGS:
-            shutil.copytree(legs(name), self.root / name)
+    def __init__(self, folder: Path, runs: FrozenRuns) -> None:
+        self.root, self.ledger = folder / "runs", folder / "ledger"
+        for name in RUNS:
+            shutil.copytree(runs(name), self.root / name)
             reseal(RunDir(self.root / name))
         self.ledger.mkdir()
-        add_to_ledger(self.ledger, {name: read_attestation(RunDir(self.root / name)) for name in LEGS})
+        add_to_ledger(self.ledger, {name: read_attestation(RunDir(self.root / name)) for name in RUNS})
         self.authority = Authority(folder / "tsa")
         with served(self.authority) as url:
-            for name in LEGS:
+            for name in RUNS:
                 request_time_stamp(url, RunDir(self.root / name))
 
     def trust(self) -> dict[str, Trust]:
@@ -54,12 +54,12 @@ class Anchored:
 
     def copy(self, folder: Path) -> list[RunDir]:
         shutil.copytree(self.root, folder)
-        return [RunDir(folder / name) for name in LEGS]
+        return [RunDir(folder / name) for name in RUNS]
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Anchored:
-    return Anchored(tmp_path_factory.mktemp("anchored"), FrozenLegs(tmp_path_factory))
+    return Anchored(tmp_path_factory.mktemp("anchored"), FrozenRuns(tmp_path_factory))
 
 
 def manifest_of(run: RunDir) -> Manifest | None:
@@ -74,7 +74,7 @@ def rules(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(one.rule, one.severity) for one in findings]
 
 
-# Edits of a leg -----------------------------------------------------------------------------------------------------
+# Edits of a run -----------------------------------------------------------------------------------------------------
 
 
 def one_digit(path: Path) -> None:
@@ -83,7 +83,7 @@ def one_digit(path: Path) -> None:
     path.write_bytes(content[:place] + (b"7" if content[place] != ord("7") else b"3") + content[place + 1 :])
 
 
-EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # of the performance and the accuracy leg
+EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # of the performance and the accuracy run
     "a digit in the record": lambda first, _: one_digit(first.manifest),
     "a digit in the answers": lambda _, second: one_digit(second.accuracy_log),
     "answers sooner": lambda first, _: shorten_requests(first, 0.8),
@@ -95,9 +95,9 @@ EDITS: dict[str, Callable[[RunDir, RunDir], object]] = {  # of the performance a
 
 @pytest.fixture(params=EDITS)
 def edited(request: pytest.FixtureRequest, original: Anchored, tmp_path: Path) -> list[RunDir]:
-    legs = original.copy(tmp_path / "legs")
-    EDITS[request.param](*legs)
-    return legs
+    runs = original.copy(tmp_path / "runs")
+    EDITS[request.param](*runs)
+    return runs
 
 
 def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_alone(
@@ -122,32 +122,32 @@ def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_al
 # The states ---------------------------------------------------------------------------------------------------------
 
 
-def test_untouched_legs_are_anchored(original: Anchored, tmp_path: Path) -> None:
+def test_untouched_runs_are_anchored(original: Anchored, tmp_path: Path) -> None:
     for trust in original.trust().values():
         for run in original.copy(tmp_path / str(id(trust))):
             assert list(attested(run)) == []
             (found,) = state(run, replace(trust, key=SIGNER.public_key.keyid), manifest_of(run))
             assert (found.rule, found.severity) == ("anchored", "note")
             assert found.text.startswith("anchored at 20")
-            assert found.text.endswith("after the leg ended")
+            assert found.text.endswith("after the run ended")
 
 
 def entry(run: RunDir, time: datetime) -> dict[str, Entry]:
     statement = read_attestation(run)
-    return {statement.digest: Entry(digest=statement.digest, time=time, name="a leg", key=statement.key)}
+    return {statement.digest: Entry(digest=statement.digest, time=time, name="a run", key=statement.key)}
 
 
 def test_the_earliest_anchor_counts(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "legs")
+    run, _ = original.copy(tmp_path / "runs")
     before = datetime.now(UTC) - timedelta(days=1)
     both = replace(original.trust()["time stamp"], ledger=entry(run, before))
-    assert f"{before:%Y-%m-%d %H:%M:%S} UTC, in the ledger as a leg" in state(run, both)[0].text
+    assert f"{before:%Y-%m-%d %H:%M:%S} UTC, in the ledger as a run" in state(run, both)[0].text
     late = replace(both, ledger=entry(run, before + timedelta(days=9)))
     assert "by a time stamp" in state(run, late)[0].text
 
 
-def test_a_leg_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "legs")
+def test_a_run_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "runs")
     manifest = manifest_of(run)
     assert manifest is not None
     ended = datetime.fromtimestamp((manifest.end_time_ns or 0) / 1e9, UTC)
@@ -157,7 +157,7 @@ def test_a_leg_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anch
 
 
 def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "legs")
+    run, _ = original.copy(tmp_path / "runs")
     trust = original.trust()["ledger"]
     run.engine_log.write_text("another")
     for signer, known in ((SIGNER, True), (OTHER_KEY, False)):
@@ -168,15 +168,15 @@ def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_pat
 
 
 def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "legs")
+    run, _ = original.copy(tmp_path / "runs")
     (found,) = state(run, Trust())
     assert (found.severity, "--timestamp-ca" in found.text) == ("note", True)
     run.time_stamp.unlink()
     assert rules(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
 
 
-def test_a_leg_without_a_statement_is_not_sealed(original: Anchored, tmp_path: Path) -> None:
-    run, _ = original.copy(tmp_path / "legs")
+def test_a_run_without_a_statement_is_not_sealed(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "runs")
     for break_it in (lambda: run.seal.write_text("{}"), run.seal.unlink):
         break_it()
         assert state(run, Trust())[0].text.startswith("not sealed")
@@ -194,15 +194,15 @@ def seal(run: RunDir, previous: str | None) -> str:
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> list[RunDir]:
-    """Four legs in the directory of a campaign, each naming the one before it."""
-    legs = [RunDir(tmp_path / "campaign" / "bench" / scenario / "accuracy") for scenario in "abcd"]
+    """Four runs in the directory of a campaign, each naming the one before it."""
+    runs = [RunDir(tmp_path / "campaign" / "bench" / scenario / "accuracy") for scenario in "abcd"]
     digest = None
-    for leg in legs:
-        leg.root.mkdir(parents=True)
-        leg.manifest.write_text(leg.root.parent.name)
-        digest = seal(leg, digest)
+    for run in runs:
+        run.root.mkdir(parents=True)
+        run.manifest.write_text(run.root.parent.name)
+        digest = seal(run, digest)
     CampaignDir(tmp_path / "campaign").configuration.write_text("{}")
-    return legs
+    return runs
 
 
 def test_a_whole_chain_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
@@ -211,34 +211,34 @@ def test_a_whole_chain_says_nothing(campaign: list[RunDir], tmp_path: Path) -> N
     assert list(chained(campaign[:1])) == []
 
 
-def sealed_again(legs: list[RunDir]) -> None:
-    legs[1].manifest.write_text("edited")
-    seal(legs[1], read_attestation(legs[0]).digest)
+def sealed_again(runs: list[RunDir]) -> None:
+    runs[1].manifest.write_text("edited")
+    seal(runs[1], read_attestation(runs[0]).digest)
 
 
-def unreadable(legs: list[RunDir]) -> None:
-    legs[1].seal.write_text("{}")
+def unreadable(runs: list[RunDir]) -> None:
+    runs[1].seal.write_text("{}")
 
 
-@pytest.mark.parametrize("change", [sealed_again, unreadable, lambda legs: shutil.rmtree(legs[1].root)])
-def test_a_statement_that_was_written_again_or_removed_is_told_at_the_leg_that_names_it(
+@pytest.mark.parametrize("change", [sealed_again, unreadable, lambda runs: shutil.rmtree(runs[1].root)])
+def test_a_statement_that_was_written_again_or_removed_is_told_at_the_run_that_names_it(
     campaign: list[RunDir], change: Callable[[list[RunDir]], None]
 ) -> None:
     before = read_attestation(campaign[1]).digest
     change(campaign)
-    (found,) = chained(campaign[-1:])  # whichever of its legs are given
+    (found,) = chained(campaign[-1:])  # whichever of its runs are given
     assert (found.rule, found.severity, found.files) == ("statement-chain", "warning", (campaign[2].seal,))
     assert before in found.text
 
 
-def test_two_legs_that_name_one_statement_are_told(campaign: list[RunDir]) -> None:
+def test_two_runs_that_name_one_statement_are_told(campaign: list[RunDir]) -> None:
     seal(campaign[3], read_attestation(campaign[1]).digest)
     (found,) = chained(campaign)
     assert found.files == (campaign[2].seal, campaign[3].seal)
     assert str(campaign[1].root) in found.text
 
 
-def test_a_leg_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
+def test_a_run_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(campaign[2].root, moved)
     assert list(chained([RunDir(moved)])) == []
@@ -247,9 +247,9 @@ def test_a_leg_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_pat
 # The command --------------------------------------------------------------------------------------------------------
 
 
-def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: Path) -> None:
-    legs = original.copy(tmp_path / "legs")
-    roots = [run.root for run in legs]
+def test_the_sign_off_names_the_state_of_each_run(original: Anchored, tmp_path: Path) -> None:
+    runs = original.copy(tmp_path / "runs")
+    roots = [run.root for run in runs]
     plain = sign_off("harness", roots)
     assert plain.outcome in ("PASS", "FLAG"), plain.as_text()
     assert plain.as_text().count("anchored: sealed, not anchored") == 2
@@ -257,16 +257,16 @@ def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: 
         verdict = sign_off("harness", roots, trust=trust)
         assert verdict.outcome == plain.outcome
         assert verdict.as_text().count("anchored: anchored at 20") == 2
-    set_manifest(legs[0], "asked.vllm", None)
+    set_manifest(runs[0], "asked.vllm", None)
     assert sign_off("harness", roots, trust=original.trust()["ledger"]).outcome == "FAIL"
-    reseal(legs[0])
+    reseal(runs[0])
     assert sign_off("harness", roots).outcome == plain.outcome  # which no rule on the content finds
     again = sign_off("harness", roots, trust=original.trust()["ledger"])
     assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 
 
 def test_the_options_of_the_command(original: Anchored, tmp_path: Path) -> None:
-    roots = [run.root for run in original.copy(tmp_path / "legs")]
+    roots = [run.root for run in original.copy(tmp_path / "runs")]
     command = ("signoff", "--scope", "harness", "--ref", *roots)
     trust = ("--ledger", original.ledger, "--timestamp-ca", original.authority.root)
     done = run_here(*command, *trust, "--key", SIGNER.public_key.keyid)

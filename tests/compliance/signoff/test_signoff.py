@@ -16,11 +16,11 @@ from compliance.signoff.claim import Claim, read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope
 from runs.errors import ExitCode, InputError
-from runs.record import leg as leg_module
+from runs.record import finished_run as run_module
 from scenarios.commands.signoff import MAX_DIRECTORIES
 from tests.conftest import ROOT, run_here
 from tests.support.published import PUBLISHED, needs_published
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenRuns
 
 READERS = ("read_detail", "read_summary", "read_requests", "read_accuracy_log", "read_trace", "read_engine_log")
 SHORT_S = 0.05
@@ -33,20 +33,20 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_an_honest_pair_passes_with_its_numbers(legs: FrozenLegs) -> None:
-    verdict = sign_off("harness", legs.paths("srv-trace", "srv-acc"))
+def test_an_honest_pair_passes_with_its_numbers(runs: FrozenRuns) -> None:
+    verdict = sign_off("harness", runs.paths("srv-trace", "srv-acc"))
     assert (verdict.outcome, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
-    said = json.loads((legs("srv-trace") / "result.json").read_text())["derived"]
+    said = json.loads((runs("srv-trace") / "result.json").read_text())["derived"]
     assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(said["tokens_per_second"])
     assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(said["ttft_ns"]["p99"] / 1e6)
     replayed = [reason for reason in verdict.findings if reason.slug == "replayed"]
     assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
 
 
-def test_the_record_has_the_fields_of_a_signoff_in_every_scope(legs: FrozenLegs, tmp_path: Path) -> None:
-    edited = legs.copy(tmp_path / "leg", "ss-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
+def test_the_record_has_the_fields_of_a_signoff_in_every_scope(runs: FrozenRuns, tmp_path: Path) -> None:
+    edited = runs.copy(tmp_path / "run", "ss-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
     for scope in ("baseline", "profile", "harness", "bundle"):
-        record = sign_off(scope, [edited, legs("ss-acc")]).record()  # type: ignore[arg-type]
+        record = sign_off(scope, [edited, runs("ss-acc")]).record()  # type: ignore[arg-type]
         assert record.keys() >= FIELDS
         assert json.loads(json.dumps(record)) == record
         failed = [one for one in record["reasons"] if one["severity"] == "error"]
@@ -54,12 +54,12 @@ def test_the_record_has_the_fields_of_a_signoff_in_every_scope(legs: FrozenLegs,
         assert all(Path(path).exists() for one in failed for path in one["files"] or [""])
 
 
-def test_nothing_is_written_into_the_runs(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_nothing_is_written_into_the_runs(runs: FrozenRuns, tmp_path: Path) -> None:
     def state(folder: Path) -> dict[str, tuple[str, int]]:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         return {str(one): (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in files}
 
-    copies = [legs.copy(tmp_path / name, name) for name in ("ss-trace", "ss-acc")]
+    copies = [runs.copy(tmp_path / name, name) for name in ("ss-trace", "ss-acc")]
     before = state(tmp_path)
     assert sign_off("harness", copies).outcome == "PASS"
     assert state(tmp_path) == before
@@ -95,11 +95,11 @@ def test_a_sign_off_that_hangs_ends_as_degraded(monkeypatch: pytest.MonkeyPatch,
     assert "no verdict within 0.05 s" in verdict.error.message
 
 
-def test_every_file_is_parsed_once(legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_is_parsed_once(runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: Counter[tuple[str, Path]] = Counter()
 
     def counted(name: str) -> Any:
-        read = getattr(leg_module, name)
+        read = getattr(run_module, name)
 
         def reading(path: Path, *more: Any) -> Any:
             parsed[name, path] += 1
@@ -108,24 +108,24 @@ def test_every_file_is_parsed_once(legs: FrozenLegs, monkeypatch: pytest.MonkeyP
         return reading
 
     for name in READERS:
-        monkeypatch.setattr(leg_module, name, counted(name))
-    assert sign_off("harness", legs.paths("srv-trace", "srv-acc")).outcome == "PASS"
+        monkeypatch.setattr(run_module, name, counted(name))
+    assert sign_off("harness", runs.paths("srv-trace", "srv-acc")).outcome == "PASS"
     assert {name for name, _ in parsed} == set(READERS)
     assert set(parsed.values()) == {1}
 
 
-def test_missing_evidence_is_not_a_failure_of_the_tool(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_missing_evidence_is_not_a_failure_of_the_tool(runs: FrozenRuns, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     verdict = sign_off("harness", [tmp_path / "nothing"], policy="open")
     assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None)
 
 
-def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -> None:
-    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-fast-1", "off-fast-2")
+def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(runs: FrozenRuns) -> None:
+    ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-fast-1", "off-fast-2")
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"], ref={"tokens_per_second": None}))
     assert verdict.outcome == "PASS"
     rates = [
-        median(json.loads((leg / "result.json").read_text())["derived"]["tokens_per_second"] for leg in side)
+        median(json.loads((run / "result.json").read_text())["derived"]["tokens_per_second"] for run in side)
         for side in (ref[:2], cand)
     ]
     assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
@@ -135,7 +135,7 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -
 
 
 @pytest.mark.parametrize(
-    ("scope", "legs_of", "claim"),
+    ("scope", "runs_of", "claim"),
     [
         ("harness", ("ss-1", "ss-acc"), {"ref": {"tokens_per_second": 1e9}}),
         ("bundle", ("ss-1", "ss-acc"), {"ref": {"latency_p90_ms": 0.1}}),
@@ -148,19 +148,19 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -
     ],
 )
 def test_what_a_claim_has_too_much_is_told_in_every_scope(
-    legs: FrozenLegs, scope: Scope, legs_of: tuple[str, ...], claim: dict[str, Any]
+    runs: FrozenRuns, scope: Scope, runs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
-    verdict = sign_off(scope, legs.paths(*legs_of), claim=Claim.model_validate(claim))
+    verdict = sign_off(scope, runs.paths(*runs_of), claim=Claim.model_validate(claim))
     expected = ("PASS", []) if claim.get("delta_pct", 0) is None else ("FLAG", ["claim_vs_raw"])
     assert (verdict.outcome, [one.slug for one in verdict.of("warning")]) == expected
 
 
-def test_a_patch_is_one_system_in_both_modes(legs: FrozenLegs) -> None:
+def test_a_patch_is_one_system_in_both_modes(runs: FrozenRuns) -> None:
     """The accuracy of the reference says nothing of a candidate."""
-    cand = legs.paths("ss-fast-1", "ss-fast-2")
+    cand = runs.paths("ss-fast-1", "ss-fast-2")
     claim = Claim(levers=["tpot_ms"])
-    assert not sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-fast-acc")], claim).blocks
-    verdict = sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-acc")], claim)
+    assert not sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-fast-acc")], claim).blocks
+    verdict = sign_off("patch", runs.paths("ss-1", "ss-3"), [*cand, runs("ss-acc")], claim)
     assert {one.rule for one in verdict.findings if one.severity == "error"} == {"H-1/other_path"}
 
 
@@ -196,12 +196,12 @@ def test_published_results_are_unverifiable_never_passed() -> None:
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_the_verdict_and_returns_its_code(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_the_command_writes_the_verdict_and_returns_its_code(runs: FrozenRuns, tmp_path: Path) -> None:
     out = tmp_path / "audit_verdict.json"
-    done = run_here("signoff", "--scope", "baseline", "--ref", *legs.paths("srv-1", "srv-2", "srv-acc"), "--out", out)
+    done = run_here("signoff", "--scope", "baseline", "--ref", *runs.paths("srv-1", "srv-2", "srv-acc"), "--out", out)
     assert (done.code, json.loads(out.read_text())["verdict"]) == (0, "PASS"), done.stdout + done.stderr
     assert "Sign-off of a baseline: PASS" in done.stdout
-    done = run_here("signoff", "--scope", "harness", "--ref", legs("off-1"), "--ref", legs("off-acc"), "--strict-flag")
+    done = run_here("signoff", "--scope", "harness", "--ref", runs("off-1"), "--ref", runs("off-acc"), "--strict-flag")
     assert done.code == 1
     assert "caching_audit_absent" in done.stdout
 

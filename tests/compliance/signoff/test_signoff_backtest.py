@@ -8,7 +8,7 @@ import pytest
 
 from tests.signoff.backtest import CASES, Case, read_cases, run_cases, score
 from tests.signoff.forge.faults import FAULTS
-from tests.signoff.make_runs import LEGS as MADE
+from tests.signoff.make_runs import RUNS as MADE
 
 # Cases and labels are never changed. Cases may be added: then this is the digest over the old ones and the new ones.
 FROZEN = "6ad527916821fa37a36c9109e46f14b88022fdad2eabc21800bc6fe6528c51c5"
@@ -26,7 +26,7 @@ def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
     assert all(case.verdict != "FAIL" for case in honest)
     assert Counter(case.scope for case in cases).keys() == {"baseline", "profile", "harness", "patch", "bundle"}
     assert {fault for case in cases for faults in case.faults.values() for fault, *_ in faults} == FAULTS.keys()
-    used = {source for case in cases for _, source in case.legs()}
+    used = {source for case in cases for _, source in case.runs()}
     assert used <= MADE.keys() | {"vllm-off", "vllm-off-acc"}
 
 

@@ -1,4 +1,4 @@
-"""Gates of a baseline, a patch and a bundle: spread, gain, levers, claims, patch verdicts."""
+"""Gates of a baseline, a patch and a bundle: spread, gain, changed options, claims, patch verdicts."""
 
 import json
 import os
@@ -16,25 +16,25 @@ from compliance.evidence.scoring import ScoreSources
 from compliance.judge.finding import Finding, fail, note, warn
 from compliance.signoff import judge
 from compliance.signoff.baseline import judge_spread
-from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
-from compliance.signoff.judge import sign_off
-from compliance.signoff.levers import (
+from compliance.signoff.changed_options import (
     CLASS_A,
     CLASS_B,
     NEEDS_QUALITY_GATE,
     SIDE_EFFECTS,
     class_of,
     inert,
-    judge_levers,
+    judge_changed_options,
     option_of,
 )
+from compliance.signoff.claim import Claim, PatchVerdict, read_claim
+from compliance.signoff.gain import drift, headline_integrity, isolated, real_gain
+from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import NOISE_BAND_PCT, SignOff
 from runs.files import write_json
 from runs.record.engine_log import EngineLog
 from runs.record.fingerprint import BOTH_MODES, differences
 from tests.support.records import request_table
-from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
+from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
 
 TOKENS = "tokens_per_second"
 
@@ -139,7 +139,7 @@ def test_a_microbenchmark_is_no_headline(real: bool, expected: tuple[str, str]) 
     assert list(isolated(verdict, Claim(), real=real)) == []
 
 
-def test_every_lever_has_one_class() -> None:
+def test_every_option_has_one_class() -> None:
     assert not CLASS_A & CLASS_B
     assert NEEDS_QUALITY_GATE <= CLASS_B
     assert SIDE_EFFECTS.keys() <= CLASS_A | CLASS_B
@@ -174,20 +174,20 @@ def test_conditions_are_compared_key_by_key() -> None:
 def test_a_side_effect_is_inert_only_when_nothing_came_near_it(
     batch_limit: int, pool_tokens: int | None, preempted: bool, without_effect: bool
 ) -> None:
-    leg = SimpleNamespace(
+    run = SimpleNamespace(
         # Three requests, never more than two at a time: the first ends as the third begins.
         requests=request_table(
             [0, 5, 10], [1, 6, 11], [10, 30, 20], prompt_tokens=[10, 20, 40], output_tokens=[1, 2, 4]
         ),
         manifest=SimpleNamespace(engine=SimpleNamespace(configuration={"max_num_seqs": batch_limit})),
         engine_log=EngineLog(kv_cache_tokens=pool_tokens, preempted=preempted),
-        run=SimpleNamespace(root="leg", engine_log="leg/engine.log"),
+        dir=SimpleNamespace(root="run", engine_log="run/engine.log"),
     )
-    reasons = [inert(["kv_cache_tokens"], leg, leg, Claim())]  # type: ignore[arg-type]
+    reasons = [inert(["kv_cache_tokens"], run, run, Claim())]  # type: ignore[arg-type]
     expected = ("NOTE", "inert_side_effect") if without_effect else ("FAIL", "unproven_side_effect")
     assert words(reasons) == [expected]
     assert patch(findings=reasons, compared=True).record()["same_conditions_ok"] is without_effect
-    told = [inert(["kv_cache_tokens"], leg, leg, Claim(conditions="identical"))]  # type: ignore[arg-type]
+    told = [inert(["kv_cache_tokens"], run, run, Claim(conditions="identical"))]  # type: ignore[arg-type]
     assert words(told) == [("FLAG", "side_effect_not_told") if without_effect else expected]
 
 
@@ -197,24 +197,24 @@ def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
     assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}
 
 
-def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(runs: FrozenRuns, tmp_path: Path) -> None:
     places = ("plan.engine_options.", "engine.configuration.", "asked.dummy_")
     options = {"slots": 4, "tpot_ms": 0.1}
     faults = [["set_manifest", place + name, options[name]] for place in places for name in options]
-    cand = [legs.copy(tmp_path / name, name, *faults) for name in ("off-slots-1", "off-slots-2")]
+    cand = [runs.copy(tmp_path / name, name, *faults) for name in ("off-slots-1", "off-slots-2")]
     claim = Claim(levers=["tpot_ms"], lever_class="A")
-    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    verdict = sign_off("patch", runs.paths("off-1", "off-2", "off-acc"), cand, claim)
     assert (verdict.outcome, slugs(verdict)) == ("FAIL", {"more_than_the_batch"})
 
 
 @pytest.mark.parametrize("taken_back", [True, False])
 def test_a_reference_slowed_by_what_the_candidate_takes_back(
-    legs: FrozenLegs, tmp_path: Path, taken_back: bool
+    runs: FrozenRuns, tmp_path: Path, taken_back: bool
 ) -> None:
     fault = [["unask", "dummy_slots"]] if taken_back else []
-    cand = [legs.copy(tmp_path / name, name, *fault) for name in ("off-slots-1", "off-slots-2")]
+    cand = [runs.copy(tmp_path / name, name, *fault) for name in ("off-slots-1", "off-slots-2")]
     claim = Claim(levers=["slots"], lever_class="B")
-    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    verdict = sign_off("patch", runs.paths("off-1", "off-2", "off-acc"), cand, claim)
     assert (verdict.outcome, slugs(verdict, "FLAG")) == (
         ("FLAG", {"handicapped_reference"}) if taken_back else ("PASS", set())
     )
@@ -223,17 +223,17 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
 @pytest.mark.parametrize(
     ("lever", "slug"), [("OMP_NUM_THREADS", "handicapped_reference"), ("max_num_seqs", "second_knob")]
 )
-def test_a_reference_slowed_by_a_variable(legs: FrozenLegs, tmp_path: Path, lever: str, slug: str) -> None:
+def test_a_reference_slowed_by_a_variable(runs: FrozenRuns, tmp_path: Path, lever: str, slug: str) -> None:
     slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
-    ref, cand = evidence(legs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(legs("vllm-off"))
-    found = judge_levers(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
+    ref, cand = evidence(runs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(runs("vllm-off"))
+    found = judge_changed_options(SignOff("patch", 0.5, "open"), ref, cand, Claim(levers=[lever]))
     assert slug in {one.slug for one in found}
 
 
-def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path: Path) -> None:
-    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
-    slower = legs.paths("off-cold-1", "off-3")
-    for lever, side in (("tpot_ms", legs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
+def test_a_patch_verdict_counts_only_as_its_runs_say(runs: FrozenRuns, tmp_path: Path) -> None:
+    ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-two-1", "off-two-2", "off-two-acc")
+    slower = runs.paths("off-cold-1", "off-3")
+    for lever, side in (("tpot_ms", runs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
         record = {"audit_scope": "patch", "verdict": "PASS", "e2e_delta_pct": 900.0, "levers": [lever]}
         paths = {"ref": [str(one) for one in ref], "cand": [str(one) for one in side]}
         write_json(tmp_path / f"{lever}.json", record | paths)
@@ -253,7 +253,7 @@ def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path:
     assert "judged again: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
-    assert any("names 602 legs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
+    assert any("names 602 runs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
 
 
 def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:
@@ -269,14 +269,14 @@ def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Pat
 
 
 def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
-    legs: FrozenLegs, scorings: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: FrozenRuns, scorings: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
-    for place, leg in zip(("performance/run_1", "performance/run_2", "accuracy"), ref, strict=True):
-        shutil.copytree(leg, tmp_path / "before" / place)
+    ref, cand = runs.paths("off-1", "off-2", "off-acc"), runs.paths("off-two-1", "off-two-2", "off-two-acc")
+    for place, run in zip(("performance/run_1", "performance/run_2", "accuracy"), ref, strict=True):
+        shutil.copytree(run, tmp_path / "before" / place)
     patches = []
     for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
-        signed = sign_off("patch", [tmp_path / "before"], legs.paths(*candidate), Claim(levers=[lever]))
+        signed = sign_off("patch", [tmp_path / "before"], runs.paths(*candidate), Claim(levers=[lever]))
         assert signed.outcome == "PASS"
         write_json(tmp_path / f"{lever}.json", signed.record())
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
@@ -291,14 +291,14 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
     assert "missing_patch_verdict" not in slugs(verdict)
     assert [sources.model_path for sources in asked] == ["bytes"] * 6  # reference and candidate, of bundle and patches
     assert len({id(sources.scorer) for sources in asked}) == 1
-    assert len(scorings) == len(set(scorings)) <= 2  # off-acc and off-two-acc, whose answers may be the same
+    assert len(scorings) == len(set(scorings)) <= 2  # off-acc and off-two-acc, whose responses may be the same
     lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
     assert (lacking.outcome, lacking.blocks) == ("FAIL", True)
     assert "missing_patch_verdict" in slugs(lacking)
 
 
-def test_a_bundle_whose_reference_makes_no_sense_is_refused(legs: FrozenLegs, tmp_path: Path) -> None:
-    ref = [legs.copy(tmp_path / name, name, ["repeat_one_token"]) for name in ("off-1", "off-2", "off-acc")]
-    verdict = sign_off("bundle", ref, legs.paths("off-two-1", "off-two-2", "off-two-acc"), Claim(levers=["tpot_ms"]))
+def test_a_bundle_whose_reference_makes_no_sense_is_refused(runs: FrozenRuns, tmp_path: Path) -> None:
+    ref = [runs.copy(tmp_path / name, name, ["repeat_one_token"]) for name in ("off-1", "off-2", "off-acc")]
+    verdict = sign_off("bundle", ref, runs.paths("off-two-1", "off-two-2", "off-two-acc"), Claim(levers=["tpot_ms"]))
     assert "unverifiable_noncoherent_reference" in slugs(verdict)
     assert verdict.correctness_status == "unverifiable_noncoherent_reference"

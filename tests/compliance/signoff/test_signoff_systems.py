@@ -1,4 +1,4 @@
-"""Whether legs are of one system: both modes, an audit, a bundle, its levers; and forgeries of one leg by another."""
+"""Whether runs are of one system: both modes, an audit, a bundle, its changed options; and forged runs."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compliance.evidence.leg_evidence import LegEvidence
+from compliance.evidence.run_evidence import RunEvidence
 from compliance.evidence.run_verdict import judge_run
 from compliance.evidence.scoring import with_scorer
 from compliance.judge.rule import find_rule
@@ -18,39 +18,39 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.harness import FASTER_FLAG, caching, one_system_in_both_modes, pace
 from compliance.signoff.judge import sign_off
-from compliance.signoff.provenance import foreign_legs, one_bundle
+from compliance.signoff.provenance import foreign_runs, one_bundle
 from compliance.submission.build import SubmitOutcome
 from compliance.verify.find_results import find_results
 from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.signoff.forge.faults import inject, set_manifest
-from tests.signoff.forge.record_faults import shorten_requests
+from tests.signoff.forge.manifest_faults import shorten_requests
 from tests.support.editing import read_records, reseal, set_at, set_record, write_records
 from tests.support.recorded import recorded
-from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence, slugs
+from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence, slugs
 
-LEGS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
+RUNS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
 ANOTHER = {**dict.fromkeys(("vendor", *ACCELERATOR_FACTS)), "name": "another"}  # an accelerator
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 Values = dict[str, Any]  # by their place in the manifest
 
 
-def edited(legs: FrozenLegs, folder: Path, name: str, values: Values) -> Path:
+def edited(runs: FrozenRuns, folder: Path, name: str, values: Values) -> Path:
     """A copy with other values at places of its record; later = by as many ns."""
-    copy = RunDir(legs.copy(folder / name, name))
+    copy = RunDir(runs.copy(folder / name, name))
     content = json.loads(copy.manifest.read_bytes())
     set_record(copy, {place: content[place] + value if values is LATER else value for place, value in values.items()})
     return copy.root
 
 
-# Of another name; by the boot's id it would be one that was renamed.
+# Of another name; by the boot's ID it would be one that was renamed.
 ELSEWHERE = {"observed.host.hostname": "another", "observed.host.boot_id": "another"}
 LATER = dict.fromkeys(("start_time_ns", "end_time_ns"), 2 * 365 * 86_400 * 10**9)
 
 
-def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
-    assert list(one_bundle([evidence(path) for path in legs.paths(*LEGS)])) == []
+def test_a_bundle_of_two_scenarios_is_one_system(runs: FrozenRuns) -> None:
+    assert list(one_bundle([evidence(path) for path in runs.paths(*RUNS)])) == []
 
 
 @pytest.mark.parametrize(
@@ -68,23 +68,23 @@ def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
         ("srv-acc", LATER, "far_apart"),
     ],
 )
-def test_a_bundle_of_two_systems(legs: FrozenLegs, tmp_path: Path, changed: str, values: Values, slug: str) -> None:
+def test_a_bundle_of_two_systems(runs: FrozenRuns, tmp_path: Path, changed: str, values: Values, slug: str) -> None:
     """Across scenarios: of each pair by itself all may be well."""
     names = ("off-1", "off-acc", "srv-1", "srv-acc")
-    paths = [edited(legs, tmp_path, name, values) if name == changed else legs(name) for name in names]
+    paths = [edited(runs, tmp_path, name, values) if name == changed else runs(name) for name in names]
     found = {finding.slug for finding in one_bundle([evidence(path) for path in paths])}
     assert found == {slug}
 
 
-def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: FrozenLegs, tmp_path: Path) -> None:
-    bundle = [evidence(path) for path in legs.paths("off-1", "off-2", "off-acc")]
+def test_runs_that_explain_an_option_are_of_the_bundles_scenario_and_system(runs: FrozenRuns, tmp_path: Path) -> None:
+    bundle = [evidence(path) for path in runs.paths("off-1", "off-2", "off-acc")]
     one, other, accuracy, *foreign = (
-        evidence(path) for path in legs.paths("off-1", "off-fast-1", "off-acc", "ss-1", "ss-fast-1")
+        evidence(path) for path in runs.paths("off-1", "off-fast-1", "off-acc", "ss-1", "ss-fast-1")
     )
-    assert foreign_legs([one, other, accuracy], bundle) == ""
-    assert "scenario" in foreign_legs(foreign, bundle)
-    elsewhere = evidence(edited(legs, tmp_path, "off-fast-1", ELSEWHERE))
-    assert "host.hostname" in foreign_legs([one, elsewhere], bundle)
+    assert foreign_runs([one, other, accuracy], bundle) == ""
+    assert "scenario" in foreign_runs(foreign, bundle)
+    elsewhere = evidence(edited(runs, tmp_path, "off-fast-1", ELSEWHERE))
+    assert "host.hostname" in foreign_runs([one, elsewhere], bundle)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
         ("far_apart", LATER),
     ],
 )
-def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Path, slug: str, values: Values) -> None:
-    ref, cand = legs.paths("off-1", "off-2", "off-acc"), [edited(legs, tmp_path, "off-fast-1", values)]
-    verdict = sign_off("patch", ref, [*cand, legs("off-fast-2")], Claim(levers=["tpot_ms"]))
+def test_runs_that_are_no_submission_are_told_of(runs: FrozenRuns, tmp_path: Path, slug: str, values: Values) -> None:
+    ref, cand = runs.paths("off-1", "off-2", "off-acc"), [edited(runs, tmp_path, "off-fast-1", values)]
+    verdict = sign_off("patch", ref, [*cand, runs("off-fast-2")], Claim(levers=["tpot_ms"]))
     told = {one.slug: one.severity for one in verdict.findings}
     assert (told[slug], verdict.outcome) == ("warning", "FLAG")
 
@@ -113,57 +113,57 @@ def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Pat
     ],
 )
 def test_the_memory_that_is_free_at_the_start_is_no_other_system(
-    legs: FrozenLegs, tmp_path: Path, pool_tokens: int, variable: dict[str, str], severity: str | None
+    runs: FrozenRuns, tmp_path: Path, pool_tokens: int, variable: dict[str, str], severity: str | None
 ) -> None:
-    accuracy = RunDir(legs.copy(tmp_path / "accuracy", "vllm-off-acc"))
+    accuracy = RunDir(runs.copy(tmp_path / "accuracy", "vllm-off-acc"))
     accuracy.engine_log.write_text(accuracy.engine_log.read_text().replace("80,444 tokens", f"{pool_tokens:,} tokens"))
     for name, value in variable.items():
         set_manifest(accuracy, f"engine.configuration.environment.{name}", value)
-    found = list(one_system_in_both_modes([evidence(legs("vllm-off")), evidence(accuracy.root)]))
+    found = list(one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)]))
     assert {one.severity for one in found if one.rule == "H-1/other_path"} == ({severity} if severity else set())
 
 
-def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(legs: FrozenLegs, tmp_path: Path) -> None:
-    accuracy = RunDir(legs.copy(tmp_path / "accuracy", "vllm-off-acc"))
+def test_a_model_that_lies_elsewhere_is_the_same_by_its_files(runs: FrozenRuns, tmp_path: Path) -> None:
+    accuracy = RunDir(runs.copy(tmp_path / "accuracy", "vllm-off-acc"))
     for place in ("plan.model_path", "engine.configuration.model"):
         set_manifest(accuracy, place, "/another/folder")
-    found = [*one_system_in_both_modes([evidence(legs("vllm-off")), evidence(accuracy.root)])]
+    found = [*one_system_in_both_modes([evidence(runs("vllm-off")), evidence(accuracy.root)])]
     assert [one for one in found if one.rule == "H-1/other_path"] == []
 
 
-def test_pace_is_compared_at_no_lower_load_and_in_one_direction(legs: FrozenLegs, tmp_path: Path) -> None:
-    assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-acc")))) == []
-    assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-fast-acc")))) == []  # slower than its accuracy leg
-    (reason,) = pace(evidence(legs("ss-fast-1")), evidence(legs("ss-acc")))
+def test_pace_is_compared_at_no_lower_load_and_in_one_direction(runs: FrozenRuns, tmp_path: Path) -> None:
+    assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-acc")))) == []
+    assert list(pace(evidence(runs("ss-1")), evidence(runs("ss-fast-acc")))) == []  # slower than its accuracy run
+    (reason,) = pace(evidence(runs("ss-fast-1")), evidence(runs("ss-acc")))
     assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
-    found = list(pace(evidence(legs("ss-null")), evidence(legs("ss-acc"))))
+    found = list(pace(evidence(runs("ss-null")), evidence(runs("ss-acc"))))
     assert {as_word(one) for one in found} == {"FAIL"}
-    half = legs.copy(tmp_path / "half", "srv-1")
+    half = runs.copy(tmp_path / "half", "srv-1")
     shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
-    assert [one.slug for one in pace(evidence(half), evidence(legs("srv-acc")))] == ["faster_than_accuracy"]
-    lower = legs.copy(tmp_path / "lower", "srv-1", ["set_detail", "effective_target_qps", 100.0])
+    assert [one.slug for one in pace(evidence(half), evidence(runs("srv-acc")))] == ["faster_than_accuracy"]
+    lower = runs.copy(tmp_path / "lower", "srv-1", ["set_detail", "effective_target_qps", 100.0])
     shorten_requests(RunDir(lower), 0.9 / FASTER_FLAG)
-    assert list(pace(evidence(lower), evidence(legs("srv-acc")))) == []
+    assert list(pace(evidence(lower), evidence(runs("srv-acc")))) == []
 
 
 @pytest.mark.parametrize(("busy", "severity"), [(0.0, "FAIL"), (0.2, "FAIL"), (0.5, "FLAG"), (0.95, "FLAG")])
-def test_an_accuracy_leg_is_slower_by_the_cores_that_others_took(
-    legs: FrozenLegs, tmp_path: Path, busy: float, severity: str
+def test_an_accuracy_run_is_slower_by_the_cores_that_others_took(
+    runs: FrozenRuns, tmp_path: Path, busy: float, severity: str
 ) -> None:
-    fast = legs.copy(tmp_path / "fast", "srv-1")
+    fast = runs.copy(tmp_path / "fast", "srv-1")
     shorten_requests(RunDir(fast), 0.15)
     times = {"window_s": 5.0, "usable_cores": 2, "busy_cpu_s": 10 * busy, "own_cpu_s": 0.0, "foreign_cpu_s": 10 * busy}
     more = {"stolen_cpu_s": 0.0, "load_average_start": 9.0, "load_average_end": 9.0}
-    accuracy = legs.copy(tmp_path / "accuracy", "srv-acc", ["set_manifest", "observed.contention", times | more])
+    accuracy = runs.copy(tmp_path / "accuracy", "srv-acc", ["set_manifest", "observed.contention", times | more])
     (reason,) = pace(evidence(fast), evidence(accuracy))
     assert (as_word(reason), reason.slug) == (severity, "faster_than_accuracy")
 
 
-def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(legs: FrozenLegs, tmp_path: Path) -> None:
-    pair = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-acc")]
-    for leg, factor in zip(pair, (0.001, 0.1), strict=True):
-        shorten_requests(RunDir(leg), factor)
-    (reason,) = pace(*(evidence(leg) for leg in pair))
+def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(runs: FrozenRuns, tmp_path: Path) -> None:
+    pair = [runs.copy(tmp_path / name, name) for name in ("srv-1", "srv-acc")]
+    for run, factor in zip(pair, (0.001, 0.1), strict=True):
+        shorten_requests(RunDir(run), factor)
+    (reason,) = pace(*(evidence(run) for run in pair))
     assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
 
 
@@ -174,13 +174,13 @@ def other_engine(folder: Path) -> None:
     set_at(folder / "repeat-3" / "manifest.json", "plan.engine_options.slots", 9)
 
 
-def left_out(label: str, *, leg: bool = True) -> Callable[[Path], None]:
-    """A leg that did not suit is not in the record, nor there."""
+def left_out(label: str, *, run: bool = True) -> Callable[[Path], None]:
+    """A run that did not suit is not in the record, nor there."""
 
     def change(folder: Path) -> None:
         kept = [one for one in json.loads((folder / RECORD).read_text())["legs"] if one["label"] != label]
         set_at(folder / RECORD, "legs", kept)
-        if leg:
+        if run:
             shutil.rmtree(folder / label)
 
     return change
@@ -198,7 +198,7 @@ def of_one_query(folder: Path) -> None:
 
 
 def prefix_caching(folder: Path) -> None:
-    """In every leg, so that they are of one system."""
+    """In every run, so that they are of one system."""
     for run in (*map(RunDir, folder.glob("*/")), ResultDir(folder.parents[1]).performance):
         if run.manifest.is_file():
             set_record(run, {"engine.configuration.enable_prefix_caching": True})
@@ -206,7 +206,7 @@ def prefix_caching(folder: Path) -> None:
 
 # What is changed of an audit; the reason that is given, what it is worth, and what it says.
 CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the leg ended"),
+    "another engine": (other_engine, "FAIL caching_audit_forged", "manifest.json was changed after the run ended"),
     "another engine, sealed anew": (
         lambda folder: [other_engine(folder), reseal(RunDir(folder / "repeat-3"))],
         "FAIL caching_audit_forged", "engine_options.slots: 8 in the first, 9 in the second",
@@ -217,7 +217,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "prefix caching in force": (prefix_caching, "FAIL caching_audit_failed", "prefix caching in the engine"),
     "the reference again": (reference_again, "FAIL caching_audit_forged", "audit.config not engaged"),
-    "not in the record": (left_out("repeat-3", leg=False), "FAIL caching_audit_forged", "names the legs"),
+    "not in the record": (left_out("repeat-3", run=False), "FAIL caching_audit_forged", "names the runs"),
     **{
         f"without {label}": (left_out(label), "FAIL caching_audit_forged", "")
         for label in ("repeat-3", "few", "reference")
@@ -227,7 +227,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("case", ["untouched", *CACHING])
-def test_an_audit_of_output_caching_is_judged_again_from_its_legs(tmp_path: Path, case: str) -> None:
+def test_an_audit_of_output_caching_is_judged_again_from_its_runs(tmp_path: Path, case: str) -> None:
     change, reason, said = CACHING.get(case, (lambda folder: None, "NOTE caching_audited", ""))
     result = ResultDir(Path(shutil.copytree(recorded() / "caching", tmp_path / "result")))
     change(result.audit("output_caching"))
@@ -245,12 +245,12 @@ def test_a_repeat_has_the_audit_of_its_result(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
-    legs: FrozenLegs, scorings: list[tuple[str, ...]]
+    runs: FrozenRuns, scorings: list[tuple[str, ...]]
 ) -> None:
-    pair = legs.paths("srv-1", "srv-acc")
-    leg = next(leg for result in find_results(pair) for leg in result.legs if leg.mode == "AccuracyOnly")
+    pair = runs.paths("srv-1", "srv-acc")
+    run = next(run for result in find_results(pair) for run in result.runs if run.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
-        verified = judge_run(LegEvidence.of(leg, sources))
+        verified = judge_run(RunEvidence.of(run, sources))
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1
@@ -259,7 +259,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     assert verified.details["scores"]
 
 
-def test_submit_scores_each_leg_once(
+def test_submit_scores_each_run_once(
     build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
@@ -270,33 +270,33 @@ def test_submit_scores_each_leg_once(
     assert 0 < len(scorings) == len(set(scorings))
 
 
-def test_the_data_set_of_a_leg_is_at_hand_where_it_is_unchanged(legs: FrozenLegs, tmp_path: Path) -> None:
-    copy = legs.copy(tmp_path / "leg", "srv-1")
-    leg = find_results([copy])[0].legs[0]
-    references = Evidence.of(leg).references
+def test_the_data_set_of_a_run_is_at_hand_where_it_is_unchanged(runs: FrozenRuns, tmp_path: Path) -> None:
+    copy = runs.copy(tmp_path / "run", "srv-1")
+    run = find_results([copy])[0].runs[0]
+    references = Evidence.of(run).references
     assert references is not None
-    assert leg.manifest is not None
-    assert leg.manifest.plan.dataset_sha256 == references.sha256
+    assert run.manifest is not None
+    assert run.manifest.plan.dataset_sha256 == references.sha256
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["plan"]["dataset_sha256"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    assert Evidence.of(find_results([copy])[0].legs[0]).references is None
+    assert Evidence.of(find_results([copy])[0].runs[0]).references is None
 
 
-def test_a_performance_leg_written_from_the_accuracy_leg(legs: FrozenLegs, tmp_path: Path) -> None:
-    """A null system's leg with the accuracy leg's answers, at three quarters of its times."""
-    leg = legs.copy(tmp_path / "leg", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
-    run, draw = RunDir(leg), random.Random(3)
-    shown = {one["sample_index"]: one for one in read_records(RunDir(legs("ss-acc")))}
-    records = sorted(read_records(run), key=lambda one: int(one["seq"]))
+def test_a_performance_run_written_from_the_accuracy_run(runs: FrozenRuns, tmp_path: Path) -> None:
+    """A null system's run with the accuracy run's responses, at three quarters of its times."""
+    run = runs.copy(tmp_path / "run", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
+    run_dir, draw = RunDir(run), random.Random(3)
+    shown = {one["sample_index"]: one for one in read_records(RunDir(runs("ss-acc")))}
+    records = sorted(read_records(run_dir), key=lambda one: int(one["seq"]))
     now_ns = start_ns = records[0]["issue_ns"]
     for one in records:
         share, first = 0.75 * draw.uniform(0.985, 1.015), shown[one["sample_index"]]
         for name in ("first_token_ns", "complete_ns"):
             one[name] = now_ns + int((first[name] - first["issue_ns"]) * share)
         one["issue_ns"], now_ns = now_ns, one["complete_ns"] + draw.randrange(60_000, 180_000)
-    write_records(run, records)
-    values = read_detail(run.detail).values
+    write_records(run_dir, records)
+    values = read_detail(run_dir.detail).values
     begin, end = (datetime.strptime(str(values[key]), POWER_TIME) for key in ("power_begin", "power_end"))
     seconds = (now_ns - start_ns) / 1e9 + 0.004
     for fault in (
@@ -304,14 +304,14 @@ def test_a_performance_leg_written_from_the_accuracy_leg(legs: FrozenLegs, tmp_p
         ["set_manifest", "end_time_ns", records[-1]["complete_ns"] + 300_000_000],
         ["rebuild", 1],
     ):
-        inject(run, str(fault[0]), fault[1:], leg)
-    verdict = sign_off("harness", [leg, legs("ss-acc")])
+        inject(run_dir, str(fault[0]), fault[1:], run)
+    verdict = sign_off("harness", [run, runs("ss-acc")])
     assert verdict.outcome == "FAIL"
     assert slugs(verdict) & {"settings_contradict_record", "log-records"}
 
 
-def test_research_legs_called_official(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_research_runs_called_official(runs: FrozenRuns, tmp_path: Path) -> None:
     faults: list[list[object]] = [["set_manifest", "official", True], ["set_manifest", "unofficial_reasons", []]]
-    verdict = sign_off("bundle", [legs.copy(tmp_path / name, name, *faults) for name in ("ss-1", "ss-acc")])
+    verdict = sign_off("bundle", [runs.copy(tmp_path / name, name, *faults) for name in ("ss-1", "ss-acc")])
     assert verdict.outcome == "FAIL"
     assert {find_rule(rule).kind for rule in slugs(verdict)} == {"official"}

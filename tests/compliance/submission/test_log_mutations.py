@@ -33,29 +33,29 @@ def place_of(tree: Tree, name: str) -> Place:
     return next(place for place in tree.places() if f"{place.benchmark}/{place.scenario}" == name)
 
 
-def leg_of(tree: Tree, place: Place, leg: str) -> RunDir:
-    if leg.startswith("TEST"):
-        return RunDir(tree.audit(place, leg) / "performance" / "run_1")
-    return tree.performance(place) if leg == "performance" else tree.accuracy(place)
+def run_of(tree: Tree, place: Place, run: str) -> RunDir:
+    if run.startswith("TEST"):
+        return RunDir(tree.audit(place, run) / "performance" / "run_1")
+    return tree.performance(place) if run == "performance" else tree.accuracy(place)
 
 
-def in_logs(tree: Tree, place: Place, leg: str, **changes: object) -> None:
+def in_logs(tree: Tree, place: Place, run: str, **changes: object) -> None:
     """Change records of the detail log, and the same texts in the summary; {"times": 1.05} multiplies."""
-    run = leg_of(tree, place, leg)
+    run_dir = run_of(tree, place, run)
     for key, value in changes.items():
-        old = read_detail(run.detail).get(key)
+        old = read_detail(run_dir.detail).get(key)
         new = value
         if isinstance(value, dict):
             new = type(old)(old * value["times"])
-        edit_detail(run, key, new)
-        summary = run.summary.read_text()
+        edit_detail(run_dir, key, new)
+        summary = run_dir.summary.read_text()
         said = f"{old:.2f}" if isinstance(old, float) else str(old)
         again = f"{new:.2f}" if isinstance(new, float) else str(new)
-        run.summary.write_text(summary.replace(f": {said}\n", f": {again}\n"))
+        run_dir.summary.write_text(summary.replace(f": {said}\n", f": {again}\n"))
 
 
-def numbers(leg: str = "performance", **changes: object) -> Change:
-    return partial(in_logs, leg=leg, **changes)
+def numbers(run: str = "performance", **changes: object) -> Change:
+    return partial(in_logs, run=run, **changes)
 
 
 def times(by: float, *keys: str) -> Change:
@@ -92,7 +92,7 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "multi-queries": (STREAMS, times(100, "result_query_count"), "log-clock"),
     "multi-most": (STREAMS, times(0.9, MOST), "log-settings"),
     "multi-samples-a-query": (STREAMS, numbers(effective_samples_per_query=16), "log-settings"),
-    "multi-summary": (STREAMS, lambda tree, place: edit_detail(leg_of(tree, place, "performance"),
+    "multi-summary": (STREAMS, lambda tree, place: edit_detail(run_of(tree, place, "performance"),
                       "result_90.00_percentile_per_query_latency_ns", 1), "log-summary"),
     "offline-rate": (GPT, times(1.05, "result_samples_per_second", "result_tokens_per_second"), "log-arithmetic"),
     "offline-target": (GPT, numbers(effective_target_qps=10**4, requested_offline_expected_qps=10**4),
@@ -105,18 +105,18 @@ NUMBERS: dict[str, tuple[str, Change, str]] = {
     "set-size": (GPT, numbers(qsl_reported_performance_count=32, requested_performance_sample_count_override=0),
                  "log-settings"),
 }  # fmt: skip
-# tokens that the accuracy leg does not have
+# tokens that the accuracy run does not have
 TOKENS: dict[str, tuple[str, Change, str]] = {
     "tokens-up": (GPT, times(1.08, "result_tokens_per_second"), "audit-tokens"),
     "tokens-down": (GPT, times(0.9, "result_tokens_per_second"), "audit-tokens"),
 }  # fmt: skip
 
 
-def copied(source: str, from_leg: str, *changed: str) -> Change:
-    """The performance leg is another result's leg, with other bytes, another time and some records changed."""
+def copied(source: str, from_run: str, *changed: str) -> Change:
+    """The performance run is another result's run, with other bytes, another time and some records changed."""
 
     def change(tree: Tree, place: Place) -> None:
-        there, here = leg_of(tree, place_of(tree, source), from_leg), tree.performance(place)
+        there, here = run_of(tree, place_of(tree, source), from_run), tree.performance(place)
         shutil.copy(there.detail, here.detail)
         shutil.copy(there.summary, here.summary)
         for key in ("power_begin", "power_end"):
@@ -253,8 +253,8 @@ def findings_of(tree: Tree) -> set[tuple[str, ...]]:
 @pytest.fixture(scope="module")
 def before() -> set[tuple[str, ...]]:
     found = findings_of(any_tree())
-    found -= {one for one in found if one[0] == "log-same-answers"}  # one SUT gives the answers of all benchmarks
-    # The data sets are small ones, and the threshold of lengths is not the official one.
+    found -= {one for one in found if one[0] == "log-same-answers"}  # one SUT gives the responses of all benchmarks
+    # The datasets are small ones, and the threshold of lengths is not the official one.
     numbers = {said.partition(" is ")[0] for rule, _, said in found if rule == "audit-numbers"}
     assert numbers == {"num_acc_log_entries", "min threshold"}
     assert not [
@@ -285,7 +285,7 @@ def test_a_run_of_another_tree_is_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("clip", "found"), [(31.7, {"audit-fallback"}), (31.2, {"audit-fallback", "audit-verdict"})])
-def test_answers_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
+def test_responses_of_an_audit_may_differ_where_the_scores_of_both_runs_do_not(
     before: set[tuple[str, ...]], tmp_path: Path, clip: float, found: set[str]
 ) -> None:
     shutil.copytree(any_tree().root, tmp_path / "tree")

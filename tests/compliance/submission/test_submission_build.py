@@ -23,7 +23,7 @@ from scenarios.commands.submit import submit
 from tests.support.official import SEEDS
 from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.records import official_record
-from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
+from tests.support.submission_runs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
 Submit = Callable[..., SubmitOutcome]
 SCENARIO_FILES = {
@@ -90,9 +90,9 @@ def test_logs_are_copied_and_the_readme_says_how_they_were_made(
         to = tmp_path / "tree/closed/Org/results/Box" / BENCHMARK / result.root.name
         for name in ("mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"):
             assert (to / "performance/run_1" / name).read_bytes() == (result.performance.root / name).read_bytes()
-            leg = result.audit("TEST06") / "performance" / name
+            run = result.audit("TEST06") / "performance" / name
             part = "accuracy" if name.endswith("json") else "performance/run_1"
-            assert (to / "TEST06" / part / name).read_bytes() == leg.read_bytes()
+            assert (to / "TEST06" / part / name).read_bytes() == run.read_bytes()
         whole = result.accuracy.accuracy_log.read_bytes()
         assert (to / "accuracy/mlperf_log_accuracy.json").read_bytes() == whole[:4096] + b"\n\n...\n\n" + whole[-4096:]
         text = (to / "accuracy/accuracy.txt").read_text()
@@ -115,14 +115,14 @@ def test_an_official_tree_carries_no_mark(
     signed = sign_off_all(monkeypatch)
     outcome = build(rehearsal=False)
     assert outcome.findings == []
-    legs = [leg.root for result in results_of(campaign) for leg in (result.performance, result.accuracy)]
-    assert sorted(signed) == sorted(legs)
+    runs = [run.root for result in results_of(campaign) for run in (result.performance, result.accuracy)]
+    assert sorted(signed) == sorted(runs)
     assert outcome.rehearsal == []
     files = [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
     again = build(rehearsal=True, tree="again")
     assert content(tmp_path / "again") == content(tmp_path / "tree")
-    assert again.notes == ["every result is official: the tree carries no mark of a rehearsal"]
+    assert again.notes == ["every result is eligible for submission: the tree carries no mark of a rehearsal"]
 
 
 def test_the_same_runs_give_the_same_bytes_however_they_are_named(
@@ -130,8 +130,8 @@ def test_the_same_runs_give_the_same_bytes_however_they_are_named(
 ) -> None:
     build()
     results = results_of(campaign)
-    legs = [path for one in results for path in (one.accuracy.root, one.performance.root, one.audit("TEST06"))]
-    for number, named in enumerate(([one.root for one in reversed(results)], legs)):
+    runs = [path for one in results for path in (one.accuracy.root, one.performance.root, one.audit("TEST06"))]
+    for number, named in enumerate(([one.root for one in reversed(results)], runs)):
         assert build(*named, tree=f"again-{number}").findings == []
         assert content(tmp_path / "tree") == content(tmp_path / f"again-{number}")
 
@@ -170,7 +170,7 @@ def test_a_build_that_fails_leaves_nothing(
 ) -> None:
     there = {path.name for path in tmp_path.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr("compliance.submission.build.MOST_FILE_BYTES", 10_000)
+        patch.setattr("compliance.submission.build.MAX_FILE_BYTES", 10_000)
         with pytest.raises(SetupError, match="at most"):
             build()
     with monkeypatch.context() as patch:
@@ -193,15 +193,15 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
         detail.write_text(detail.read_text() + "\n")
         return SignOff("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.build.judge_legs", meanwhile)
-    with pytest.raises(ExecutionError, match="was changed after the leg ended"):
+    monkeypatch.setattr("compliance.submission.build.judge_runs", meanwhile)
+    with pytest.raises(ExecutionError, match="was changed after the run ended"):
         build()
     assert not (tmp_path / "tree").exists()
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "two words", "-x", "Ö"])
 def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
-    for option in ("organisation", "system_name"):
+    for option in ("organization", "system_name"):
         with pytest.raises(HarnessError, match="cannot be a directory's name"):
             build(**{option: name})
 
@@ -209,7 +209,7 @@ def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
 def command(campaign: CampaignDir, tmp_path: Path, *more: object) -> list[str]:
     system = tmp_path / "system.yaml"
     system.write_text(json.dumps({"system": SYSTEM}))
-    given = [campaign.root, "--organisation", "Org", "--system-name", "Box", "--source", tmp_path / "code"]
+    given = [campaign.root, "--organization", "Org", "--system-name", "Box", "--source", tmp_path / "code"]
     return [*map(str, given), "--output", str(tmp_path / "tree"), *map(str, more)]
 
 
@@ -261,7 +261,7 @@ def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: 
 SIZES = (2, 4095, 4096, 4097, 8191, 8192, 10_240, 100_000)
 
 
-def leg_with_answers(root: Path, size: int) -> RunDir:
+def run_with_responses(root: Path, size: int) -> RunDir:
     root.mkdir(parents=True)
     run = RunDir(root)
     run.accuracy_log.write_text("[" + "".join(chr(97 + n % 26) for n in range(size - 2)) + "]")
@@ -271,7 +271,7 @@ def leg_with_answers(root: Path, size: int) -> RunDir:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_truncation_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> None:
-    run = leg_with_answers(tmp_path / "leg", size)
+    run = run_with_responses(tmp_path / "run", size)
     whole = run.accuracy_log.read_bytes()
     submitted = submitted_accuracy(run)
     assert run.accuracy_log.read_bytes() == whole
@@ -283,7 +283,7 @@ def test_truncation_keeps_both_ends_and_the_hash(tmp_path: Path, size: int) -> N
 
 
 def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
-    run = leg_with_answers(tmp_path / "leg", 100_000)
+    run = run_with_responses(tmp_path / "run", 100_000)
     first = submitted_accuracy(run)
     run.accuracy_log.write_bytes(first.log)
     with pytest.raises(InputError, match="has no hash= line"):
@@ -298,7 +298,7 @@ def test_a_log_that_was_truncated_before_keeps_its_hash(tmp_path: Path) -> None:
 @needs_checkout
 @pytest.mark.parametrize("size", SIZES)
 def test_the_official_tool_leaves_the_same_bytes(tmp_path: Path, size: int) -> None:
-    run = leg_with_answers(tmp_path / "in/closed/Org/results/Box/llama3.1-8b/Offline/accuracy", size)
+    run = run_with_responses(tmp_path / "in/closed/Org/results/Box/llama3.1-8b/Offline/accuracy", size)
     ours = submitted_accuracy(run)
     tool = Path(CHECKOUT) / "tools/submission/truncate_accuracy_log.py"
     command = [sys.executable, tool, "--input", tmp_path / "in", "--submitter", "Org", "--output", tmp_path / "out"]
@@ -335,7 +335,7 @@ def ran(commit: str | None, changed: bool | None = False) -> list[Manifest]:
 
 def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
-    (repository / "main.py").write_text("second\n")  # later than the legs
+    (repository / "main.py").write_text("second\n")  # later than the runs
     source = read_source(None, ran(commit), repository)
     assert source.files == {"main.py": b"first\n", "sub/tool.py": b"tool\n"}
     assert source.left_out == [".gitignore", "link"]
@@ -360,7 +360,7 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     source = read_source(repository, ran("f" * 40, changed=True))
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}
     assert "with changes that are not in it" in source.readme()
-    assert f"The legs ran with commit `{'f' * 40}` and changes to it." in source.readme()
+    assert f"The runs were made with commit `{'f' * 40}` and changes to it." in source.readme()
     (repository / "diagrams").mkdir()  # in a checkout, and nothing in it tracked
     (repository / "diagrams" / "network.svg").write_text("a box\n")
     assert read_documentation(repository / "diagrams") == {"network.svg": b"a box\n"}

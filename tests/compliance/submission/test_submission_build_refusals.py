@@ -22,7 +22,7 @@ from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.records import official_record
-from tests.support.submission_legs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
+from tests.support.submission_runs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
 
 Submit = Callable[..., SubmitOutcome]
 Json = dict[str, Any]
@@ -37,14 +37,17 @@ def test_unofficial_results_need_the_rehearsal_flag_whatever_they_claim(
     build: Submit, campaign: CampaignDir, tmp_path: Path
 ) -> None:
     text = reasons(build(rehearsal=False))
-    assert f"{BENCHMARK}/Offline: not official: the dummy engine runs no model" in text
-    assert f"{BENCHMARK}/Server: not official: the bundled articles are not CNN-DailyMail" in text
-    in_open = [f"{BENCHMARK}/{name}: not official: the dummy engine runs no model" for name in ("Offline", "Server")]
+    assert f"{BENCHMARK}/Offline: not eligible for submission: the dummy engine runs no model" in text
+    assert f"{BENCHMARK}/Server: not eligible for submission: the bundled articles are not CNN-DailyMail" in text
+    in_open = [
+        f"{BENCHMARK}/{name}: not eligible for submission: the dummy engine runs no model"
+        for name in ("Offline", "Server")
+    ]
     assert reasons(build(rehearsal=False, division="open")).splitlines() == in_open
     assert not (tmp_path / "tree").exists()
     for path in campaign.root.rglob("manifest.json"):
         edit(path, official=True, unofficial_reasons=[])
-    assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
+    assert "not eligible for submission: the dummy engine runs no model" in reasons(build(rehearsal=False))
 
 
 def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     assert not (tmp_path / "tree").exists()
 
 
-def test_quantised_weights_have_a_document_that_tells_how(
+def test_quantized_weights_have_a_document_that_tells_how(
     build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim_official(campaign)
@@ -73,7 +76,7 @@ def test_quantised_weights_have_a_document_that_tells_how(
     assert (tmp_path / "tree/closed/Org/documentation/calibration.md").read_bytes() == CALIBRATION
 
 
-def test_the_document_beside_the_weights_is_taken_as_the_leg_had_it(tmp_path: Path) -> None:
+def test_the_document_beside_the_weights_is_taken_as_the_run_had_it(tmp_path: Path) -> None:
     path = tmp_path / "calibration.md"
     path.write_bytes(CALIBRATION)
     digest = hashlib.sha256(CALIBRATION).hexdigest()
@@ -90,7 +93,7 @@ def test_the_document_beside_the_weights_is_taken_as_the_leg_had_it(tmp_path: Pa
     assert len(list(lacking({}, ran))) == 2
 
 
-def test_the_weights_of_an_official_leg_are_on_record_and_one_model(
+def test_the_weights_of_an_official_run_are_on_record_and_one_model(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_off_all(monkeypatch)
@@ -137,8 +140,8 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     sentence = f"{BENCHMARK}/Offline: output_caching of this result did not pass: ten times as fast"
     assert reasons(build()) == sentence
     server = campaign.result(BENCHMARK, "Server").root
-    legs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
-    assert reasons(build(*legs)) == sentence  # named one by one
+    runs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
+    assert reasons(build(*runs)) == sentence  # named one by one
     assert build(division="open").findings == []
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
@@ -150,7 +153,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.unlink()
     record = result.audit("output_length") / "audit_output_length.json"
     record.parent.mkdir()
-    existing = [{"label": "ref"}, {"label": "run"}]  # legs that lie elsewhere
+    existing = [{"label": "ref"}, {"label": "run"}]  # runs that lie elsewhere
     record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "legs": existing}))
     assert build(tree="other").findings == []
 
@@ -166,10 +169,12 @@ def test_a_synthetic_data_set_is_seen_through(
     digest = hashlib.sha256(dataset.read_bytes()).hexdigest()
     for path in campaign.root.rglob("manifest.json"):
         edit(path, plan={"dataset_path": str(dataset), "dataset_sha256": digest})
-    assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="other"))
+    assert "not eligible for submission: the dataset is synthetic" in reasons(build(rehearsal=False, tree="other"))
     moved = dataset.rename(tmp_path / "moved.json")
     sources = ScoreSources(dataset_path=moved)
-    assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="moved", sources=sources))
+    assert "not eligible for submission: the dataset is synthetic" in reasons(
+        build(rehearsal=False, tree="moved", sources=sources)
+    )
 
 
 def test_a_rehearsal_relaxes_neither_length_nor_seeds(
@@ -180,7 +185,7 @@ def test_a_rehearsal_relaxes_neither_length_nor_seeds(
     assert f"{BENCHMARK}/Server: performance: min_duration: 1,500 ms, required: at least 600,000 ms" in text
     text = reasons(build(round=ROUNDS["v6.0"]))
     assert "the seeds are those of v6.1, not of v6.0" in text
-    assert text.count("seeds") == 6  # every leg, audits too
+    assert text.count("seeds") == 6  # every run, audits too
     assert list(tmp_path.glob("*tree*")) == []
 
 
@@ -188,7 +193,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
-    monkeypatch.setattr("compliance.evidence.leg_evidence.target_of", lambda leg: (targets, "the official one"))
+    monkeypatch.setattr("compliance.evidence.run_evidence.target_of", lambda run: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").findings == []
 
@@ -219,7 +224,7 @@ def text(name: str, old: str, new: str) -> Change:
 
 
 def recorded(part: str, **values: object) -> Change:
-    """Other values in the manifests of some legs."""
+    """Other values in the manifests of some runs."""
 
     def change(result: ResultDir) -> None:
         for path in result.root.rglob("manifest.json"):
@@ -235,8 +240,8 @@ def config(result: ResultDir) -> None:
     reseal(run)
 
 
-def answers(others: Callable[[list[Json]], list[Json]]) -> Change:
-    """Another log of the audit's answers, with a seal that fits."""
+def responses(others: Callable[[list[Json]], list[Json]]) -> Change:
+    """Another log of the audit's responses, with a seal that fits."""
 
     def change(result: ResultDir) -> None:
         audit = result.audit("TEST06")
@@ -255,31 +260,31 @@ def exchanged(entries: list[Json]) -> list[Json]:
 
 
 AUDIT, AUDITED = "audit/TEST06", "audit/TEST06/performance"
-ANSWERS, TOKENS = "mlperf_log_accuracy.json", '"result_completed_tokens_per_second", "value": '
+RESPONSES, TOKENS = "mlperf_log_accuracy.json", '"result_completed_tokens_per_second", "value": '
 # What is changed of one result, and a sentence that is given for it.
 CHANGES: dict[str, tuple[Change, str]] = {
     "an edited log": (
         text("performance/run_1/mlperf_log_detail.txt", TOKENS, f"{TOKENS}1"),
         "the summary's 'completed tokens per second' is ",
     ),
-    "no performance leg": (lambda result: shutil.rmtree(result.performance.root), "there is no performance leg"),
-    "no accuracy leg": (lambda result: shutil.rmtree(result.accuracy.root), "there is no accuracy leg"),
+    "no performance leg": (lambda result: shutil.rmtree(result.performance.root), "there is no performance run"),
+    "no accuracy leg": (lambda result: shutil.rmtree(result.accuracy.root), "there is no accuracy run"),
     "no manifest": (lambda result: result.accuracy.manifest.unlink(), "accuracy has no manifest.json"),
     "a failed audit": (
         lambda result: edit(result.audit("TEST06") / "audit_TEST06.json", passed=False, reason="it took too long"),
         "TEST06 did not pass: it took too long",
     ),
     "another text": (
-        text(f"{AUDIT}/verify_accuracy.txt", "True", "False"), "verify_accuracy.txt differs from what the legs",
+        text(f"{AUDIT}/verify_accuracy.txt", "True", "False"), "verify_accuracy.txt differs from what the runs",
     ),
     "another log beside": (
-        lambda result: (result.audit("TEST06") / "accuracy" / ANSWERS).write_text("[]"),
-        f"accuracy/{ANSWERS} differs from what the legs' files give",
+        lambda result: (result.audit("TEST06") / "accuracy" / RESPONSES).write_text("[]"),
+        f"accuracy/{RESPONSES} differs from what the runs' files give",
     ),
-    "another log": (text(f"{AUDITED}/{ANSWERS}", "0", "1"), f"a file was changed after the leg ended: {ANSWERS}"),
+    "another log": (text(f"{AUDITED}/{RESPONSES}", "0", "1"), f"a file was changed after the run ended: {RESPONSES}"),
     "another configuration": (config, "audit.config is not the one that the audit plans"),
-    "fewer answers": (answers(lambda entries: entries[1:]), "does not pass: number of logged answers: 99"),
-    "exchanged answers": (answers(exchanged), "the answer is not the one whose SHA-256 stands in requests.jsonl"),
+    "fewer answers": (responses(lambda entries: entries[1:]), "does not pass: number of logged responses: 99"),
+    "exchanged answers": (responses(exchanged), "the response is not the one whose SHA-256 stands in requests.jsonl"),
     "another engine": (
         recorded("accuracy", plan={"engine_options": {"ttft_ms": 1.0}}), "Server: engine_options.ttft_ms: ",
     ),

@@ -13,7 +13,7 @@ from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.copies import check_duplicates
 from compliance.submission.check.findings import Findings, place_of
 from compliance.submission.check.scenario import ScenarioOutcome
-from compliance.submission.check.tree_evidence import ComparedLeg
+from compliance.submission.check.tree_evidence import RunIdentity
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Scenario
 from runs.loadgen.detail_log import read_detail
@@ -113,7 +113,7 @@ def source(name: str) -> Change:
 def no_evidence(tree: Tree) -> None:
     """Files that may lie anywhere."""
     place = next(tree.places())
-    run, home = tree.performance(place).root, tree.organisation("closed", "Example")
+    run, home = tree.performance(place).root, tree.organization("closed", "Example")
     for path in (tree.measurements_folder(place) / "mlperf.conf", run / "results.json", run.parent / "more" / "a.md",
                  home.parent / "summary.html", home / "power_settings.txt",
                  tree.audit(place, "TEST06") / "metadata.json"):  # fmt: skip
@@ -142,7 +142,7 @@ def checkout(folder: str) -> Change:
     return change
 
 
-def longer_answers(division: str) -> Change:
+def longer_responses(division: str) -> Change:
     """The model of an open result may have another longest output."""
 
     def change(tree: Tree) -> None:
@@ -160,7 +160,7 @@ def longer_answers(division: str) -> Change:
     return change
 
 
-# What is changed, the rules that are broken, and what one of the findings says.
+# What is changed, the rules that are violated, and what one of the findings says.
 DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "an older LoadGen": (older_loadgen, set(), ""),
     "cut within a number": (cut_at(b""), set(), ""),
@@ -172,8 +172,8 @@ DIFFERENT: dict[str, tuple[Change, set[str], str]] = {
     "the network division": (in_network, {"measurements-retraining", "measurements-model", "system-type"}, "LoRA"),
     "a checkout": (checkout("."), set(), ""),
     "a checkout in a tree": (checkout("closed/Example"), {"tree-dot-file", "tree-symlink"}, ".git"),
-    "longer answers": (longer_answers("closed"), {"test06-length"}, "length"),
-    "longer answers of an open model": (longer_answers("open"), set(), ""),
+    "longer answers": (longer_responses("closed"), {"test06-length"}, "length"),
+    "longer answers of an open model": (longer_responses("open"), set(), ""),
     **{
         f"retraining: {said}": (measured(retraining=said), set(), "")
         for said in ("No", "none", "N/A", "not retrained", "We don’t retrain the model weight.")
@@ -222,8 +222,10 @@ def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one")
     """A scenario whose accuracy log is the same as that of every other one."""
     place = Place("closed", "Example", system, "llama3.1-8b", scenario)
     run = tree.accuracy(place)
-    leg = ComparedLeg("accuracy", run.detail, {run.detail: detail}, answers="a" * 64, answers_file=run.accuracy_text)
-    return ScenarioOutcome(place, [], [leg], scenario)
+    identity = RunIdentity(
+        "accuracy", run.detail, {run.detail: detail}, responses="a" * 64, responses_file=run.accuracy_text
+    )
+    return ScenarioOutcome(place, [], [identity], scenario)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,9 @@ def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one")
         ("Server", "other", "two", {"log-same-answers"}),
     ],
 )
-def test_the_same_answers_twice(tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]) -> None:
+def test_the_same_responses_twice(
+    tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]
+) -> None:
     tree = Tree(tmp_path)
     findings = Findings(tree.root)
     check_duplicates([outcome_of(tree, "Server", "first"), outcome_of(tree, scenario, detail, system)], findings)
@@ -247,8 +251,8 @@ def test_two_systems_with_the_same_logs_are_one_finding(tmp_path: Path) -> None:
     for system in ("one", "two"):
         place = Place("closed", "Example", system, "rgat", "Offline")
         logs = [tree.scenario(place) / str(number) / "mlperf_log_detail.txt" for number in range(6)]
-        legs = [ComparedLeg(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
-        outcomes.append(ScenarioOutcome(place, [], legs))
+        runs = [RunIdentity(str(number), path, {path: str(number)}) for number, path in enumerate(logs)]
+        outcomes.append(ScenarioOutcome(place, [], runs))
     findings = Findings(tree.root)
     check_duplicates(outcomes, findings)
     (found,) = findings.items

@@ -121,14 +121,14 @@ def test_a_form_of_a_number_that_nobody_reads_is_no_fault(tree: Tree) -> None:
     assert rules(check_tree(tree.root, SHORT)) == set()
 
 
-def test_the_legs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree) -> None:
+def test_the_runs_of_a_benchmark_may_be_of_two_data_sets_by_its_rules(tree: Tree) -> None:
     (place, *_) = tree.places()
     tree_mutations.edit_detail(tree.accuracy(place), "qsl_reported_total_count", 60)
     assert "log-config" in rules(check_tree(tree.root, SHORT))
     assert "log-config" not in rules(check_tree(tree.root, short_round(accuracy_samples={"any": 60})))
 
 
-def test_user_conf_may_have_the_size_of_the_other_leg(tree: Tree) -> None:
+def test_user_conf_may_have_the_size_of_the_other_run(tree: Tree) -> None:
     place = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(place)
     conf.write_text(f"{conf.read_text()}\n*.Server.performance_sample_count_override = 60\n")
@@ -153,7 +153,7 @@ def test_a_key_that_stands_twice_is_told_and_the_other_fields_are_checked(tree: 
     assert any("weight_data_types is missing" in said for said in found)
 
 
-def test_an_accuracy_leg_tells_one_story(tree: Tree) -> None:
+def test_an_accuracy_run_tells_one_story(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     summary = tree.accuracy(server).summary
     whole = summary.read_text()
@@ -207,11 +207,11 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     assert "log-duplicate" not in rules(check_tree(tree.root, SHORT))
     other = folder.parent.with_name("another-node")
     shutil.copytree(folder.parent, other)
-    description = tree.system(place.division, place.organisation, place.system)
+    description = tree.system(place.division, place.organization, place.system)
     shutil.copy(description, description.with_name("another-node.json"))
     found = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
     assert found
-    assert len(found) == len({path.parent for path in found})  # of each leg once
+    assert len(found) == len({path.parent for path in found})  # of each run once
 
 
 def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -> None:
@@ -221,7 +221,7 @@ def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -
     tree_mutations.edit_detail(tree.performance(offline), "requested_scenario", "SingleStream")
     assert singlestream.is_dir()
     assert "perf-scenario" in rules(check_tree(tree.root, SHORT))
-    description = tree.system(offline.division, offline.organisation, offline.system)
+    description = tree.system(offline.division, offline.organization, offline.system)
     tree_mutations.edit_object(description, system_type="edge")
     assert "perf-scenario" not in rules(check_tree(tree.root, SHORT))
 
@@ -238,8 +238,8 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tre
 def test_a_run_directory_of_endpoints_in_a_tree_leaves_it_a_tree(short_tree: Tree, tmp_path: Path) -> None:
     root = tmp_path / "tree"
     shutil.copytree(short_tree.root, root)
-    (division, organisation), *_ = Tree(root).organisations()
-    folder = root / division / organisation / "src" / "curve"
+    (division, organization), *_ = Tree(root).organizations()
+    folder = root / division / organization / "src" / "curve"
     for name in MARKS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")

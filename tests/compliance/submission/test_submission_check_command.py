@@ -1,4 +1,4 @@
-"""`main.py check`: exit codes, the record, --runs, the official checker, and the catalogue in the documentation."""
+"""`main.py check`: exit codes, the record, --runs, the official checker, and the catalog in the documentation."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def test_findings(tree: Tree, tmp_path: Path) -> None:
 
 def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gravest are printed, and how many there are besides."""
-    monkeypatch.setattr(check_report, "MOST_PRINTED", 1)
+    monkeypatch.setattr(check_report, "MAX_PRINTED", 1)
     place = next(tree.places())
     (tree.root / "closed/.hidden").write_text("x")
     tree.readme(place).unlink()

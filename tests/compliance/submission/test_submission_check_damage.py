@@ -115,16 +115,16 @@ def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
 
 def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million took 900 MB. No tree has ever so many files."""
-    monkeypatch.setattr(findings, "MOST_OF_A_RULE", 20)
+    monkeypatch.setattr(findings, "MAX_OF_A_RULE", 20)
     for number in range(50):
         write(tmp_path / f"closed/Example/src/.file {number}", b"")
     found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
     assert len(found) == 21
     assert [item.sentence for item in found if place_of(item) == "."] == ["30 more in this tree"]
     entries = len([*tmp_path.rglob("*")])
-    monkeypatch.setattr(layout, "MOST_ENTRIES", entries)
+    monkeypatch.setattr(layout, "MAX_ENTRIES", entries)
     assert check_tree(tmp_path, CURRENT_ROUND).findings
-    monkeypatch.setattr(layout, "MOST_ENTRIES", entries - 1)
+    monkeypatch.setattr(layout, "MAX_ENTRIES", entries - 1)
     with pytest.raises(InputError, match=r"more than 52 files and directories, 50 in .*closed/Example/src"):
         check_tree(tmp_path, CURRENT_ROUND)
 

@@ -11,16 +11,16 @@ import pytest
 from compliance.judge.finding import Finding
 from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
-from compliance.submission.check.check_tree import SignedOff, check_tree
+from compliance.submission.check.check_tree import SystemSignOff, check_tree
 from compliance.submission.check.findings import place_of
-from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
+from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.honest.pair import Pair
 from tests.honest.variations import VARIATIONS, run_at
-from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, edit, results_of, sign_off_all
+from tests.support.submission_runs import BENCHMARK, SYSTEM, claim_official, edit, results_of, sign_off_all
 
 Submit = Callable[..., SubmitOutcome]
 
@@ -34,10 +34,10 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
     return tmp_path / "tree"
 
 
-def held(tree: Path, runs: Path, **given: object) -> tuple[list[Finding], list[SignedOff]]:
-    made_of = MadeOf(index_runs([runs]), **{"source": tree.parent / "code", **given})  # type: ignore[arg-type]
-    alone = check_tree(tree, CURRENT_ROUND)  # which finds the legs too short
-    checked = hold_against_runs(alone, made_of)
+def held(tree: Path, runs: Path, **given: object) -> tuple[list[Finding], list[SystemSignOff]]:
+    made_of = TreeInputs(index_runs([runs]), **{"source": tree.parent / "code", **given})  # type: ignore[arg-type]
+    alone = check_tree(tree, CURRENT_ROUND)  # which finds the runs too short
+    checked = compare_with_runs(alone, made_of)
     return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
 
 
@@ -50,7 +50,7 @@ def replace_in(path: Path, old: str, new: str) -> None:
 def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
     findings, (signed,) = held(tree, campaign.root)
     assert findings == []
-    assert (signed.system, signed.legs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
+    assert (signed.system, signed.runs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
     (tree / "closed/Org/calibration.md").write_text("# Calibration\n")
     assert held(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
     for number in range(64):  # all of which would be held in memory
@@ -72,8 +72,8 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
     summary = server / "performance/run_1/mlperf_log_summary.txt"
     summary.write_bytes(summary.read_bytes() * 2)
     replace_in(server / "TEST06/verify_accuracy.txt", "True", "False\nFirst token check pass: True")
-    answers = server / "TEST06/accuracy/mlperf_log_accuracy.json"
-    answers.write_text(answers.read_text().replace('"data" : "', '"data" : "00', 1))
+    responses = server / "TEST06/accuracy/mlperf_log_accuracy.json"
+    responses.write_text(responses.read_text().replace('"data" : "', '"data" : "00', 1))
     cut = server / "accuracy/mlperf_log_accuracy.json"
     cut.write_bytes(cut.read_bytes()[:-1] + b" ")
     replace_in(home / "systems/Box.json", '"accelerators_per_node": "', '"accelerators_per_node": "8')
@@ -82,7 +82,7 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
     (server / "measurements.json").unlink()
     findings, _ = held(tree, campaign.root)
     differ = {place_of(finding) for finding in findings if finding.rule == "runs-differ"}
-    changed = [accuracy, summary, answers, cut, *(offline / name for name in ("measurements.json", "user.conf"))]
+    changed = [accuracy, summary, responses, cut, *(offline / name for name in ("measurements.json", "user.conf"))]
     changed += [offline / "README.md", server / "TEST06/verify_accuracy.txt", server / "measurements.json"]
     changed += [home / name for name in ("systems/Box.json", "src/mlperf-llama-vllm/main.py", "src/loadgen.py")]
     assert differ == {path.relative_to(tree).as_posix() for path in changed}
@@ -92,7 +92,7 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
 
 def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir) -> None:
     rows = {
-        "documentation/quantisation.md": "| after: w.safetensors | {} |\n",
+        "documentation/quantization.md": "| after: w.safetensors | {} |\n",
         "calibration.md": "|After: w|  {}|\r\n",
         "documentation/a/Calibration.txt": "|After: w|  {}|\r\n",
     }
@@ -127,7 +127,7 @@ def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp
         path.write_text(json.dumps({"framework": "vLLM 0.32.0"}))
     findings, (signed,) = held(tree, campaign.root)
     refused = [finding.found for finding in findings if finding.known.kind == "submit"]
-    assert "not official: the dummy engine runs no model" in refused
+    assert "not eligible for submission: the dummy engine runs no model" in refused
     assert signed.verdict is not None
 
 
@@ -138,7 +138,7 @@ def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
     findings, (signed,) = held(tree, campaign.root)
     assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, place_of(one)) for one in findings}
     assert (signed.legs_found, signed.blocks) == (3, True)
-    assert "not possible: 3 of 4 legs" in signed.headline
+    assert "not possible: 3 of 4 runs" in signed.headline
 
 
 def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
@@ -151,14 +151,14 @@ def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
     }
 
 
-def test_answers_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> None:
-    """The data set that the record names is nowhere: the scores are nobody's."""
+def test_responses_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> None:
+    """The dataset that the record names is nowhere: the scores are nobody's."""
     gone = "0" * 64
     for result in results_of(campaign):
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
         edit(result.accuracy.manifest, plan=named)
     findings, _ = held(tree, campaign.root)
-    assert any("nobody scored the answers" in one.found for one in findings if one.rule == "accuracy-scored-again")
+    assert any("nobody scored the responses" in one.found for one in findings if one.rule == "accuracy-scored-again")
 
 
 # Honest variations of a campaign --------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome]
     verdict = sign_off("bundle", [campaign.root])
     assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
     replayed = {path for one in verdict.findings if one.rule == "P-6/replayed" for path in one.files}
-    assert len(replayed) == len({leg.detail for result in results_of(campaign) for leg in Pair(result.root).legs})
+    assert len(replayed) == len({run.detail for result in results_of(campaign) for run in Pair(result.root).runs})
 
 
 def test_a_campaign_over_new_year(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:

@@ -9,8 +9,8 @@ from rich.console import Console
 from compliance.judge.finding import Finding, fail
 from compliance.judge.rule import RULES, SOURCES, all_rules, find_rule
 from compliance.submission.check.causes import AUDITS, COPIES, FILES, LIMITS, SETTINGS, weight_of
-from compliance.submission.check.check_report import MOST_HEAD, head, print_report
-from compliance.submission.check.check_tree import Checked, catalogue, check_tree
+from compliance.submission.check.check_report import MAX_HEAD_LINES, head, print_report
+from compliance.submission.check.check_tree import Checked, catalog, check_tree
 from compliance.submission.check.findings import located, shown_lines
 from compliance.submission.tree import Place, Tree
 from runs.rounds import ROUNDS
@@ -97,7 +97,7 @@ def test_the_head_has_a_limit_whatever_is_found(tmp_path: Path) -> None:
     rules = [rule.id for rule in all_rules().values() if rule.kind in ("tree", "contradiction", "official", "audit")]
     checked = checked_of(tmp_path, *((ONE, rule) for rule in rules))
     lines = [text for text, _ in head(checked)]
-    assert len(lines) <= MOST_HEAD
+    assert len(lines) <= MAX_HEAD_LINES
     assert sum(line.startswith("    e.g. ") for line in lines) >= 5
 
 
@@ -146,7 +146,7 @@ def test_each_rule_of_each_result_is_kept_broken_or_not_judged_for_a_reason(monk
     trees.shorten_rules(monkeypatch)
     tree, _ = trees.short_tree()
     checked = check_tree(tree.root, tree.round)
-    known = {rule.id for rule in catalogue()}
+    known = {rule.id for rule in catalog()}
     for place in checked.places:
         silent = [(one.what, one.why, rule) for one in checked.rules_not_applied[str(place)] for rule in one.rules]
         rules = {rule for *_, rule in silent}

@@ -13,7 +13,7 @@ from compliance.signoff.judge import sign_off
 from compliance.submission.build import SubmitOutcome
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
+from compliance.submission.check.rebuild import TreeInputs, compare_with_runs, index_runs
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.submission.tree import Division
@@ -22,11 +22,11 @@ from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir
 from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
+from tests.support.dummy_runs import judged
 from tests.support.editing import set_record
 from tests.support.published import CHECKOUT, needs_checkout
 from tests.support.recorded import OVER_HTTP
-from tests.support.submission_legs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
-from tests.support.verify_legs import judged
+from tests.support.submission_runs import BENCHMARK, SCENARIOS, SYSTEM, campaign_copy, edit
 
 GIVEN = {**SYSTEM, "framework": "vLLM 0.32.0", "other_software_stack": "Linux"}
 NETWORK = {
@@ -71,8 +71,8 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     for scenario in SCENARIOS:
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
-    made_of = MadeOf(index_runs([campaign.root]), source=tmp_path / "code")
-    found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
+    made_of = TreeInputs(index_runs([campaign.root]), source=tmp_path / "code")
+    found = compare_with_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
     broken = {one.rule for one in found if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
     (home / "documentation" / "calibration.md").write_bytes(b"")
@@ -121,7 +121,7 @@ _CLIENT = "observed.engines.0.client"
 
 
 def declared(**values: object) -> Json:
-    """As the user declared it, and as it is in force."""
+    """As the user declared it, and as it is effective."""
     places = ("plan.engine_options.declared", "engine.configuration.declared")
     return {f"{place}.{name}": value for place in places for name, value in values.items()}
 
@@ -136,10 +136,10 @@ def declared(**values: object) -> Json:
     ],
 )
 def test_a_record_of_servers_that_lacks_a_part_is_refused(campaign: CampaignDir, place: str, value: object) -> None:
-    leg = campaign.result(BENCHMARK, "Offline").performance
-    assert judged(leg.root).contradictions == []
-    set_record(leg, {place: value})
-    verdict = judged(leg.root)
+    run = campaign.result(BENCHMARK, "Offline").performance
+    assert judged(run.root).contradictions == []
+    set_record(run, {place: value})
+    verdict = judged(run.root)
     assert verdict.error is not None or verdict.contradictions
 
 
@@ -154,34 +154,34 @@ def test_a_record_of_servers_that_lacks_a_part_is_refused(campaign: CampaignDir,
         {"engine.configuration.probes.cached_tokens_of_the_repeat": 288},
     ],
 )
-def test_an_official_leg_has_servers_that_the_rules_allow(campaign: CampaignDir, values: Json) -> None:
-    leg = campaign.result(BENCHMARK, "Offline").performance
+def test_an_official_run_has_servers_that_the_rules_allow(campaign: CampaignDir, values: Json) -> None:
+    run = campaign.result(BENCHMARK, "Offline").performance
     for changes, broken in (({"official": True, "unofficial_reasons": []}, False), (values, True)):
-        set_record(leg, changes)
-        (part,) = judged(leg.root).parts
+        set_record(run, changes)
+        (part,) = judged(run.root).parts
         assert ("record-servers" in {found.rule for found in part.broken}) is broken
 
 
 def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: CampaignDir) -> None:
-    leg = campaign.result(BENCHMARK, "Offline").performance
-    assert misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest))) == []
-    set_record(leg, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
-    (said,) = misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest)))
-    assert "kv_quantization was in force" in said
+    run = campaign.result(BENCHMARK, "Offline").performance
+    assert misdeclared({}, facts_of_run(run, read_manifest(run.manifest))) == []
+    set_record(run, {"engine.configuration.told_by_the_server.cache_configuration": {"cache_dtype": "fp8"}})
+    (said,) = misdeclared({}, facts_of_run(run, read_manifest(run.manifest)))
+    assert "kv_quantization was effective" in said
 
 
 def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
     offline = campaign.result(BENCHMARK, "Offline")
-    legs = [offline.performance.root, offline.accuracy.root]
-    assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", legs).findings}
+    runs = [offline.performance.root, offline.accuracy.root]
+    assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", runs).findings}
     shutil.rmtree(offline.audit("output_caching"))
     assert _reasons(build()).count("no audit output_caching of it passed") == len(SCENARIOS)
-    assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", legs).findings}
+    assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", runs).findings}
 
 
 def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, campaign: CampaignDir) -> None:
-    for leg in (campaign.result(BENCHMARK, "Offline").performance, campaign.result(BENCHMARK, "Offline").accuracy):
-        edit(leg.manifest, engine={"versions": {"vllm": "0.1"}})
+    for run in (campaign.result(BENCHMARK, "Offline").performance, campaign.result(BENCHMARK, "Offline").accuracy):
+        edit(run.manifest, engine={"versions": {"vllm": "0.1"}})
     assert "no audit output_caching of it passed" in _reasons(build())
 
 

@@ -75,7 +75,7 @@ def test_the_shipped_file_is_not_taken_at_its_word() -> None:
     assert caught.value.message == f"--system: still REPLACE-ME in 6 fields: {', '.join(content['system'])}"
 
 
-def test_what_the_legs_recorded_is_used() -> None:
+def test_what_the_runs_recorded_is_used() -> None:
     given = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
     for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
         del given[name]
@@ -131,7 +131,7 @@ def test_a_machine_is_one_node_whatever_its_description_says() -> None:
 
 
 def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
-    """The record of a leg whose replicas ran on the nodes of a cluster."""
+    """The manifest of a run whose replicas ran on the nodes of a cluster."""
     one = official_record()
     nodes = [
         ClusterNode(id=str(number), address="10.0.0.1", host=HOST, accelerator=rows, software={"ray": "2.60.0"})
@@ -195,14 +195,14 @@ def test_mistakes_in_the_file_are_named(content: dict[str, Any], found: str) -> 
     assert re.search(found, f"{caught.value.message} {caught.value.fix}")
 
 
-def test_only_the_machine_of_the_legs_is_asked() -> None:
+def test_only_the_machine_of_the_runs_is_asked() -> None:
     def never() -> dict[str, str]:
         raise AssertionError("another machine's facts were taken")
 
-    described(example()["system"], look=never)
+    described(example()["system"], detect_here=never)
     here = official_record(host=host_facts(), accelerators=[])
     given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
-    description = described(given, here, look=lambda: {"host_storage_type": "tape"})
+    description = described(given, here, detect_here=lambda: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
     assert description.origins["host_storage_type"] == "detected"
     found = detect()

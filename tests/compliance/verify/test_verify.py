@@ -1,4 +1,4 @@
-"""`main.py verify` on honest legs: verdicts, files, exit codes."""
+"""`main.py verify` on honest runs: verdicts, files, exit codes."""
 
 import json
 import shutil
@@ -14,21 +14,21 @@ from compliance.verify import result_verdict as verdict_module
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, as_text, write_verdict
 from runs.errors import ExitCode, InputError, SetupError
-from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.record.finished_run import ACCURACY, PERFORMANCE
 from runs.rounds import ROUNDS
 from tests.conftest import Finished
+from tests.support.dummy_runs import DummyRuns, judged
 from tests.support.editing import set_record
 from tests.support.recorded import recorded
-from tests.support.verify_legs import DummyLegs, judged
 
 RunMain = Callable[..., Finished]
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream", "Interactive"])
-def test_an_honest_short_leg_passes_and_says_why_it_is_not_official(
-    legs: DummyLegs, run_main: RunMain, tmp_path: Path, scenario: str
+def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path, scenario: str
 ) -> None:
-    run = legs.copy(tmp_path / "leg", scenario)
+    run = runs.copy(tmp_path / "run", scenario)
     finished = run_main("verify", run.root)
     assert finished.code == 0, finished.stdout + finished.stderr
     lines = (run.root / TEXT_NAME).read_text().splitlines()
@@ -37,8 +37,8 @@ def test_an_honest_short_leg_passes_and_says_why_it_is_not_official(
     assert [line.split(" = ")[0] for line in lines[1:3]] == ["reference score", "test score"]
     assert reference == pytest.approx(test, rel=0.2)
     assert lines[3] == "TEST PASS"
-    assert lines[4].startswith("not official: ")
-    assert any("not official: min_duration" in line for line in lines)
+    assert lines[4].startswith("not eligible for submission: ")
+    assert any("not eligible for submission: min_duration" in line for line in lines)
     assert f"{scenario}, llama3_1-8b" in "\n".join(lines)
     record = json.loads((run.root / RECORD_NAME).read_bytes())
     assert record["verdict"] == "PASS"
@@ -57,29 +57,29 @@ FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", FAILED)
-def test_what_fails_says_so_in_its_text(legs: DummyLegs, run_main: RunMain, tmp_path: Path, case: str) -> None:
+def test_what_fails_says_so_in_its_text(runs: DummyRuns, run_main: RunMain, tmp_path: Path, case: str) -> None:
     named, options, reason = FAILED[case]
-    shutil.copytree(recorded() / named if "/" in named else legs(*named.split()), tmp_path / "leg")
-    assert run_main("verify", tmp_path / "leg", *options).code == ExitCode.NEGATIVE
-    lines = (tmp_path / "leg" / TEXT_NAME).read_text().splitlines()
+    shutil.copytree(recorded() / named if "/" in named else runs(*named.split()), tmp_path / "run")
+    assert run_main("verify", tmp_path / "run", *options).code == ExitCode.NEGATIVE
+    lines = (tmp_path / "run" / TEXT_NAME).read_text().splitlines()
     assert lines[3].startswith(f"TEST FAIL: {reason}")
     assert (lines[1:3] == ["reference score = none", "test score = none"]) is ("accuracy" in named)
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_bare_logs_are_held_to_the_official_rules(legs: DummyLegs, tmp_path: Path, scenario: str) -> None:
-    verdict = judged(legs.copy(tmp_path / "leg", scenario, bare=True).root)
+def test_bare_logs_are_held_to_the_official_rules(runs: DummyRuns, tmp_path: Path, scenario: str) -> None:
+    verdict = judged(runs.copy(tmp_path / "run", scenario, bare=True).root)
     assert verdict.contradictions == []
     assert verdict.exit_code() == 1
     failed = " ".join(verdict.failures)
-    assert all(text in failed for text in ("min_duration: ", " duration: ", "data set: 64 samples"))
+    assert all(text in failed for text in ("min_duration: ", " duration: ", "dataset: 64 samples"))
     assert "manifest.json is missing" in as_text(verdict)
 
 
-def test_both_legs_are_one_result(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
+def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
     home = tmp_path / "result"
-    legs.copy(home / "performance" / "run_1", "Server")
-    legs.copy(home / "accuracy", "Server", "accuracy")
+    runs.copy(home / "performance" / "run_1", "Server")
+    runs.copy(home / "accuracy", "Server", "accuracy")
     verdict = judged(home)
     assert verdict.outcome == "PASS", verdict.reasons
     text = as_text(verdict)
@@ -88,24 +88,24 @@ def test_both_legs_are_one_result(legs: DummyLegs, own_target: Scores, tmp_path:
         assert f"  {name} {own_target[name]:.10g}, required" in text
     (result,) = find_results([home])
     assert write_verdict(verdict, result.home) == home / TEXT_NAME
-    # The same, named leg by leg.
+    # The same, named run by run.
     (result,) = find_results([home / "performance" / "run_1", home / "accuracy"])
-    assert len(result.legs) == 2
-    assert find_results([home], only=ACCURACY)[0].leg(PERFORMANCE) is None
+    assert len(result.runs) == 2
+    assert find_results([home], only=ACCURACY)[0].run(PERFORMANCE) is None
     # A second performance run is a result of its own, whose verdict overwrites none.
-    legs.copy(home / "performance" / "run_2", "Server")
+    runs.copy(home / "performance" / "run_2", "Server")
     assert [result.home for result in find_results([home])] == [home, home / "performance" / "run_2"]
 
 
 IN_FORCE = ("plan.engine_options", "engine.configuration")
-# Values in the record of the performance leg, and what is said; "" = nothing.
+# Values in the record of the performance run, and what is said; "" = nothing.
 OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
     "another model": (
         {"observed.model.sha256": {"model.safetensors": "0" * 64}, "observed.model.folder": "bytes"}, "one model"
     ),
     "another KV cache": (
         {f"{place}.kv_cache_dtype": "fp8" for place in IN_FORCE},
-        "one KV cache type: fp8 in the performance leg, not set in the accuracy leg",
+        "one KV cache type: fp8 in the performance run, not set in the accuracy run",
     ),
     "what is in force anyway": (
         {f"{place}.{key}": value for place in IN_FORCE
@@ -113,29 +113,29 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "drafted tokens": (
         {f"{place}.speculative_config": {"method": "ngram"} for place in IN_FORCE},
-        "one speculative decoding: ngram in the performance leg",
+        "one speculative decoding: ngram in the performance run",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OTHER_SYSTEMS)
-def test_both_legs_are_of_one_system(legs: DummyLegs, own_target: Scores, tmp_path: Path, case: str) -> None:
+def test_both_runs_are_of_one_system(runs: DummyRuns, own_target: Scores, tmp_path: Path, case: str) -> None:
     values, found = OTHER_SYSTEMS[case]
-    run = legs.copy(tmp_path / "performance", "Server")
-    legs.copy(tmp_path / "accuracy", "Server", "accuracy")
+    run = runs.copy(tmp_path / "performance", "Server")
+    runs.copy(tmp_path / "accuracy", "Server", "accuracy")
     set_record(run, values)
     verdict = judged(tmp_path)
     assert (verdict.exit_code() == 0) is (found == ""), verdict.reasons
     assert found in " ".join(verdict.failures)
 
 
-def test_an_accuracy_leg_is_scored_with_the_sources_that_are_given(
-    legs: DummyLegs, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
+def test_an_accuracy_run_is_scored_with_the_sources_that_are_given(
+    runs: DummyRuns, own_target: Scores, make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
-    whole = legs.copy(tmp_path / "whole", "Server", "accuracy")
+    whole = runs.copy(tmp_path / "whole", "Server", "accuracy")
     verdict = judged(whole.root, sources=ScoreSources(make_dataset(*[[65, 66, 67]] * 64), "bytes"))
     assert (verdict.exit_code(), "SHA-256" in verdict.reasons[0]) == (2, True)
-    run = legs.copy(tmp_path / "leg", "Server", "accuracy", bare=True)
+    run = runs.copy(tmp_path / "run", "Server", "accuracy", bare=True)
     dataset = json.loads(whole.manifest.read_bytes())["plan"]["dataset_path"]
     run.accuracy_text.unlink()
     with_sources = judged(run.root, sources=ScoreSources(Path(dataset), "bytes"))
@@ -148,9 +148,9 @@ def test_an_accuracy_leg_is_scored_with_the_sources_that_are_given(
     assert "--dataset-path" in without.error.fix
 
 
-def test_the_worst_result_decides(legs: DummyLegs, run_main: RunMain, tmp_path: Path) -> None:
-    good = legs.copy(tmp_path / "good", "Server")
-    bad = legs.copy(tmp_path / "bad", "SingleStream")
+def test_the_worst_result_decides(runs: DummyRuns, run_main: RunMain, tmp_path: Path) -> None:
+    good = runs.copy(tmp_path / "good", "Server")
+    bad = runs.copy(tmp_path / "bad", "SingleStream")
     bad.detail.write_bytes(b"")
     out = tmp_path / "verdicts"
     finished = run_main("verify", good.root, bad.root, "--output", out, "--json", tmp_path / "all.json")
@@ -162,8 +162,8 @@ def test_the_worst_result_decides(legs: DummyLegs, run_main: RunMain, tmp_path: 
     assert "Traceback" not in finished.stderr
 
 
-def test_the_record_comes_before_the_text(legs: DummyLegs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = judged(legs("Server"))
+def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = judged(runs("Server"))
 
     def fail(*arguments: object) -> None:
         raise OSError(28, "no space left")
@@ -179,31 +179,31 @@ def test_the_record_comes_before_the_text(legs: DummyLegs, tmp_path: Path, monke
     [
         (("{}/nowhere",), 2, "does not exist"),
         (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
-        (("{}/leg", "--accuracy-only", "--performance-only"), 2, "leave nothing"),
-        (("{}/leg", "--accuracy-only"), 2, "no accuracy leg"),
-        (("{}/leg", "--scenario", "Offline"), 2, "LoadGen ran Server"),
-        (("{}/leg", "--dataset-path", "nowhere.json"), 2, "nowhere.json"),
-        (("{}/leg", "--output", "{}/leg/manifest.json/below"), 3, "--output DIR"),
+        (("{}/run", "--accuracy-only", "--performance-only"), 2, "leave nothing"),
+        (("{}/run", "--accuracy-only"), 2, "no accuracy run"),
+        (("{}/run", "--scenario", "Offline"), 2, "LoadGen ran Server"),
+        (("{}/run", "--dataset-path", "nowhere.json"), 2, "nowhere.json"),
+        (("{}/run", "--output", "{}/run/manifest.json/below"), 3, "--output DIR"),
     ],
 )
 def test_mistakes_of_the_user(
-    legs: DummyLegs, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    shutil.copytree(legs("Server"), tmp_path / "leg")
+    shutil.copytree(runs("Server"), tmp_path / "run")
     (tmp_path / "empty").mkdir()
     finished = run_main("verify", *(one.format(tmp_path) for one in arguments))
     assert (finished.code, said in finished.stderr) == (code, True), finished.stderr
     assert "Traceback" not in finished.stderr
-    assert not (tmp_path / "leg" / TEXT_NAME).exists()
+    assert not (tmp_path / "run" / TEXT_NAME).exists()
 
 
-def test_interactive_is_known_by_its_limits(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Interactive", bare=True)
-    assert find_results([run.root])[0].legs[0].scenario == "Interactive"
-    run = legs.copy(tmp_path / "server", "Server", bare=True)
-    assert find_results([run.root])[0].legs[0].scenario == "Server"
+def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "Interactive", bare=True)
+    assert find_results([run.root])[0].runs[0].scenario == "Interactive"
+    run = runs.copy(tmp_path / "server", "Server", bare=True)
+    assert find_results([run.root])[0].runs[0].scenario == "Server"
     failed = verdict_module.verify_result(find_results([run.root], "Interactive")[0]).failures
-    assert any("TTFT limit in force: 2000 ms, required: at most 500 ms" in text for text in failed)
+    assert any("effective TTFT limit: 2000 ms, required: at most 500 ms" in text for text in failed)
     with pytest.raises(InputError, match="LoadGen ran Server"):
         find_results([run.root], "Offline")
 
@@ -218,18 +218,18 @@ def test_interactive_is_known_by_its_limits(legs: DummyLegs, tmp_path: Path) -> 
     ],
 )
 def test_a_published_result_of_another_benchmark_is_not_judged(
-    legs: DummyLegs, tmp_path: Path, place: str, code: int
+    runs: DummyRuns, tmp_path: Path, place: str, code: int
 ) -> None:
     """By this benchmark's limits it would be wrong whatever it is."""
-    run = legs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
+    run = runs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
     verdict = judged(run.root.parents[1])
     assert (bool(verdict.parts), verdict.exit_code()) == (code != ExitCode.REFUSED, code)
 
 
 def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_each_other(
-    legs: DummyLegs, run_main: RunMain, tmp_path: Path
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path
 ) -> None:
-    run = legs.copy(tmp_path / "results" / "system" / "whisper" / "Offline", "Offline")
+    run = runs.copy(tmp_path / "results" / "system" / "whisper" / "Offline", "Offline")
     run.manifest.unlink()
     finished = run_main("verify", run.root)
     assert finished.code == ExitCode.REFUSED
@@ -245,17 +245,17 @@ def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_
 
 
 @pytest.mark.parametrize(("named", "kept"), [("v6.1", True), ("v5.1", False)])
-def test_the_seeds_are_those_of_the_round_that_is_named(legs: DummyLegs, named: str, kept: bool) -> None:
-    (part,) = judged(legs("Offline"), official=True, in_round=ROUNDS[named]).parts
+def test_the_seeds_are_those_of_the_round_that_is_named(runs: DummyRuns, named: str, kept: bool) -> None:
+    (part,) = judged(runs("Offline"), official=True, in_round=ROUNDS[named]).parts
     (seeds,) = [check for check in part.findings if check.rule == "perf-seeds"]
     assert seeds.passed == kept
     assert named in seeds.required
 
 
 def test_scores_without_the_log_that_they_are_of_are_no_verdict(
-    legs: DummyLegs, run_main: RunMain, tmp_path: Path
+    runs: DummyRuns, run_main: RunMain, tmp_path: Path
 ) -> None:
-    bare = legs.copy(tmp_path / "bare", "Server", "accuracy", bare=True)
+    bare = runs.copy(tmp_path / "bare", "Server", "accuracy", bare=True)
     bare.accuracy_log.unlink()
     bare.accuracy_text.write_text("{'rouge1': 38.8}")
     finished = run_main("verify", bare.root, "--output", tmp_path / "verdict")
@@ -268,5 +268,5 @@ def test_scores_without_the_log_that_they_are_of_are_no_verdict(
     ("stated", "passed"),
     [("{'tokens_per_sample': 102.5}", [True]), ("{'tokens_per_sample': 104.0}", [False]), ("{'rouge1': 38.8}", [])],
 )
-def test_tokens_of_a_sample_are_those_of_the_accuracy_leg(stated: str, passed: list[bool]) -> None:
+def test_tokens_of_a_sample_are_those_of_the_accuracy_run(stated: str, passed: list[bool]) -> None:
     assert [one.passed for one in tokens_as_in_accuracy(100.0, Path("detail"), stated, "accuracy.txt")] == passed

@@ -19,9 +19,9 @@ from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.conftest import Finished
 from tests.signoff.forge.faults import scale_reported
+from tests.support.dummy_runs import DummyRuns, judged
 from tests.support.editing import edit_detail, reseal, set_at, set_record
 from tests.support.loadgen_runs import ALL, Runs
-from tests.support.verify_legs import DummyLegs, judged
 
 SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.txt")
@@ -49,8 +49,8 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("mode", "name", "bare", "how"), DAMAGED)
-def test_damaged_files(legs: DummyLegs, tmp_path: Path, mode: str, name: str, bare: bool, how: str) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
+def test_damaged_files(runs: DummyRuns, tmp_path: Path, mode: str, name: str, bare: bool, how: str) -> None:
+    run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     DAMAGES[how](run.root / name)
     verdict = judged(run.root)
     assert verdict.exit_code() in (2, 4)
@@ -74,9 +74,9 @@ OWN_FILES = [
         for name in (SUMMARY, DETAIL)
     ],
 )
-def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: str, other: str, bare: bool) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
-    foreign = legs(other, mode) / name
+def test_files_of_another_run(runs: DummyRuns, tmp_path: Path, name: str, mode: str, other: str, bare: bool) -> None:
+    run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
+    foreign = runs(other, mode) / name
     assert foreign.read_bytes() != (run.root / name).read_bytes()
     shutil.copy(foreign, run.root / name)
     verdict = judged(run.root)
@@ -85,20 +85,20 @@ def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: 
 
 
 def exchanged(run: RunDir) -> None:
-    """Two answers, each under the other's sample."""
+    """Two responses, each under the other's sample."""
     entries = json.loads(run.accuracy_log.read_bytes())
     entries[0]["qsl_idx"], entries[1]["qsl_idx"] = entries[1]["qsl_idx"], entries[0]["qsl_idx"]
     run.accuracy_log.write_text(json.dumps(entries))
 
 
 def one_more(run: RunDir) -> None:
-    """An answer behind the last one."""
+    """A response behind the last one."""
     entries = json.loads(run.accuracy_log.read_bytes())
     run.accuracy_log.write_text(json.dumps([*entries, entries[0] | {"seq_id": len(entries)}]))
 
 
-def an_answer_changed(run: RunDir) -> None:
-    """With another hash in the seal, our record of every answer still tells."""
+def a_response_changed(run: RunDir) -> None:
+    """With another hash in the seal, our record of every response still tells."""
     text = run.accuracy_log.read_text()
     place = text.index('"data" : "') + len('"data" : "')
     run.accuracy_log.write_text(text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :])
@@ -132,17 +132,17 @@ def broken_latencies(run: RunDir) -> None:
 
 # Mode, whether only LoadGen's logs are there, the change, the exit code, and what the first reason says.
 CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
-    "under other seeds": ("accuracy", True, exchanged, 4, "by the seeds in force"),
+    "under other seeds": ("accuracy", True, exchanged, 4, "by the effective seeds"),
     "under other samples than in our record": (
-        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "by the seeds in force",
+        "accuracy", False, lambda run: [exchanged(run), reseal(run)], 4, "by the effective seeds",
     ),
     "an answer too many": ("accuracy", True, one_more, 4, "the run issued 64 samples"),
     "answers that nobody asked for": (
         "performance", True,
-        lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 answers",
+        lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 responses",
     ),
-    "an answer changed": ("accuracy", False, an_answer_changed, 4, "the answer is not the one"),
-    "scores raised": ("accuracy", False, scores_raised, 4, "does not belong to these answers"),
+    "an answer changed": ("accuracy", False, a_response_changed, 4, "the response is not the one"),
+    "scores raised": ("accuracy", False, scores_raised, 4, "does not belong to these responses"),
     "a leg that failed": (
         "performance", False, lambda run: set_at(run.manifest, "status", "interrupted"), 4, "interrupted",
     ),
@@ -165,25 +165,25 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_changed_content(legs: DummyLegs, tmp_path: Path, case: str) -> None:
+def test_changed_content(runs: DummyRuns, tmp_path: Path, case: str) -> None:
     mode, bare, change, code, reason = CHANGES[case]
-    legs.copy(tmp_path / "accuracy", "Server", "accuracy")
-    run = legs.copy(tmp_path / "leg", "Server", mode, bare=bare)
+    runs.copy(tmp_path / "accuracy", "Server", "accuracy")
+    run = runs.copy(tmp_path / "run", "Server", mode, bare=bare)
     change(run)
     verdict = judged(run.root)
     assert (verdict.exit_code(), reason in verdict.reasons[0]) == (code, True), verdict.reasons
 
 
-def test_a_rate_over_the_whole_test_follows_from_its_times(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", bare=True)
+def test_a_rate_over_the_whole_test_follows_from_its_times(runs: DummyRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "Server", bare=True)
     scale_reported(run, "result_token_throughput_with_loadgen_overhead", 1.2)
     verdict = judged(run.root)
     assert verdict.exit_code() == 4
     assert "tokens/s with LoadGen's overhead is given as" in verdict.reasons[0]
 
 
-def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Offline", "accuracy")
+def test_what_cannot_be_scored_names_the_file_that_was_changed(runs: DummyRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "Offline", "accuracy")
     lines = run.accuracy_log.read_bytes().splitlines(keepends=True)
     run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
     verdict = judged(run.root)
@@ -192,8 +192,8 @@ def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, 
     assert f"{ACCURACY_LOG} was changed" in as_text(verdict)
 
 
-def test_the_official_truncation_changes_nothing(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Server", "accuracy")
+def test_the_official_truncation_changes_nothing(runs: DummyRuns, own_target: Scores, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "Server", "accuracy")
     content, digest = run.accuracy_log.read_bytes(), sha256_of(run.accuracy_log)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
     text = run.accuracy_text.read_text() + f"\nhash={digest}\n"
@@ -233,8 +233,8 @@ DIGITS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("name", DIGITS)
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
-def test_one_digit(legs: DummyLegs, tmp_path: Path, scenario: str, name: str) -> None:
-    run = legs.copy(tmp_path / "leg", scenario, bare=True)
+def test_one_digit(runs: DummyRuns, tmp_path: Path, scenario: str, name: str) -> None:
+    run = runs.copy(tmp_path / "run", scenario, bare=True)
     path = run.root / name
     text = path.read_text()
     edits = [edited for place in DIGITS[name] for edited in one_digit_edits(text, random.Random(1), place)]
@@ -245,9 +245,9 @@ def test_one_digit(legs: DummyLegs, tmp_path: Path, scenario: str, name: str) ->
 
 
 def test_an_older_pass_does_not_survive_damage(
-    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+    runs: DummyRuns, run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    run = legs.copy(tmp_path / "leg", "Server")
+    run = runs.copy(tmp_path / "run", "Server")
     assert run_main("verify", run.root).code == 0
     assert "TEST PASS" in (run.root / TEXT_NAME).read_text()
     run.detail.write_bytes(run.detail.read_bytes()[:5000])

@@ -15,10 +15,10 @@ from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.record.layout import RunDir
+from tests.support.dummy_runs import DummyRuns, judged
 from tests.support.small_tokenizer import make_tokenizer
-from tests.support.verify_legs import DummyLegs, judged
 
-ANSWERS = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
+RESPONSES = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -63,31 +63,31 @@ def log(ids: list[list[int]]) -> list[AccuracyEntry]:
     ]
 
 
-def test_the_same_answers_are_scored_once_and_others_anew(
+def test_the_same_responses_are_scored_once_and_others_anew(
     scorings: list[tuple[str, ...]], make_dataset: Callable[..., Path], tmp_path: Path
 ) -> None:
     dataset, other_dataset = make_dataset([1], [2], [3]), make_dataset([1], [2], [4], name="other.json")
-    entries = log([load_tokenizer("bytes").encode(text) for text in ANSWERS])
+    entries = log([load_tokenizer("bytes").encode(text) for text in RESPONSES])
     model = str(make_tokenizer(tmp_path / "model"))
     with Scorer() as scorer:
         references = scorer.references(dataset)
         assert scorer.references(dataset) is references
         assert references.prompt_tokens.tolist() == [1, 1, 1]
         first = scorer.scoring("rouge", entries, references, "bytes", expected_count=3)(None)
-        assert first.scores == score_texts(ANSWERS, references.texts)
+        assert first.scores == score_texts(RESPONSES, references.texts)
         assert [check.rule for check in first.findings if not check.passed] == []
         assert (
             scorer.scoring("rouge", list(entries), scorer.references(dataset), "bytes", expected_count=3)(None) is first
         )
         assert len(scorings) == 1
-        swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]
+        swapped = [*log([load_tokenizer("bytes").encode(RESPONSES[1])]), *entries[1:]]
         assert scorer.scoring("rouge", swapped, references, "bytes", expected_count=3)(None).scores != first.scores
         scorer.scoring("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)(None)
         scorer.scoring("rouge", entries, references, model, expected_count=3)(None)
         assert len(scorings) == 4
     with Scorer() as another:  # nothing is left of the first one
         another.scoring("rouge", entries, another.references(dataset), "bytes", expected_count=3)(None)
-    assert [len(answers) for answers in scorings] == [3] * 5
+    assert [len(responses) for responses in scorings] == [3] * 5
 
 
 def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[..., Path]) -> None:
@@ -104,13 +104,13 @@ def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
 ) -> None:
     folder = make_tokenizer(tmp_path / "model")
     tokenizer = load_tokenizer(str(folder))
-    entries = log([tokenizer.encode(f"{text[:-1]} .") for text in ANSWERS])
+    entries = log([tokenizer.encode(f"{text[:-1]} .") for text in RESPONSES])
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1], [2], [3]))
         plain = scorer.scoring("rouge", entries, references, str(folder), expected_count=3)(None)
         make_tokenizer(folder, clean_up=True)
         cleaned = scorer.scoring("rouge", entries, references, str(folder), expected_count=3)(None)
-    assert plain.scores["gen_len"] == cleaned.scores["gen_len"] + len(ANSWERS)
+    assert plain.scores["gen_len"] == cleaned.scores["gen_len"] + len(RESPONSES)
 
 
 def test_models_are_looked_for_on_this_machine_alone(
@@ -133,19 +133,19 @@ def test_models_are_looked_for_on_this_machine_alone(
             local_model(gone)
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1]))
-        entries = log([load_tokenizer(str(folder)).encode(ANSWERS[0])])
+        entries = log([load_tokenizer(str(folder)).encode(RESPONSES[0])])
         scored = scorer.scoring("rouge", entries, references, local_model("org/model"), expected_count=1)(None)
-    assert scored.scores["gen_len"] == len(ANSWERS[0])
+    assert scored.scores["gen_len"] == len(RESPONSES[0])
     assert no_network == []
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    """A leg, which is made while there is a network."""
-    return DummyLegs().copy(tmp_path / "leg", "SingleStream", "accuracy")
+    """A run, which is made while there is a network."""
+    return DummyRuns().copy(tmp_path / "run", "SingleStream", "accuracy")
 
 
-def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
+def test_a_run_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     run: RunDir, hub_cache: Path, no_network: list[object]
 ) -> None:
     manifest = json.loads(run.manifest.read_bytes())

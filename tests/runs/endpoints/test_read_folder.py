@@ -52,12 +52,12 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert run.summary.latency.percentiles == {"50.0": 1.0}
     assert (events.issued_ns[0], events.first_ns[0], events.complete_ns[0]) == (12, 20, 25)
     assert (events.prompt_kind[0], events.prompt_size[0]) == (TEXT, 9)
-    assert (events.answer_bytes[0], events.rest_bytes[0]) == (10, 6)
+    assert (events.response_bytes[0], events.rest_bytes[0]) == (10, 6)
     assert events.reasons == {"stop": 0}
     assert events.tracked.all()
     assert not events.odd
     assert run.sample_index().tolist() == [7]
-    assert [(row, answer.text, answer.rest) for row, answer in events.answers()] == [(0, "one two ü", "two ü")]
+    assert [(row, response.text, response.rest) for row, response in events.responses()] == [(0, "one two ü", "two ü")]
     assert run.missing == ("metrics/final_snapshot.json", "report.txt")
 
 
@@ -96,13 +96,16 @@ def test_warm_up_and_what_never_ended(tmp_path: Path) -> None:
         (lambda lines: [*lines[:3], lines[2], *lines[3:]], "second issue of a sample"),
         (lambda lines: [*lines[:4], lines[3], *lines[4:]], "second first token"),
         (lambda lines: [*lines[:5], lines[4], *lines[5:]], "second completion"),
-        (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "piece of an answer after its completion"),
+        (lambda lines: [*lines[:3], lines[4], lines[3], *lines[5:]], "piece of a response after its completion"),
         (lambda lines: [*lines[:2], *lines[3:]], "event of a sample that was not issued"),
         (lambda lines: [*lines, lines[4]], "after the session's end"),
         (lambda lines: [lines[0], *lines], "second start of the session"),
         (lambda lines: [*lines[:2], *lines[1:]], "measuring started twice"),
         (lambda lines: [*lines[:6], *lines[5:]], "measuring stopped twice"),
-        (lambda lines: [*lines[:3], _event("sample.recv_non_first", 20, "a"), *lines[4:]], "piece of an answer before"),
+        (
+            lambda lines: [*lines[:3], _event("sample.recv_non_first", 20, "a"), *lines[4:]],
+            "piece of a response before",
+        ),
         (lambda lines: [*lines[:5], _event("error.generic", 25, "a"), *lines[5:]], "error of a sample after"),
         (lambda lines: [*lines[:4], *[_event("error.generic", 22, "a")] * 2, *lines[4:]], "second error of a sample"),
         (lambda lines: lines[1:], "before the session's start"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, latecomers_allowed, min_queries
+from runs.loadgen.early_stopping import estimate_percentile, judge_latencies, late_queries_allowed, min_queries
 
 
 @pytest.mark.parametrize(("late", "queries"), [(0, 459), (1, 662), (2, 838), (5, 1307), (10, 2010), (100, 12571)])
@@ -29,7 +29,7 @@ def test_known_minimum_counts(late: int, queries: int) -> None:
     ],
 )
 def test_known_allowances(queries: int, percentile: float, allowed: int) -> None:
-    assert latecomers_allowed(queries, percentile) == allowed
+    assert late_queries_allowed(queries, percentile) == allowed
 
 
 def exact_cdf(late: int, queries: int, percentile: Fraction) -> Fraction:

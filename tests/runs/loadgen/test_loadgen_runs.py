@@ -13,8 +13,8 @@ from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
 from runs.numbers.derive_result import result_of
 from runs.numbers.rederive import derive
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests
 from tests.runs.conftest import server_queries
 from tests.support.editing import edit_detail
@@ -24,7 +24,7 @@ from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Ru
 @pytest.mark.parametrize("name", VALID)
 def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert result.disagreements == []
     assert (result.verdict, result.reasons) == ("VALID", [])
     assert result.derived_from == ("requests" if name.endswith("no-trace") else "trace")
@@ -47,7 +47,7 @@ def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> N
 
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
-    result = result_of(FinishedLeg(loadgen_runs[name]))
+    result = result_of(FinishedRun(loadgen_runs[name]))
     assert result.verdict == "INVALID"
     assert result.disagreements == []
     assert any(INVALID[name][1] in reason for reason in result.reasons), result.reasons
@@ -56,7 +56,7 @@ def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
 @pytest.mark.parametrize("name", ACCURACY)
 def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
     run = loadgen_runs[name]
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
     assert result.counts.samples == result.counts.samples_expected == 100
     tokens = {entry.seq_id: entry.token_count for entry in read_accuracy_log(run.accuracy_log)}
@@ -73,7 +73,7 @@ def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name:
     if trace is not None:
         assert trace.sample_index.tolist() == expected.tolist()
     if name in ORDERS:
-        assert result_of(FinishedLeg(run)).disagreements == []
+        assert result_of(FinishedRun(run)).disagreements == []
 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])

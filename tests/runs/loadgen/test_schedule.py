@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen import schedule
-from runs.loadgen.counts import CountSettings, count_leg, settings_of
+from runs.loadgen.counts import CountSettings, count_run, settings_of
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT
@@ -86,21 +86,21 @@ def settings_for(scenario: Scenario, key: str, rows: int | None = None, **values
     return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, values.get)
 
 
-# 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole data sets.
+# 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole datasets.
 @pytest.mark.parametrize(
     ("target_qps", "samples", "expected_s"),
     [(22, 13_368, 602), (22.075, 13_368, 600), (22.0752, 26_736, 1_199), (22.5, 26_736, 1_176), (44.1, 40_104, 906)],
 )
 def test_server(target_qps: float, samples: int, expected_s: float) -> None:
-    count = count_leg(settings_for("Server", "llama3_1-8b", target_qps=target_qps), "performance")
+    count = count_run(settings_for("Server", "llama3_1-8b", target_qps=target_qps), "performance")
     assert count.samples == samples
     assert count.expected_s == pytest.approx(expected_s, abs=3)
-    assert f"{samples // 13_368} whole data set" in count.why
+    assert f"{samples // 13_368} whole dataset" in count.why
 
 
 def test_offline() -> None:
     def samples(key: str = "llama3_1-8b", rows: int | None = None, **values: float) -> int:
-        return count_leg(settings_for("Offline", key, rows, **values), "performance").samples
+        return count_run(settings_for("Offline", key, rows, **values), "performance").samples
 
     assert samples(target_qps=20) == 13_368  # 13,200 wanted, below the minimum
     assert samples(target_qps=20.26) == 26_736  # 13,371 wanted
@@ -112,16 +112,16 @@ def test_offline() -> None:
 
 @pytest.mark.parametrize(("target_latency", "samples"), [(300, 5_000), (241, 5_000), (240, 10_000), (10, 125_000)])
 def test_single_stream_goes_on_from_an_exact_multiple(target_latency: int, samples: int) -> None:
-    count = count_leg(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=target_latency), "performance")
+    count = count_run(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=target_latency), "performance")
     assert count.samples == samples
     assert ("goes to the next one" in count.why) == (target_latency in (240, 10))
 
 
 def test_accuracy_is_every_sample_once() -> None:
-    count = count_leg(settings_for("Server", "llama3_1-8b", target_qps=66), "accuracy")
+    count = count_run(settings_for("Server", "llama3_1-8b", target_qps=66), "accuracy")
     assert (count.samples, round(count.expected_s)) == (13_368, 203)
     assert "paced" in count.why
-    assert count_leg(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=100), "accuracy").expected_s == 500
+    assert count_run(settings_for("SingleStream", "llama3_1-8b-edge", target_latency=100), "accuracy").expected_s == 500
 
 
 def test_an_audit_without_duration() -> None:
@@ -130,7 +130,7 @@ def test_an_audit_without_duration() -> None:
         "Offline": "llama3_1-8b", "Server": "llama3_1-8b", "SingleStream": "llama3_1-8b-edge",
     }  # fmt: skip
     for scenario, key in keys.items():
-        assert count_leg(settings_for(scenario, key, **values), "performance").samples == 100
+        assert count_run(settings_for(scenario, key, **values), "performance").samples == 100
 
 
 READ_SETTINGS = """

@@ -39,7 +39,7 @@ def write(tmp_path: Path, content: bytes) -> Path:
     return path
 
 
-def test_fields_are_normalised_and_in_order(tmp_path: Path) -> None:
+def test_fields_are_normalized_and_in_order(tmp_path: Path) -> None:
     summary = read_summary(write(tmp_path, TEXT.encode()))
     assert summary.fields == [
         ("sut name", "PySUT"),

@@ -13,8 +13,8 @@ from runs.numbers.compare import Allowance, compare
 from runs.numbers.derive_result import result_of
 from runs.numbers.rederive import Derived, derive, evaluate
 from runs.numbers.result import Disagreement
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.requests_log import read_requests
 from tests.support.editing import edit_detail, edit_requests
 from tests.support.loadgen_runs import Runs
@@ -102,7 +102,7 @@ def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_fa
 def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
     run = copied_run(name)
     edit_requests(run, 5)
-    assert any("seq 5" in str(item) for item in result_of(FinishedLeg(run)).disagreements)
+    assert any("seq 5" in str(item) for item in result_of(FinishedRun(run)).disagreements)
 
 
 CONDITIONS = ("result_validity", "result_perf_constraints_met", "early_stopping_met")
@@ -136,7 +136,7 @@ def test_edited_requests_are_found(copied_run: Copy, name: str) -> None:
     edit_requests(run, 0, output_tokens=int(table.output_tokens[0]) + 50)
     assert "output tokens" in {item.name for item in found_in(run)}
     edit_requests(run, 3, sample_index=1_000)
-    names = [item.name for item in result_of(FinishedLeg(run)).disagreements]
+    names = [item.name for item in result_of(FinishedRun(run)).disagreements]
     assert [one for one in names if one.startswith("sample index")] == [
         f"sample index at seq 3 ({source}; 1 differ)"
         for source in (*([] if name.endswith("no-trace") else ["trace"]), "replay of the seeds")

@@ -16,8 +16,8 @@ from runs.numbers.derive_result import result_of
 from runs.numbers.invalid import Settings, invalid_reasons
 from runs.numbers.numbers import reported_numbers
 from runs.numbers.result import read_result, write_result
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from tests.support.damage import damaged
 from tests.support.editing import edit_detail, edit_requests
 from tests.support.loadgen_runs import Runs
@@ -52,14 +52,14 @@ def test_a_log_that_is_missing_or_breaks_off_is_an_unfinished_run(
     run = copied_run(name)
     change(run)
     with pytest.raises(ExecutionError, match=message):
-        result_of(FinishedLeg(run))
+        result_of(FinishedRun(run))
 
 
 def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
     run = copied_run("server")
     run.detail.write_bytes(b"hello\n" + run.detail.read_bytes())
     with pytest.raises(InputError, match="line 1"):
-        result_of(FinishedLeg(run))
+        result_of(FinishedRun(run))
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_a_setting_that_gives_no_result_is_refused(copied_run: Copy, key: str, v
     run = copied_run("server-too-few")
     edit_detail(run, key, value)
     with pytest.raises(InputError, match=re.escape(said)):
-        result_of(FinishedLeg(run))
+        result_of(FinishedRun(run))
 
 
 def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
     run = copied_run("server-one-token")
     for key in ("result_validity", "early_stopping_met", "result_perf_constraints_met"):
         edit_detail(run, key, "VALID" if key == "result_validity" else True)
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert (result.loadgen_verdict, result.verdict) == ("VALID", "INVALID")
     assert result.reasons[0].endswith("Number of tokens need to be greater than 1")
 
@@ -88,7 +88,7 @@ def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
 def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
     run = copied_run("offline-accuracy")
     edit_detail(run, "effective_test_mode", "PerformanceOnly")
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert result.verdict == "INVALID"
     assert "holds no result" in result.reasons[0]
 
@@ -96,21 +96,21 @@ def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
 def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_validity", "INVALID")
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert result.reasons == ["LoadGen says INVALID: no reason given"]
     assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
 
 
 def test_another_scenario_than_asked_is_a_disagreement(loadgen_runs: Runs) -> None:
-    result = result_of(FinishedLeg(loadgen_runs["offline"]), scenario="Server")
+    result = result_of(FinishedRun(loadgen_runs["offline"]), scenario="Server")
     assert [item.name for item in result.disagreements] == ["scenario"]
-    assert result_of(FinishedLeg(loadgen_runs["offline"]), scenario="Offline").disagreements == []
+    assert result_of(FinishedRun(loadgen_runs["offline"]), scenario="Offline").disagreements == []
 
 
 def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) -> None:
     run = copied_run("server")
     run.requests.unlink()
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert (result.verdict, result.derived, result.output_tokens_mean, result.counts.samples) == (
         "VALID",
         None,
@@ -123,32 +123,32 @@ def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) ->
 def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
     run = copied_run("offline-no-trace")
     run.requests.write_bytes(b"")
-    assert any("no request is recorded" in str(item) for item in result_of(FinishedLeg(run)).disagreements)
+    assert any("no request is recorded" in str(item) for item in result_of(FinishedRun(run)).disagreements)
 
 
-@pytest.mark.parametrize(("replaced", "answers"), [([], 99), ([2], 100)], ids=["missing", "twice"])
-def test_an_accuracy_run_without_one_answer_is_invalid(copied_run: Copy, replaced: list[int], answers: int) -> None:
+@pytest.mark.parametrize(("replaced", "responses"), [([], 99), ([2], 100)], ids=["missing", "twice"])
+def test_an_accuracy_run_without_one_response_is_invalid(copied_run: Copy, replaced: list[int], responses: int) -> None:
     run = copied_run("offline-accuracy")
     lines = run.accuracy_log.read_text().splitlines()
     run.accuracy_log.write_text("\n".join([lines[0], *(lines[place] for place in replaced), *lines[2:]]))
-    result = result_of(FinishedLeg(run))
+    result = result_of(FinishedRun(run))
     assert result.verdict == "INVALID"
-    assert f"holds {answers} answers to 99 samples where each of 100" in result.reasons[0]
-    assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (answers == 99)
+    assert f"holds {responses} responses to 99 samples where each of 100" in result.reasons[0]
+    assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)] * (responses == 99)
 
 
 def test_the_mean_of_the_output_tokens(copied_run: Copy) -> None:
     run = copied_run("offline")
-    before = result_of(FinishedLeg(run))
+    before = result_of(FinishedRun(run))
     edit_requests(run, 0, output_tokens=1_000)
-    after = result_of(FinishedLeg(run))
+    after = result_of(FinishedRun(run))
     assert after.output_tokens_mean > before.output_tokens_mean > 1
 
 
 def test_a_result_is_read_back_also_from_another_version(copied_run: Copy) -> None:
     run = copied_run("server")
     edit_detail(run, "result_mean_latency_ns", 1)
-    result = result_of(FinishedLeg(run), scenario="Interactive")
+    result = result_of(FinishedRun(run), scenario="Interactive")
     assert result.scenario == "Interactive"
     assert result.disagreements
     write_result(run, result)
@@ -196,7 +196,7 @@ def test_random_damage_ends_in_a_result_or_an_error_of_ours(
             content = content[: place.start()] + data.draw(ODD_NUMBERS) + content[place.end() :]
         target.write_bytes(content)
     try:
-        result = result_of(FinishedLeg(run))
+        result = result_of(FinishedRun(run))
     except HarnessError as error:
         result = None
         message = error.message
@@ -219,7 +219,7 @@ def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, na
         for value in ODD[number % one_in :: one_in]:
             edit_detail(run, key, value)
             try:
-                result_of(FinishedLeg(run))
+                result_of(FinishedRun(run))
                 outcomes.add("result")
             except HarnessError as error:
                 outcomes.add(type(error).__name__)

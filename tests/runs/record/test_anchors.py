@@ -25,7 +25,7 @@ from tests.support.tsa import Authority, openssl, served
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    run = RunDir(tmp_path / "leg")
+    run = RunDir(tmp_path / "run")
     run.root.mkdir()
     run.engine_log.write_text("a log")
     reseal(run)
@@ -174,15 +174,15 @@ def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"), [(b"", 200), (b"<html>", 200), (b"", 500), (bytes.fromhex("30053003020102"), 200)]
+    ("response", "status"), [(b"", 200), (b"<html>", 200), (b"", 500), (bytes.fromhex("30053003020102"), 200)]
 )
-def test_what_is_no_time_stamp_is_not_kept(run: RunDir, answer: bytes, status: int) -> None:
-    with served(answer, status) as url, pytest.raises(ExecutionError, match=url):
+def test_what_is_no_time_stamp_is_not_kept(run: RunDir, response: bytes, status: int) -> None:
+    with served(response, status) as url, pytest.raises(ExecutionError, match=url):
         request_time_stamp(url, run)
     assert not run.time_stamp.exists()
 
 
-def test_an_answer_to_another_query_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
+def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
     other = RunDir(tmp_path / "other")
     other.root.mkdir()
     reseal(other)
@@ -191,12 +191,12 @@ def test_an_answer_to_another_query_is_not_kept(run: RunDir, authority: Authorit
         request_time_stamp(url, run)
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
-    for answer in (other.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
-        with served(answer) as url, pytest.raises(ExecutionError, match="stamps something else"):
+    for response in (other.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
+        with served(response) as url, pytest.raises(ExecutionError, match="stamps something else"):
             request_time_stamp(url, run)
 
 
-def test_an_authority_that_does_not_answer(run: RunDir) -> None:
+def test_an_authority_that_does_not_response(run: RunDir) -> None:
     with served(b"") as url:
         pass
     with pytest.raises(ExecutionError, match="no time stamp"):

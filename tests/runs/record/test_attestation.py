@@ -1,4 +1,4 @@
-"""The statement of a finished leg: what is in it, that any change is found, and that its key is kept well."""
+"""The statement of a finished run: what is in it, that any change is found, and that its key is kept well."""
 
 import base64
 import json
@@ -29,19 +29,19 @@ def seal(run: RunDir, previous: str | None = None) -> str:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    leg = RunDir(tmp_path / "leg")
-    (leg.root / "replicas").mkdir(parents=True)
-    for name in sorted(leg.own_names - {"audit.config"}):
-        (leg.root / name).write_text(name)
-    (leg.root / "replicas" / "0.log").write_text("a log")
-    return leg
+    run = RunDir(tmp_path / "run")
+    (run.root / "replicas").mkdir(parents=True)
+    for name in sorted(run.own_names - {"audit.config"}):
+        (run.root / name).write_text(name)
+    (run.root / "replicas" / "0.log").write_text("a log")
+    return run
 
 
 def broken(run: RunDir) -> list[tuple[str, str]]:
     return [(one.name, one.state) for one in broken_files(run, read_attestation(run))]
 
 
-def test_an_unchanged_leg_fits_its_statement(run: RunDir) -> None:
+def test_an_unchanged_run_fits_its_statement(run: RunDir) -> None:
     digest = seal(run)
     (run.root / "verify_performance.txt").write_text("a verdict, written later")
     run.time_stamp.write_bytes(b"a time stamp, fetched later")
@@ -128,7 +128,7 @@ BAD_SIGNATURE = "the signature is not one of the key"
     ("change", "message"),
     [
         (lambda _: [], "holds no object"),
-        (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "no statement of a leg: payload"),
+        (lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}}, "no statement of a run: payload"),
         (changed(signatures=[]), "signatures"),
         (lambda one: {**one, "signatures": one["signatures"] * 2}, "signatures"),
         (changed(payload="!"), BAD_SIGNATURE),
@@ -160,11 +160,11 @@ def test_the_last_statement_is_the_one_that_none_names(tmp_path: Path) -> None:
     assert last_statement(tmp_path) is None
     digest = None
     for number in (2, 1, 3):  # the order of time, not of names
-        folder = tmp_path / f"leg-{number}"
+        folder = tmp_path / f"run-{number}"
         folder.mkdir()
         digest = seal(RunDir(folder), previous=digest)
         assert last_statement(tmp_path) == digest
-    (tmp_path / "leg-3").rename(tmp_path / "discarded")
+    (tmp_path / "run-3").rename(tmp_path / "discarded")
     assert last_statement(tmp_path) == digest
 
 
@@ -186,7 +186,7 @@ def openssl_key(path: Path, *words: str) -> None:
 
 
 def test_a_key_by_openssl_can_be_named_and_signs_alike(run: RunDir, tmp_path: Path) -> None:
-    """Archives of legs that are sealed again stay the same."""
+    """Archives of runs that are sealed again stay the same."""
     path = tmp_path / "key.pem"
     openssl_key(path, "-algorithm", "ed25519")
     signer = load_signer(path)

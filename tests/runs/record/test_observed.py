@@ -1,4 +1,4 @@
-"""What is measured while a leg runs, and what is said of a leg whose record was not closed as finished."""
+"""What is measured during a run, and what is said of a run whose record was not closed as finished."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ LIMITS = {"TTFT": 2_000_000_000, "TPOT": 100_000_000}
 
 
 def seen(sent_ms: list[float], told_ms: float | None, tokens: int = 1280) -> Observed:
-    """Clients that sent so late, each with ten answers, and were read so late."""
+    """Clients that sent so late, each with ten responses, and were read so late."""
     clients = [
         ServerClient.model_construct(answers=10, tokens=tokens, issue_to_wire=LatenessSummary(count=10, p99_ms=one))
         for one in sent_ms
@@ -67,7 +67,7 @@ ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
         ),
     ],
 )
-def test_all_engines_of_a_leg_together(engines: list[dict[str, Any]], found: QueryTimes | None) -> None:
+def test_all_engines_of_a_run_together(engines: list[dict[str, Any]], found: QueryTimes | None) -> None:
     assert Observed.model_validate(observed(engines=engines)).query_times == found
 
 
@@ -92,20 +92,20 @@ def gone() -> int:
     return process.pid
 
 
-def test_a_leg_that_failed_says_why() -> None:
+def test_a_run_that_failed_says_why() -> None:
     text = unfinished(ended(status="failed", error={"message": "the engine died"}))
-    assert text == "the leg did not finish, its record says failed (the engine died)"
+    assert text == "the run did not finish, its manifest says failed (the engine died)"
     assert "says interrupted" in unfinished(ended(status="interrupted"))
 
 
-def test_a_leg_that_still_runs(living: int, gone: int) -> None:
-    assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"it still runs (process {living})")
-    assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"it still runs (process {living})")
+def test_a_run_that_still_runs(living: int, gone: int) -> None:
+    assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"it has not ended (process {living})")
+    assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"it has not ended (process {living})")
 
 
-def test_a_leg_whose_processes_are_gone(gone: int) -> None:
-    text = unfinished(ended(pid=gone))  # its parent is the reader: it runs no leg
-    assert text.startswith(f"the leg never ended: its record says running, but its process {gone} is gone")
+def test_a_run_whose_processes_are_gone(gone: int) -> None:
+    text = unfinished(ended(pid=gone))  # its parent is the reader: it starts no run
+    assert text.startswith(f"the run never ended: its manifest says running, but its process {gone} is gone")
 
 
 def test_a_process_that_only_bears_the_number(living: int) -> None:
@@ -115,4 +115,4 @@ def test_a_process_that_only_bears_the_number(living: int) -> None:
 
 def test_processes_of_another_machine_are_not_looked_for(living: int) -> None:
     text = unfinished(ended(pid=living, hostname="elsewhere"))
-    assert text == "the leg did not finish, its record says running (on another machine)"
+    assert text == "the run did not finish, its manifest says running (on another machine)"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runs.errors import InputError
-from runs.record.requests_log import MOST_REASONS, NO_TIME, RequestRecord, encode, read_requests
+from runs.record.requests_log import MAX_REASONS, NO_TIME, RequestLogLine, encode, read_requests
 
 whole = st.integers(0, 2**63 - 1)
 records = st.builds(
-    RequestRecord,
+    RequestLogLine,
     seq=whole,
     sample_index=whole,
     prompt_tokens=whole,
@@ -31,11 +31,11 @@ NAMES = (
     "seq", "sample_index", "prompt_tokens", "output_tokens", "issue_ns", "first_token_ns", "complete_ns",
     "finish_reason", "output_sha256", "replica",
 )  # fmt: skip
-GOOD = RequestRecord(0, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)
+GOOD = RequestLogLine(0, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)
 
 
 @given(rows=st.lists(records, max_size=12, unique_by=lambda record: record.seq))
-def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestRecord]) -> None:
+def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestLogLine]) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_bytes(b"".join(encode(row) for row in rows))
     table = read_requests(path)
@@ -75,7 +75,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         (encode(replace(GOOD, output_sha256="G" * 64)), "line 1: output_sha256 is no SHA-256"),
         (encode(replace(GOOD, finish_reason="r" * 200)), r"line 1 .*finish_reason"),
         (
-            b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MOST_REASONS + 1)),
+            b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq}")) for seq in range(MAX_REASONS + 1)),
             r"line 101: finish_reason is the 101th",
         ),
     ],
@@ -121,7 +121,7 @@ def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_which_replica_answered(tmp_path: Path) -> None:
-    """None in a leg with one engine."""
+    """None in a run with one engine."""
     path = tmp_path / "requests.jsonl"
     lines = [encode(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]
     path.write_bytes(b"".join(lines))

@@ -1,4 +1,4 @@
-"""`main.py audit` as a user runs it: legs of the dummy engine through the real LoadGen, and their verdict."""
+"""`main.py audit` as a user runs it: runs of the dummy engine through the real LoadGen, and their verdict."""
 
 import io
 import json
@@ -14,17 +14,17 @@ from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.audits.discovery import AUDITS, find_audit
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
+from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from scenarios.audit.config import audit_options
 from scenarios.audit.run import run_audit
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support.cheats import CHEAT
-from tests.support.legs import patched
+from tests.support.dummy_runs import DummyRuns
 from tests.support.patience import until
-from tests.support.verify_legs import DummyLegs
+from tests.support.run_commands import patched
 
 
 def arguments(test: str, scenario: str, out: Path, *more: object) -> list[object]:
@@ -59,9 +59,9 @@ def test_the_runs_of_an_audit_are_what_they_should_be(run_main: RunMain, tmp_pat
     assert "\nTEST PASS\n" in text
     result = record(out, "output_caching")
     assert (result["passed"], result["official"], result["required"]) == (True, False, False)
-    labels = [leg["label"] for leg in result["legs"]]
+    labels = [entry["label"] for entry in result["legs"]]
     assert labels[0] == "reference-n20-round1"
-    assert len({leg["pid"] for leg in result["legs"]}) == len(labels)
+    assert len({entry["pid"] for entry in result["legs"]}) == len(labels)
     for label in labels:
         run = RunDir(folder / label)
         table, detail = read_requests(run.requests), read_detail(run.detail)
@@ -88,13 +88,14 @@ def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path) -> None:
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     result = record(out, "output_caching")
     assert not result["passed"]
-    assert any(leg["label"].endswith("-round2") for leg in result["legs"])
+    assert any(run["label"].endswith("-round2") for run in result["legs"])
     text = (out / "audit" / "output_caching" / "verify_performance.txt").read_text()
     assert "TEST FAIL: " in text
     assert "TEST PASS" not in text
 
 
-# Answers --------------------------------------------------------------------------------------------------------------
+# Responses
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tmp_path: Path) -> None:
@@ -114,11 +115,11 @@ def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tm
 
 def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    # SingleStream: its accuracy leg is one query after another, as is its performance leg.
+    # SingleStream: its accuracy run is one query after another, as is its performance run.
     finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "output_consistency"
-    test, performance = find_audit("output_consistency"), FinishedLeg(RunDir(folder / "performance"))
+    test, performance = find_audit("output_consistency"), FinishedRun(RunDir(folder / "performance"))
     result, _ = judged_again(folder, test, request_beside(performance, test))
     assert result.passed
     existing = ["--ref", folder / "accuracy", "--run", folder / "performance", "--output-log-dir", tmp_path / "again"]
@@ -128,7 +129,7 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
         assert record(tmp_path / "again", test)["passed"]
     swapped = ["--ref", folder / "performance", "--run", folder / "accuracy", "--output-log-dir", tmp_path / "swapped"]
     finished = run_here("audit", "--test", "output_length", *swapped)
-    check_no_verdict(finished, tmp_path / "swapped", ExitCode.BAD_INPUT, "--ref must name an accuracy leg")
+    check_no_verdict(finished, tmp_path / "swapped", ExitCode.BAD_INPUT, "--ref must name an accuracy run")
     pair = ["--ref", folder / "performance", "--run", folder / "performance", "--output-log-dir", tmp_path / "pair"]
     finished = run_here("audit", "--test", "TEST04", *pair)
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
@@ -187,7 +188,7 @@ def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_
             os.unlink("audit.config")
         os.chdir = into_run_directory
     """
-    environment = patched(tmp_path, in_leg=remove)
+    environment = patched(tmp_path, in_run=remove)
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-ttft-ms", 50), environment=environment)
     check_no_verdict(finished, out, ExitCode.FAILED, "audit.config not engaged")
 
@@ -195,13 +196,13 @@ def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_
 def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     main = start_main(*arguments("output_caching", "Offline", out, "--samples", 8, "--dummy-ttft-ms", 3000))
-    legs = out / "audit" / "output_caching"
-    until(lambda: list(legs.glob("repeat-*/progress.json")), "the second leg")
+    runs = out / "audit" / "output_caching"
+    until(lambda: list(runs.glob("repeat-*/progress.json")), "the second run")
     main.process.send_signal(signal.SIGINT)
     check_no_verdict(main.wait(), out, ExitCode.INTERRUPTED, "interrupted")
 
 
-def test_yaml_has_the_audit_beside_the_legs(tmp_path: Path) -> None:
+def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:
     config = tmp_path / "audit.yaml"
     config.write_text("scenario: Server\nengine: dummy\naudit: {test: output_caching, sample-index: [3, 5]}\n")
     check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.REFUSED, "arrival rate fixes")
@@ -211,9 +212,9 @@ def test_yaml_has_the_audit_beside_the_legs(tmp_path: Path) -> None:
     check_no_verdict(run_here("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
 
 
-def test_legs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
-    legs, shown = DummyLegs(), io.StringIO()
-    options = audit_options({"test": "output_length", "ref": legs("Offline", "accuracy"), "run": legs("Offline")})
+def test_runs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: Path) -> None:
+    runs, shown = DummyRuns(), io.StringIO()
+    options = audit_options({"test": "output_length", "ref": runs("Offline", "accuracy"), "run": runs("Offline")})
     console = Console(file=shown, width=300)
     assert run_audit(options, {"output_log_dir": tmp_path}, console) == ExitCode.OK
     assert "audit output_length (our own, not required for this benchmark): PASS" in shown.getvalue()
@@ -229,15 +230,15 @@ def test_legs_that_exist_are_judged_and_the_outcome_is_shown_and_kept(tmp_path: 
     ("error", "raised", "said"),
     [(KeyError("x"), ExecutionError, "allow no verdict: KeyError"), (InputError("damaged"), InputError, "damaged")],
 )
-def test_legs_that_allow_no_verdict_leave_none(
+def test_runs_that_allow_no_verdict_leave_none(
     error: Exception, raised: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(type(AUDITS["output_length"]), "verify", fails)
-    legs = DummyLegs()
-    options = audit_options({"test": "output_length", "ref": legs("Offline", "accuracy"), "run": legs("Offline")})
+    runs = DummyRuns()
+    options = audit_options({"test": "output_length", "ref": runs("Offline", "accuracy"), "run": runs("Offline")})
     with pytest.raises(raised, match=said):
         run_audit(options, {"output_log_dir": tmp_path / "out"}, Console(quiet=True))
     assert not (tmp_path / "out").exists()

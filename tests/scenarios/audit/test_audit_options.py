@@ -80,7 +80,7 @@ def test_each_audit_of_a_campaign_has_its_own_options(tmp_path: Path) -> None:
         "benchmark: llama3.1-8b-edge\ndivision: open\nengine: dummy\nscenarios: [Offline]\naudits:\n"
         "- test: output_caching\n  sample-index: 3,5\n- test: output_length\n  threshold: 0.2\n- TEST06\n"
     )
-    audits = [leg.audit for leg in load_campaign(file, {}).legs if leg.audit is not None]
+    audits = [run.audit for run in load_campaign(file, {}).runs if run.audit is not None]
     assert [type(one) for one in audits] == [AUDITS[one.test].options for one in audits]
     assert [one.model_dump(exclude_unset=True) for one in audits] == [
         {"test": "output_caching", "sample_index": (3, 5)},

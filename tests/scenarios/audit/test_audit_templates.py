@@ -4,35 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from compliance.audits.base import LegSpec
+from compliance.audits.base import RunSpec
 from compliance.audits.discovery import AUDITS
-from compliance.audits.leg_artifacts import LegArtifacts
-from compliance.audits.two_modes import DrawnRequest
+from compliance.audits.mode_comparison import DrawnRequest
+from compliance.audits.run_artifacts import RunArtifacts
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.conf_lines import read_stored
 from runs.loadgen.user_conf import judge_conf, read_conf_text
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, RunMain
-from tests.support.audit_legs import request_of
-from tests.support.legs import arguments
+from tests.support.audit_runs import request_of
 from tests.support.published import CHECKOUT, needs_checkout
+from tests.support.run_commands import arguments
 
 FOLDER = ROOT / "configs" / "audits"
 REFERENCE = "output_caching-reference"
 DRAWN = 720381539243781796  # the seed of official audits; those of this harness draw one
 
 
-def spec_of(name: str, scenario: Scenario = "Offline") -> LegSpec:
+def spec_of(name: str, scenario: Scenario = "Offline") -> RunSpec:
     """The run of an audit that a template is for."""
     test = AUDITS[name.removesuffix("-reference")]
     request = request_of(test.name, scenario=scenario, loaded_count=13_368)
     if test.existing == ("accuracy", "performance"):
         request = DrawnRequest(**dict(request), log_seed=DRAWN)
-    spec = test.legs(request)[-1]
+    spec = test.runs(request)[-1]
     if name == "output_caching":  # its repeating runs follow from the reference
         repeat = {"performance_issue_unique": 0, "performance_issue_same": 1, "performance_issue_same_index": 3}
-        return LegSpec("repeat", settings=dict(spec.settings) | repeat, scenario=scenario)
+        return RunSpec("repeat", settings=dict(spec.settings) | repeat, scenario=scenario)
     return spec
 
 
@@ -54,7 +54,7 @@ def test_a_template_runs_with_the_settings_of_its_audit(name: str, run_main: Run
     out = tmp_path / "run"
     finished = run_main(*arguments("Offline", out, "--dummy-ttft-ms", 250, "--audit-conf", path))
     assert finished.code == 0, finished.stderr
-    LegArtifacts(RunDir(out), spec=spec).check_engaged()
+    RunArtifacts(RunDir(out), spec=spec).check_engaged()
 
 
 @needs_checkout

@@ -1,4 +1,4 @@
-"""Campaigns of short dummy legs, run as a user runs them: to the end, killed, changed, with a negative leg."""
+"""Campaigns of short dummy runs, run as a user runs them: to the end, killed, changed, with a negative run."""
 
 import json
 import shutil
@@ -21,20 +21,20 @@ from scenarios.campaign.config import load_campaign
 from scenarios.campaign.state import examine
 from scenarios.resumed import held
 from tests.conftest import RunMain, StartedMain, StartMain, run_here
-from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress
 from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
 from tests.support.official import change_benchmarks
 from tests.support.once import once
 from tests.support.patience import until
-from tests.support.submission_legs import edit
+from tests.support.run_commands import LONG_USER_CONF, USER_CONF, alive, progress, run_pid
+from tests.support.submission_runs import edit
 
 DATACENTER: dict[str, Any] = {
     "benchmark": "llama3.1-8b",
     "engine": "dummy",
     "scenarios": {"Offline": {"dummy_ttft_ms": 250}, "Server": None},
 }
-LEGS = ["Offline performance", "Offline accuracy", "Offline TEST06"]
-LEGS += [name.replace("Offline", "Server") for name in LEGS]
+RUNS = ["Offline performance", "Offline accuracy", "Offline TEST06"]
+RUNS += [name.replace("Offline", "Server") for name in RUNS]
 
 
 class Small:
@@ -57,7 +57,7 @@ class Small:
         return self.place.result("llama3.1-8b", scenario)
 
     def starts(self) -> dict[str, int]:
-        """When each finished leg started, by name: the same number means that it was not run again."""
+        """When each finished run started, by name: the same number means that it was not run again."""
         found = {}
         for scenario in ("Offline", "Server"):
             folders = {
@@ -73,7 +73,7 @@ class Small:
         return found
 
     def chain(self) -> int:
-        """How many statements there are. Each but the first names the one of the leg that ran before it."""
+        """How many statements there are. Each but the first names the one of the run that ran before it."""
         runs = [RunDir(path.parent) for path in self.place.root.rglob("seal.json")]
         runs.sort(key=lambda run: read_manifest(run.manifest).start_time_ns or 0)
         statements = [read_attestation(run) for run in runs]
@@ -90,36 +90,36 @@ def small(tmp_path: Path) -> Small:
 def _run(folder: Path) -> None:
     finished = StartedMain(tuple(Small(folder).arguments()), folder, {}).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    assert "all 6 legs are done" in finished.stdout
+    assert "all 6 runs are done" in finished.stdout
 
 
 @pytest.fixture
 def done(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Small:
-    """A copy of a campaign whose legs have all run."""
+    """A copy of a campaign whose runs have all ended."""
     shutil.copytree(once(tmp_path_factory, "campaign", _run), tmp_path, dirs_exist_ok=True)
     return Small(tmp_path)
 
 
-def test_all_legs_run_once_and_are_found_done(done: Small) -> None:
+def test_all_runs_run_once_and_are_found_done(done: Small) -> None:
     small, starts = done, done.starts()
-    assert sorted(starts) == sorted(LEGS)
+    assert sorted(starts) == sorted(RUNS)
     for scenario in ("Offline", "Server"):
         assert "Verifying performance." in (small.result(scenario).root / "verify_performance.txt").read_text()
         assert json.loads((small.result(scenario).audit("TEST06") / "audit_TEST06.json").read_text())["passed"] is True
 
     kept = json.loads(small.place.configuration.read_bytes())
-    assert sorted(leg["leg"] for leg in kept["legs"]) == sorted(LEGS)
+    assert sorted(run["leg"] for run in kept["legs"]) == sorted(RUNS)
     assert kept["asked"]["scenarios"].keys() == {"Offline", "Server"}
     again = run_here(*small.arguments())
     assert again.code == ExitCode.OK
-    assert "6 of 6 legs are done" in again.stdout
+    assert "6 of 6 runs are done" in again.stdout
     assert small.starts() == starts
     assert not small.result("Offline").discarded.exists()
 
 
 def test_files_decide_what_is_done(done: Small, run_main: RunMain) -> None:
     small, starts, chain = done, done.starts(), done.chain()
-    assert chain == len(LEGS)
+    assert chain == len(RUNS)
     small.result("Offline").accuracy.requests.unlink()
     detail = small.result("Server").performance.detail
     detail.write_text(detail.read_text().replace("0", "1", 1))
@@ -140,8 +140,8 @@ def test_an_interrupted_campaign_goes_on(small: Small, start_main: StartMain, ru
     small.conf.write_text(LONG_USER_CONF)
     run = small.result("Server").performance.root
     campaign = start_main(*small.arguments())
-    until(lambda: progress(run).get("completed", 0) > 5, "the first answers")
-    group = leg_pid(run)
+    until(lambda: progress(run).get("completed", 0) > 5, "the first responses")
+    group = run_pid(run)
     campaign.process.send_signal(signal.SIGINT)
     assert campaign.wait().code == ExitCode.INTERRUPTED
     assert not alive(group)
@@ -169,49 +169,49 @@ def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main:
     small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 250}, "Server": {"target_qps": 900}})
     assert run_main(*small.arguments("--restart-changed")).code == ExitCode.OK
     repeated = {name for name, start in small.starts().items() if start != starts[name]}
-    assert repeated == {name for name in LEGS if name.startswith("Server")}
+    assert repeated == {name for name in RUNS if name.startswith("Server")}
     assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
 
 
-def test_a_commit_between_legs_is_told_at_once(done: Small) -> None:
-    """What would refuse the submission hours later; the legs stay what they are."""
+def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
+    """What would refuse the submission hours later; the runs stay what they are."""
     for path in done.place.root.rglob("manifest.json"):
         edit(path, observed={"harness": {"git_commit": "0" * 40}})
     told = run_here(*done.arguments("--dry-run"))
     assert told.code == ExitCode.OK, told.stdout + told.stderr
-    assert "6 of 6 legs are done" in told.stdout
-    assert "note: legs that are done ran with commit 0000" in " ".join(told.stdout.split())
+    assert "6 of 6 runs are done" in told.stdout
+    assert "note: runs that are done ran with commit 0000" in " ".join(told.stdout.split())
 
 
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])
 def test_the_open_division_asks_for_no_score(
     done: Small, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `submit` does not: else such a campaign would never be done, and run its accuracy legs again and again."""
+    """As `submit` does not: else such a campaign would never be done, and start its accuracy runs again and again."""
     targets = {**DATACENTER_BENCHMARK.targets, "gen_num": Target(64)}
     change_benchmarks(monkeypatch, samples=64, targets=targets)
     done.write(DATACENTER, division=division)
     campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
-    legs = [leg for leg in plan_campaign(campaign, lambda text: None) if leg.scenario == "Offline"]
-    state = examine(legs, division)[0]["accuracy"]
+    runs = [run for run in plan_campaign(campaign, lambda text: None) if run.scenario == "Offline"]
+    state = examine(runs, division)[0]["accuracy"]
     assert (state.status, "required: at least" in state.text) == (status, status == "negative"), state.text
 
 
-def test_a_failing_and_a_negative_leg_do_not_end_the_campaign(small: Small, run_main: RunMain) -> None:
+def test_a_failing_and_a_negative_run_do_not_end_the_campaign(small: Small, run_main: RunMain) -> None:
     small.write(DATACENTER, scenarios={"Offline": {"dummy_fault": ["fail@3"]}, "Server": None})
     small.conf.write_text(USER_CONF + "llama3_1-8b.Server.min_duration = 100\n")  # too few queries to be VALID
     finished = run_main(*small.arguments())
     assert finished.code == ExitCode.FAILED, finished.stdout + finished.stderr
-    assert "missing: 4 of 6 legs" in finished.stdout
+    assert "missing: 4 of 6 runs" in finished.stdout
     assert "Server performance: negative" in finished.stdout
-    assert sorted(small.starts()) == [name for name in sorted(LEGS) if name.startswith("Server")]
+    assert sorted(small.starts()) == [name for name in sorted(RUNS) if name.startswith("Server")]
     assert not (small.result("Server").root / "verify_performance.txt").exists()
 
 
 def test_dry_run_writes_nothing(small: Small) -> None:
     finished = run_here(*small.arguments("--dry-run"))
     assert finished.code == ExitCode.OK, finished.stderr
-    for text in (*LEGS, "rounded up to 8 whole data sets of 64", "0 of 6 legs are done"):
+    for text in (*RUNS, "rounded up to 8 whole datasets of 64", "0 of 6 runs are done"):
         assert text in finished.stdout
     assert not small.place.root.exists()
 

@@ -10,7 +10,7 @@ import yaml
 
 from runs.errors import InputError, SetupError
 from runs.record.fingerprint import changes
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
 from scenarios.resumed import held
 from tests.conftest import ROOT
@@ -24,22 +24,22 @@ def load(folder: Path, given: dict[str, Any] | None = None, **changes: Any) -> C
     return load_campaign(path, given or {})
 
 
-def test_legs_in_order(tmp_path: Path) -> None:
+def test_runs_in_order(tmp_path: Path) -> None:
     campaign = load(tmp_path)
     kinds = ["performance", "accuracy", "TEST06"]
-    assert [leg.name for leg in campaign.legs] == [f"{name} {kind}" for name in ("Offline", "Server") for kind in kinds]
+    assert [run.name for run in campaign.runs] == [f"{name} {kind}" for name in ("Offline", "Server") for kind in kinds]
     assert campaign.place.root == Path("output/small")
-    assert str(campaign.legs[0].folder) == "output/small/llama3.1-8b/Offline/performance/run_1"
-    assert str(campaign.legs[2].folder) == "output/small/llama3.1-8b/Offline/audit/TEST06"
-    assert [leg.values.get("accuracy", False) for leg in campaign.legs[:3]] == [False, True, False]
+    assert str(campaign.runs[0].folder) == "output/small/llama3.1-8b/Offline/performance/run_1"
+    assert str(campaign.runs[2].folder) == "output/small/llama3.1-8b/Offline/audit/TEST06"
+    assert [run.values.get("accuracy", False) for run in campaign.runs[:3]] == [False, True, False]
 
 
 def test_edge_has_its_own_key_and_needs_no_audit(tmp_path: Path) -> None:
     campaign = load(tmp_path, benchmark="llama3.1-8b-edge", scenarios={"singlestream": None, "offline": {}})
-    assert [leg.name for leg in campaign.legs] == [
+    assert [run.name for run in campaign.runs] == [
         "SingleStream performance", "SingleStream accuracy", "Offline performance", "Offline accuracy",
     ]  # fmt: skip
-    assert {leg.values["lg_model_name"] for leg in campaign.legs} == {"llama3_1-8b-edge"}
+    assert {run.values["lg_model_name"] for run in campaign.runs} == {"llama3_1-8b-edge"}
 
 
 def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
         engine_arg={"a": 1, "b": 2},
         scenarios={"Offline": {"engine-arg": {"b": 3}, "target-qps": 7}, "Server": None},
     )
-    offline, server = campaign.legs[0].values, campaign.legs[3].values
+    offline, server = campaign.runs[0].values, campaign.runs[3].values
     assert (offline["engine_arg"], offline["target_qps"]) == ({"a": 1, "b": 3}, 7)
     assert (server["engine_arg"], server.get("target_qps")) == ({"a": 1, "b": 2}, None)
     assert offline["model_path"] == server["model_path"] == "above"
@@ -60,9 +60,9 @@ def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
 def test_audits(tmp_path: Path) -> None:
     caching = {"test": "output_caching", "samples": 8}
     campaign = load(tmp_path, audits=["TEST06"], scenarios={"Offline": {"audits": ["TEST06", caching]}, "Server": {}})
-    assert [leg.kind for leg in campaign.legs if leg.audit] == ["TEST06", "output_caching", "TEST06"]
-    assert campaign.legs[3].audit.samples == 8
-    assert not [leg for leg in load(tmp_path, division="open").legs if leg.audit]
+    assert [run.kind for run in campaign.runs if run.audit] == ["TEST06", "output_caching", "TEST06"]
+    assert campaign.runs[3].audit.samples == 8
+    assert not [run for run in load(tmp_path, division="open").runs if run.audit]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_differences_name_both_values() -> None:
 def test_every_key_that_is_not_compared_exists() -> None:
     from runs.record.fingerprint import ROLE
 
-    assert {key.partition(".")[0] for key in ROLE} <= set(LegPlan.model_fields)
+    assert {key.partition(".")[0] for key in ROLE} <= set(RunPlan.model_fields)
 
 
 def test_a_file_system_without_locks_is_not_another_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

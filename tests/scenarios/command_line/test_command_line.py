@@ -15,7 +15,7 @@ from runs.errors import InputError
 from scenarios.command_line.command import Command, Group
 from scenarios.command_line.dispatch import COMMANDS, cli
 from scenarios.command_line.schema_options import given_values, options_of, parse_value
-from scenarios.leg.config import RunConfig, make_config
+from scenarios.run.config import RunConfig, make_config
 from tests.conftest import run_here
 from tests.support.docs import parse as typed
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from compliance.submission.tree import Tree
 from runs.wording import json_printable
-from scenarios.command_line.answer import SteadyStream
+from scenarios.command_line.command_output import SteadyStream
 from scenarios.command_line.dispatch import main
 from scenarios.terminal import Terminal
 from tests.conftest import ROOT
@@ -62,7 +62,7 @@ def test_the_name_of_a_data_set_cannot_control_the_terminal(
 
 
 # What they write are words of their own, at a signal.
-OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/leg/process.py", "runs/listening.py")
+OTHERS = ("scenarios/command_line/dispatch.py", "scenarios/run/process.py", "runs/listening.py")
 
 
 def test_no_other_module_makes_a_console() -> None:

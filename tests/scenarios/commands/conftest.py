@@ -1,21 +1,21 @@
-"""`main.py gate` and `main.py store`, and legs for them."""
+"""`main.py gate` and `main.py store`, and runs for them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-import compliance.evidence.leg_evidence
+import compliance.evidence.run_evidence
 from compliance.mechanisms.declaration import FIELD_NAMES
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import run_here
-from tests.support.verify_legs import DummyLegs
+from tests.support.dummy_runs import DummyRuns
 
 
 @pytest.fixture(scope="module")
-def legs() -> DummyLegs:
-    return DummyLegs()
+def runs() -> DummyRuns:
+    return DummyRuns()
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
 
 
 @pytest.fixture
-def result(legs: DummyLegs, tmp_path: Path) -> ResultDir:
-    """A performance and an accuracy leg of one result, to change."""
+def result(runs: DummyRuns, tmp_path: Path) -> ResultDir:
+    """A performance and an accuracy run of one result, to change."""
     found = ResultDir(tmp_path / "result")
-    legs.copy(found.performance.root, "Offline")
-    legs.copy(found.accuracy.root, "Offline", "accuracy")
+    runs.copy(found.performance.root, "Offline")
+    runs.copy(found.accuracy.root, "Offline", "accuracy")
     return found
 
 
 @pytest.fixture
 def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
-    """Gives the dummy engine's made-up model reference scores, which no real data set has."""
+    """Gives the dummy engine's made-up model reference scores, which no real dataset has."""
     return lambda target: monkeypatch.setattr(
-        compliance.evidence.leg_evidence, "target_of", lambda _: (target, "reference of this test")
+        compliance.evidence.run_evidence, "target_of", lambda _: (target, "reference of this test")
     )

@@ -1,4 +1,4 @@
-"""`main.py anchor`: every sealed leg below what is named, or none; exit codes and the answer for programs."""
+"""`main.py anchor`: every sealed run below what is named, or none; exit codes and the response for programs."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from runs.record.manifest import read_manifest
 from runs.record.signing_key import load_signer
 from tests.conftest import RunMain, run_here
 from tests.support.editing import SIGNER, reseal
-from tests.support.legs import USER_CONF
+from tests.support.run_commands import USER_CONF
 from tests.support.tsa import Authority, openssl, served
 
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Path:
-    """Three sealed legs; anchoring looks at nothing but files and statements."""
+    """Three sealed runs; anchoring looks at nothing but files and statements."""
     for name in ("Offline/performance/run_1", "Offline/accuracy", "discarded/1-accuracy"):
         run = RunDir(tmp_path / "campaign" / name)
         run.root.mkdir(parents=True)
@@ -27,7 +27,7 @@ def campaign(tmp_path: Path) -> Path:
     return tmp_path / "campaign"
 
 
-def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path) -> None:
+def test_every_run_below_a_directory(campaign: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     ledger.mkdir()
     finished = run_here("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
@@ -44,15 +44,15 @@ def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path) -> None:
     assert (ledger / LEDGER_NAME).read_bytes() == before
 
 
-def test_a_leg_that_was_changed_is_not_anchored_nor_are_others(campaign: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_changed_is_not_anchored_nor_are_others(campaign: Path, tmp_path: Path) -> None:
     RunDir(campaign / "Offline" / "accuracy").engine_log.write_text("another")
     finished = run_here("anchor", campaign, "--ledger", tmp_path)
     assert finished.code == 1
-    assert "engine.log was changed after the leg ended" in finished.stdout
+    assert "engine.log was changed after the run ended" in finished.stdout
     assert not (tmp_path / LEDGER_NAME).exists()
 
 
-def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path) -> None:
+def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tsa")
     with served(authority) as url:
         finished = run_here("anchor", campaign / "Offline", "--timestamp", url)
@@ -64,29 +64,29 @@ def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("LEGS",), "--ledger DIR or --timestamp URL"),
-        (("LEGS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
-        (("LEGS", "--ledger", "nowhere"), "nowhere is no directory"),
-        (("LEGS", "--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
-        (("no-leg", "--ledger", "."), "name a directory with seal.json"),
+        (("RUNS",), "--ledger DIR or --timestamp URL"),
+        (("RUNS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
+        (("RUNS", "--ledger", "nowhere"), "nowhere is no directory"),
+        (("RUNS", "--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
+        (("no-run", "--ledger", "."), "name a directory with seal.json"),
     ],
 )
 def test_bad_input(campaign: Path, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(campaign.parent)
-    finished = run_here("anchor", *(str(campaign) if word == "LEGS" else word for word in words))
+    finished = run_here("anchor", *(str(campaign) if word == "RUNS" else word for word in words))
     assert (finished.code, said in finished.stderr) == (2, True), finished.stderr
 
 
-LEG = ("--scenario", "Server", "--engine", "dummy")
+RUN = ("--scenario", "Server", "--engine", "dummy")
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ("run", *LEG),
-        ("run", *LEG, "--dry-run"),
-        ("audit", "--test", "TEST06", *LEG),
-        ("tune", *LEG),
+        ("run", *RUN),
+        ("run", *RUN, "--dry-run"),
+        ("audit", "--test", "TEST06", *RUN),
+        ("tune", *RUN),
         ("campaign", "--config", "campaign.yaml"),
     ],
     ids=lambda words: f"{words[0]}{' --dry-run' * ('--dry-run' in words)}",
@@ -102,8 +102,8 @@ def test_a_bad_signing_key_is_refused_before_anything_starts(
     assert not (folder / "out").exists()
 
 
-def test_a_leg_is_signed_with_the_key_that_is_named(tmp_path: Path, run_main: RunMain) -> None:
-    """All places are named from the working directory, which is not the leg's own."""
+def test_a_run_is_signed_with_the_key_that_is_named(tmp_path: Path, run_main: RunMain) -> None:
+    """All places are named from the working directory, which is not the run's own."""
     folder = tmp_path / "working-directory"
     openssl("genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem")
     (tmp_path / "user.conf").write_text(USER_CONF)

@@ -11,8 +11,8 @@ from rich.console import Console
 from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode, InputError
 from scenarios.commands.doctor import print_report
-from scenarios.leg import machine_checks
-from scenarios.leg.machine_checks import ToExamine, examine
+from scenarios.run import machine_checks
+from scenarios.run.machine_checks import DoctorRequest, examine
 from sut.vllm.machine import NO_FLASHINFER, Machine
 
 GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
@@ -43,7 +43,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
-    return {finding.slug: (finding.severity, finding.text) for finding in examine(ToExamine(model, dataset))}
+    return {finding.slug: (finding.severity, finding.text) for finding in examine(DoctorRequest(model, dataset))}
 
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
@@ -83,7 +83,7 @@ def test_without_a_commit_it_says_what_will_be_asked(
 
 def report(code: ExitCode) -> str:
     text = io.StringIO()
-    assert print_report(Console(file=text, width=80), ToExamine()) == code
+    assert print_report(Console(file=text, width=80), DoctorRequest()) == code
     return text.getvalue()
 
 
@@ -127,7 +127,7 @@ def test_model(machine: Callable[..., None], small_model: Path) -> None:
     machine()
     state, text = states(str(small_model))["model"]
     assert state == "note"
-    assert "300 ids, 200 positions; not Llama-3.1-8B" in text
+    assert "300 IDs, 200 positions; not Llama-3.1-8B" in text
     assert states(str(small_model / "none"))["model"][0] == "error"
 
 

@@ -1,4 +1,4 @@
-"""`main.py gate` on run directories and on rows: what a leg declares, and what its engine's record says."""
+"""`main.py gate` on run directories and on rows: what a run declares, and what its engine's record says."""
 
 import json
 import shutil
@@ -12,31 +12,31 @@ from compliance.mechanisms.technique_registry import REGISTRY_DIR
 from runs.benchmark import Target
 from runs.record.layout import ResultDir
 from tests.conftest import ROOT
+from tests.support.dummy_runs import DummyRuns
 from tests.support.editing import say_in_manifest
 from tests.support.official import reachable
-from tests.support.verify_legs import DummyLegs
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
 COMPLETED = (*FP8, "--quality-eval-status", "completed", "--support-status", "supported", "--strict")
 
 
-def test_a_leg_that_declares_nothing_is_an_open_baseline(call: Any, legs: DummyLegs) -> None:
-    code, text = call("gate", legs("Offline"), "--strict")
+def test_a_run_that_declares_nothing_is_an_open_baseline(call: Any, runs: DummyRuns) -> None:
+    code, text = call("gate", runs("Offline"), "--strict")
     assert code == 0, text
     assert "pass: baseline/none, Offline" in text
     assert "closed division: eligible" in text
 
 
 def test_a_technique_that_the_engine_did_not_run_closes_the_gate(
-    call: Any, legs: DummyLegs, monkeypatch: pytest.MonkeyPatch
+    call: Any, runs: DummyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert call("gate", legs("Offline"), *FP8)[0] == 1
+    assert call("gate", runs("Offline"), *FP8)[0] == 1
     monkeypatch.setenv("MECHANISM", "kv_quantization")
     monkeypatch.setenv("MECHANISM_VARIANT", "fp8_e4m3")
-    code, text = call("gate", legs("Offline"))
+    code, text = call("gate", runs("Offline"))
     assert code == 1
     assert "the engine ran without it" in text
-    assert call("gate", legs("Offline"), "--mechanism", "baseline", "--mechanism-variant", "none")[0] == 0
+    assert call("gate", runs("Offline"), "--mechanism", "baseline", "--mechanism-variant", "none")[0] == 0
 
 
 def test_the_shipped_declaration_is_held_at_preview_and_not_promoted(call: Any, result: ResultDir) -> None:
@@ -80,7 +80,7 @@ def test_a_claimed_score_is_no_evidence(
     code, said = call("gate", result.root, *COMPLETED)
     assert code == 1
     (line,) = [line for line in said.splitlines() if "completed_evaluation_passes" in line]
-    assert "accuracy.txt does not belong to these answers" in line
+    assert "accuracy.txt does not belong to these responses" in line
 
 
 def test_accuracy_of_another_system_is_no_evidence(
@@ -90,18 +90,18 @@ def test_accuracy_of_another_system_is_no_evidence(
     with_target(reachable(result.accuracy, 1.0))
     code, text = call("gate", result.root, *COMPLETED)
     assert code == 1
-    assert "resolved.kv_cache_dtype: fp8 in the performance leg, not set in the accuracy leg" in text
+    assert "resolved.kv_cache_dtype: fp8 in the performance run, not set in the accuracy run" in text
 
 
-def test_a_completed_evaluation_without_an_accuracy_leg(call: Any, result: ResultDir) -> None:
+def test_a_completed_evaluation_without_an_accuracy_run(call: Any, result: ResultDir) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     code, text = call("gate", result.performance.root, *COMPLETED)
     assert code == 1
-    assert "the result has no accuracy leg" in text
+    assert "the result has no accuracy run" in text
 
 
-def test_a_leg_without_a_manifest_is_advice_until_strict(call: Any, legs: DummyLegs, tmp_path: Path) -> None:
-    bare = legs.copy(tmp_path / "bare", "Offline", bare=True).root
+def test_a_run_without_a_manifest_is_advice_until_strict(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
+    bare = runs.copy(tmp_path / "bare", "Offline", bare=True).root
     code, text = call("gate", bare)
     assert code == 0
     assert "engine_record_missing" in text
@@ -145,12 +145,12 @@ def test_exit_codes_of_row_files(call: Any, tmp_path: Path, rows: Any, advisory:
     assert json.loads(text) == json.loads((tmp_path / "report.json").read_text())
 
 
-def test_bad_arguments(call: Any, legs: DummyLegs, tmp_path: Path) -> None:
+def test_bad_arguments(call: Any, runs: DummyRuns, tmp_path: Path) -> None:
     assert call("gate", tmp_path / "nothing")[0] == 2
     assert call("gate", tmp_path)[0] == 2  # holds no run
-    assert call("gate", legs("Offline"), "--expect", "baseline")[0] == 2
-    assert call("gate", legs("Offline"), "--declaration", tmp_path / "nothing.yaml")[0] == 2
-    assert call("gate", legs("Offline"), "--out", legs("Offline") / "manifest.json" / "report")[0] == 3
+    assert call("gate", runs("Offline"), "--expect", "baseline")[0] == 2
+    assert call("gate", runs("Offline"), "--declaration", tmp_path / "nothing.yaml")[0] == 2
+    assert call("gate", runs("Offline"), "--out", runs("Offline") / "manifest.json" / "report")[0] == 3
 
 
 def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:

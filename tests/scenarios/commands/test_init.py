@@ -16,7 +16,7 @@ from runs.harness import HARNESS_ROOT
 from runs.loadgen.conf_lines import read_stored
 from scenarios.campaign.config import load_campaign
 from scenarios.commands import init
-from scenarios.leg.config import load_yaml, make_config
+from scenarios.run.config import load_yaml, make_config
 from tests.conftest import run_here
 
 

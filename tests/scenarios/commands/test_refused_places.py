@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.conftest import run_here
-from tests.support.verify_legs import DummyLegs
+from tests.support.dummy_runs import DummyRuns
 
 COMMANDS = (
     "report {}",
@@ -22,7 +22,7 @@ COMMANDS = (
     "verify {}",
     "store ingest {} --db {}.sqlite",
     "gate {}",
-    "submit {} --output {}.tree --organisation A --system-name B",
+    "submit {} --output {}.tree --organization A --system-name B",
     "anchor {} --ledger {}.ledger",
 )
 # Commands that take a place, or describe it in words of their own.
@@ -32,7 +32,7 @@ READ = {"logs": {"verify", "store", "gate", "submit"}, "tree": {"check"}, "empty
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("places")
-    DummyLegs().copy(root / "logs", "Offline", bare=True)
+    DummyRuns().copy(root / "logs", "Offline", bare=True)
     (root / "tree/closed/Example/results").mkdir(parents=True)
     (root / "empty").mkdir()
     return {name: root / name for name in ("logs", "tree", "empty", "missing")}
@@ -64,7 +64,7 @@ def test_the_commands_that_a_refusal_names_read_the_place(places: dict[str, Path
 
 
 def test_a_place_without_runs_beside_one_with_runs_is_named(places: dict[str, Path], tmp_path: Path) -> None:
-    run = DummyLegs().copy(tmp_path / "run", "Offline").root
+    run = DummyRuns().copy(tmp_path / "run", "Offline").root
     said = f"{places['logs']} has LoadGen's logs, but no manifest.json of this harness"
     assert said in run_here("results", run, places["logs"]).stderr
     status = run_here("status", run, places["logs"])

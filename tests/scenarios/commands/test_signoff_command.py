@@ -16,8 +16,8 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import remeasured
 from tests.conftest import RunMain, run_here
-from tests.support.legs import arguments
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.run_commands import arguments
+from tests.support.signoff_fixtures import FrozenRuns
 
 CONF = """
 *.SingleStream.target_latency = 8
@@ -27,8 +27,8 @@ CONF = """
 
 
 @pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory)
+def runs(tmp_path_factory: pytest.TempPathFactory) -> FrozenRuns:
+    return FrozenRuns(tmp_path_factory)
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -40,8 +40,8 @@ def noisy() -> SignOff:
     return SignOff("baseline", 0.5, "open", findings=[warn("B-1/noisy_baseline", "text")])
 
 
-def test_the_legs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_main: RunMain, tmp_path: Path) -> None:
-    folder = tmp_path / "legs"
+def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_main: RunMain, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
     folder.mkdir()
     names = ("ref-1", "ref-2", "cand-1", "cand-2")  # two of each are the fewest that can be signed off
     for name in names:
@@ -71,7 +71,7 @@ def test_the_legs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
 
 
 def test_a_data_set_that_lies_elsewhere_is_named(run_main: RunMain, tmp_path: Path) -> None:
-    """Whoever signs off on another machine has the data, but not where the leg had them."""
+    """Whoever signs off on another machine has the data, but not where the run had them."""
     data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
     data.write_text(json.dumps(json.loads(bundled_dataset("bytes").read_bytes())[:32]))
     (result / "performance").mkdir(parents=True)
@@ -87,8 +87,8 @@ def test_a_data_set_that_lies_elsewhere_is_named(run_main: RunMain, tmp_path: Pa
     assert named.code == ExitCode.OK, named.stdout
 
 
-def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:
-    ref = legs.paths("srv-1", "srv-2")
+def test_no_run_is_run_unless_the_verdict_asks_for_it(runs: FrozenRuns) -> None:
+    ref = runs.paths("srv-1", "srv-2")
     before = digests(ref[0].parent)
     passed = SignOff("baseline", 0.5, "open")
     assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print)[1] == 0
@@ -97,12 +97,12 @@ def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:
 
 
 def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is_signed_off(
-    legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ref = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
-    cand = [legs.copy(tmp_path / f"cand-{number}", f"srv-{number}") for number in (1, 2)]
+    ref = [runs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
+    cand = [runs.copy(tmp_path / f"cand-{number}", f"srv-{number}") for number in (1, 2)]
     ran: list[Path] = []
-    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
+    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", lambda config, *_: ran.append(config.output_log_dir))
     asked: list[list[str]] = []
 
     def said(verdicts: Iterator[SignOff]) -> Callable[[Sequence[Path], Sequence[Path]], SignOff]:
@@ -125,12 +125,12 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
-def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_others_stay(
-    legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_of_a_result_with_several_runs_only_the_performance_run_is_run_and_the_others_stay(
+    runs: FrozenRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    legs.copy(tmp_path / "performance" / "run_1", "srv-1")
-    legs.copy(tmp_path / "accuracy", "srv-acc")
-    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda *_: None)
+    runs.copy(tmp_path / "performance" / "run_1", "srv-1")
+    runs.copy(tmp_path / "accuracy", "srv-acc")
+    monkeypatch.setattr("scenarios.audit.remeasure.execute_run", lambda *_: None)
     asked: list[list[Path]] = []
 
     def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
@@ -141,15 +141,15 @@ def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_o
     assert asked == [[tmp_path], [tmp_path / "performance" / "run_1-again-1", tmp_path / "accuracy"]]
 
 
-def test_a_leg_whose_record_does_not_say_what_was_asked_is_not_run(legs: FrozenLegs, tmp_path: Path) -> None:
-    leg = legs.copy(tmp_path / "leg", "srv-1", ["set_manifest", "asked.turbo", True])
+def test_a_run_whose_record_does_not_say_what_was_asked_is_not_run(runs: FrozenRuns, tmp_path: Path) -> None:
+    run = runs.copy(tmp_path / "run", "srv-1", ["set_manifest", "asked.turbo", True])
     with pytest.raises(InputError, match="cannot be run as it was: --turbo: there is no such option"):
-        remeasured(lambda ref, cand: noisy(), [leg], [], 1, Console(), print)
+        remeasured(lambda ref, cand: noisy(), [run], [], 1, Console(), print)
 
 
-def test_nothing_more_is_written_than_was_asked_for(legs: FrozenLegs, tmp_path: Path) -> None:
+def test_nothing_more_is_written_than_was_asked_for(runs: FrozenRuns, tmp_path: Path) -> None:
     out = tmp_path / "out" / "verdict.json"
-    done = run_here("signoff", "--scope", "harness", "--ref", *legs.paths("srv-1", "srv-acc"), "--out", out)
+    done = run_here("signoff", "--scope", "harness", "--ref", *runs.paths("srv-1", "srv-acc"), "--out", out)
     assert done.code == ExitCode.OK, done.stderr
     assert [path.name for path in out.parent.iterdir()] == ["verdict.json"]
     assert "remeasured" not in json.loads(out.read_bytes())

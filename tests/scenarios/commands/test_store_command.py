@@ -1,4 +1,4 @@
-"""`main.py store`: from a leg to its row, and from the row to the gate."""
+"""`main.py store`: from a run to its row, and from the row to the gate."""
 
 import csv
 import io
@@ -16,10 +16,10 @@ from runs.benchmark import Target
 from runs.record.layout import ResultDir, RunDir
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT, run_here
+from tests.support.dummy_runs import DummyRuns
 from tests.support.editing import reseal, say_in_manifest
 from tests.support.official import reachable
 from tests.support.recorded import OVER_HTTP, RESULTS, recorded
-from tests.support.verify_legs import DummyLegs
 
 
 @pytest.fixture
@@ -34,16 +34,16 @@ def exported(call: Any, db: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_from_leg_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
+def test_from_run_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
     declaration = ("--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
     assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("added: ")
     assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("unchanged: ")
     (row,) = exported(call, db)
-    leg = json.loads(result.performance.result.read_text())
-    assert row["throughput_tok_s"] == leg["derived"]["tokens_per_second"]
-    assert row["latency_p99_ms"] == leg["derived"]["latency_ns"]["p99"] / 1e6
+    recorded = json.loads(result.performance.result.read_text())
+    assert row["throughput_tok_s"] == recorded["derived"]["tokens_per_second"]
+    assert row["latency_p99_ms"] == recorded["derived"]["latency_ns"]["p99"] / 1e6
     scores = json.loads(result.accuracy.accuracy_json.read_text())["scores"]
     assert {name: row[name] for name in scores} == scores
     assert (row["mechanism"], row["mechanism_variant"], row["kv_cache_dtype"]) == ("kv_quantization", "fp8_e4m3", "fp8")
@@ -73,9 +73,9 @@ def test_from_leg_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_pat
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
 def test_a_row_is_held_against_its_run(
-    call: Any, legs: DummyLegs, db: Path, tmp_path: Path, change: dict[str, Any]
+    call: Any, runs: DummyRuns, db: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    call("store", "ingest", "--db", db, legs("SingleStream"))
+    call("store", "ingest", "--db", db, runs("SingleStream"))
     (row,) = exported(call, db)
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([row]))
@@ -87,16 +87,16 @@ def test_a_row_is_held_against_its_run(
     assert call("gate", rows)[0] == 2
 
 
-def test_a_changed_declaration_needs_replace(call: Any, legs: DummyLegs, db: Path) -> None:
-    assert call("store", "ingest", "--db", db, legs("Offline"))[0] == 0
-    changed = ("store", "ingest", "--db", db, legs("Offline"), "--mechanism-notes", "second look")
+def test_a_changed_declaration_needs_replace(call: Any, runs: DummyRuns, db: Path) -> None:
+    assert call("store", "ingest", "--db", db, runs("Offline"))[0] == 0
+    changed = ("store", "ingest", "--db", db, runs("Offline"), "--mechanism-notes", "second look")
     code, text = call(*changed)
     assert code == 2
     assert "mechanism_notes None → 'second look'" in text
     assert call(*changed, "--replace")[1].startswith("replaced: ")
 
 
-def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) -> None:
+def test_a_run_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) -> None:
     manifest = json.loads(result.performance.manifest.read_text())
     error = {"cause": "stall", "message": "3 of 64 queries open, nothing moved for 20 s"}
     manifest |= {"status": "failed", "error": error}
@@ -107,18 +107,18 @@ def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
     assert "nothing moved" in row["error_message"]
 
 
-def test_an_audit_is_judged_again_from_its_legs(call: Any, db: Path, tmp_path: Path) -> None:
+def test_an_audit_is_judged_again_from_its_runs(call: Any, db: Path, tmp_path: Path) -> None:
     result = ResultDir(shutil.copytree(recorded() / RESULTS["Offline"], tmp_path / "audited"))
-    leg = result.audit("TEST06") / "performance"
+    run = result.audit("TEST06") / "performance"
 
     def stored() -> str:
         call("store", "ingest", "--db", db, result.root, "--replace")
         return str(exported(call, db)[0]["audits"])
 
     assert stored() == '{"TEST06":"PASS"}'
-    shutil.rmtree(leg)
+    shutil.rmtree(run)
     assert stored() == '{"TEST06":"unreadable"}'
-    shutil.copytree(result.performance.root, leg)  # ran without the audit's settings
+    shutil.copytree(result.performance.root, run)  # ran without the audit's settings
     assert stored() == '{"TEST06":"unreadable"}'
 
 
@@ -138,8 +138,8 @@ def test_a_repeat_has_the_audits_of_its_result_and_no_others(call: Any, db: Path
     assert stored(other.root / "server") is None
 
 
-def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:
-    call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
+def test_query_export_and_summary(call: Any, runs: DummyRuns, db: Path, tmp_path: Path) -> None:
+    call("store", "ingest", "--db", db, runs("Offline"), runs("SingleStream"))
     assert "2 runs" in call("store", "query", "--db", db)[1]
     assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
     shown = run_here("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--json").stdout
@@ -159,8 +159,8 @@ def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path
     assert set(json.loads(summary.stdout)["answer"]) == {"runs", "best"}
 
 
-def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
-    call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
+def test_compare(call: Any, runs: DummyRuns, db: Path) -> None:
+    call("store", "ingest", "--db", db, runs("Offline"), runs("SingleStream"))
     first, second = (row["run_id"] for row in exported(call, db))
     code, text = call("store", "compare", "--db", db, first, first[:8])
     assert (code, text.splitlines()[0], text.endswith("\n\n")) == (0, "same conditions", False)
@@ -170,7 +170,7 @@ def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
     assert call("store", "compare", "--db", db, first, "nothing")[0] == 2
 
 
-def test_scores_of_the_row_are_those_of_the_answers(
+def test_scores_of_the_row_are_those_of_the_responses(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     target = reachable(result.accuracy, 0.995)
@@ -182,7 +182,7 @@ def test_scores_of_the_row_are_those_of_the_answers(
     assert target["gen_num"].reference == row["gen_num"]
 
 
-def test_the_run_id_stays_when_the_accuracy_leg_fails_or_comes_later(call: Any, result: ResultDir, db: Path) -> None:
+def test_the_run_id_stays_when_the_accuracy_run_fails_or_comes_later(call: Any, result: ResultDir, db: Path) -> None:
     call("store", "ingest", "--db", db, result.performance.root)
     before = result.accuracy.manifest.read_text()
     for text in (before.replace('"status": "finished"', '"status": "failed"'), before):
@@ -192,18 +192,18 @@ def test_the_run_id_stays_when_the_accuracy_leg_fails_or_comes_later(call: Any, 
     assert [row["status"] for row in exported(call, db)] == ["success"]
 
 
-def bare(legs: DummyLegs, result: ResultDir) -> ResultDir:
+def bare(runs: DummyRuns, result: ResultDir) -> ResultDir:
     """The result as another harness leaves it: LoadGen's logs and accuracy.txt."""
     for run, mode in ((result.performance, "performance"), (result.accuracy, "accuracy")):
         shutil.rmtree(run.root)
-        legs.copy(run.root, "Offline", mode, bare=True)
+        runs.copy(run.root, "Offline", mode, bare=True)
     return result
 
 
 def test_scores_that_nobody_can_check_are_unknown(
     call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
-    """The log is truncated, the data set is not at hand, or there is no target to compare with."""
+    """The log is truncated, the dataset is not at hand, or there is no target to compare with."""
 
     def stored() -> tuple[object, object]:
         call("store", "ingest", "--db", db, result.root, "--replace")
@@ -248,9 +248,9 @@ def test_contradicting_files_leave_the_result_open(call: Any, result: ResultDir,
 
 
 def test_logs_of_others_have_no_column_that_they_do_not_show(
-    call: Any, legs: DummyLegs, result: ResultDir, db: Path
+    call: Any, runs: DummyRuns, result: ResultDir, db: Path
 ) -> None:
-    call("store", "ingest", "--db", db, bare(legs, result).performance.root)
+    call("store", "ingest", "--db", db, bare(runs, result).performance.root)
     (row,) = exported(call, db)
     shown = {name for name, value in row.items() if value is not None}
     assert shown - {"error_message"} == {
@@ -287,9 +287,9 @@ def test_a_server_has_the_hardware_and_weights_that_its_operator_declares(call: 
     assert stored() == dict.fromkeys(declared)
 
 
-def test_the_rules_of_a_round_apply_where_one_is_named(call: Any, legs: DummyLegs, result: ResultDir, db: Path) -> None:
+def test_the_rules_of_a_round_apply_where_one_is_named(call: Any, runs: DummyRuns, result: ResultDir, db: Path) -> None:
     """The seeds of the logs are those of the current round."""
-    run = bare(legs, result).performance.root
+    run = bare(runs, result).performance.root
     for name, other in ((CURRENT_ROUND.name, False), ("v5.0", True)):
         call("store", "ingest", "--db", db, run, "--round", name, "--replace")
         (row,) = exported(call, db)

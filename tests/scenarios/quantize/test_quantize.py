@@ -1,4 +1,4 @@
-"""`main.py quantize`: what it refuses, what it hands to the environment that quantises, what it leaves behind."""
+"""`main.py quantize`: what it refuses, what it hands to the environment that quantizes, what it leaves behind."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from tests.conftest import StartMain, run_here
 from tests.support.patience import until
 from tests.support.small_tokenizer import make_tiny_llama
 
-# Stands for the interpreter of the other environment: knows the packages' versions, and "quantises" by writing INT8.
+# Stands for the interpreter of the other environment: knows the packages' versions, and "quantizes" by writing INT8.
 INTERPRETER = """#!{python}
 import json, pathlib, sys
 if sys.argv[1] == "-c":
@@ -51,7 +51,7 @@ def interpreter(folder: Path, *, fails: bool = False) -> Path:
 
 def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
     data = make_dataset([1, 2, 3], [1, 2, 3], [4, 5])
-    out = tmp_path / "quantised"
+    out = tmp_path / "quantized"
     done = run_here(
         "quantize", "--scheme", "int8", "--model-path", model, "--calibration", data, "--output", out,
         "--python", interpreter(tmp_path),
@@ -69,7 +69,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     assert "--mechanism weight_quantization/int8_w8a8" in done.stdout
     again = run_here("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
                      "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip
-    assert (again.code, "is already quantised" in again.stderr) == (2, True)
+    assert (again.code, "is already quantized" in again.stderr) == (2, True)
     assert not (tmp_path / "twice").exists()
 
 
@@ -127,14 +127,14 @@ def test_an_interruption_ends_the_process_and_leaves_nothing(
 @pytest.mark.vllm
 @pytest.mark.skipif(not ENVIRONMENT.exists(), reason="make setup-quantize was not run")
 def test_the_embedded_model_in_int8(start_main: StartMain, tmp_path: Path) -> None:
-    out, leg = tmp_path / "int8", tmp_path / "leg"
-    quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait()
-    assert quantised.code == 0, quantised.stderr
+    out, run = tmp_path / "int8", tmp_path / "run"
+    quantized = start_main("quantize", "--scheme", "int8", "--output", out).wait()
+    assert quantized.code == 0, quantized.stderr
     start_main(
         "--scenario", "Offline", "--vllm", "--accuracy", "--dtype", "bfloat16", "--model-path", out,
-        "--output-log-dir", leg, "--mechanism", "weight_quantization/int8_w8a8",
+        "--output-log-dir", run, "--mechanism", "weight_quantization/int8_w8a8",
     ).wait()  # fmt: skip
-    record = json.loads((leg / "manifest.json").read_text())
+    record = json.loads((run / "manifest.json").read_text())
     assert record["status"] == "finished"
     assert record["observed"]["model"]["weights"]["precision"] == "int8_w8a8"
-    assert json.loads((leg / "accuracy.json").read_text())["scores"]["rouge1"] > 15
+    assert json.loads((run / "accuracy.json").read_text())["scores"]["rouge1"] > 15

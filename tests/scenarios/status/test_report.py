@@ -1,4 +1,4 @@
-"""`report`: the page of real legs, read, and looked at in a browser."""
+"""`report`: the page of real runs, read, and looked at in a browser."""
 
 import re
 import shutil
@@ -13,23 +13,23 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from tests.conftest import run_here
 from tests.support.browser import lay_out, needs_browser, screenshot
-from tests.support.legs import USER_CONF
-from tests.support.submission_legs import edit
-from tests.support.verify_legs import DummyLegs
-from tests.support.virtual_legs import VirtualLegs
+from tests.support.dummy_runs import DummyRuns
+from tests.support.run_commands import USER_CONF
+from tests.support.submission_runs import edit
+from tests.support.virtual_tune import VirtualRuns
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page about a valid, an invalid and an accuracy leg and a tune, one of them in a directory of an odd name."""
-    folder, legs = tmp_path_factory.mktemp("measured"), DummyLegs()
-    legs.copy(folder / "valid", "Server")
-    legs.copy(folder / "scores", "Server", "accuracy")
-    invalid = legs.copy(folder / ("a $x$ <b>&amp; " + "long" * 20), "Offline")
-    edit(invalid.result, verdict="INVALID", reasons=["the leg took 1 s; min_duration asks for 60 s"])
+    """A page about a valid, an invalid and an accuracy run and a tune, one of them in a directory of an odd name."""
+    folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
+    runs.copy(folder / "valid", "Server")
+    runs.copy(folder / "scores", "Server", "accuracy")
+    invalid = runs.copy(folder / ("a $x$ <b>&amp; " + "long" * 20), "Offline")
+    edit(invalid.result, verdict="INVALID", reasons=["the run took 1 s; min_duration asks for 60 s"])
     (folder / "user.conf").write_text(USER_CONF)
     with pytest.MonkeyPatch.context() as patch:
-        VirtualLegs().install(patch)
+        VirtualRuns().install(patch)
         tune = run_here(
             "tune", "--scenario", "Server", "--engine", "dummy", "--user-conf", folder / "user.conf",
             "--output-log-dir", folder / "tune", "--max-probes", 2, "--offline-qps", 2000,
@@ -83,7 +83,7 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert "min_duration" in text
     assert "a $x$ &lt;b&gt;&amp;amp; long" in text
     assert re.search(r"<th>input tokens</th><td>[\d,.]+ a sample, from", text)
-    assert "<th>answers ended by</th><td>stop" in text
+    assert "<th>responses ended by</th><td>stop" in text
     assert "probe 1" in text
     assert ">p50</th>" in text
     assert "p99.9" not in text  # by too few queries
@@ -132,7 +132,7 @@ def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> N
         assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
 
 
-def test_one_leg_alone(measured: Path, tmp_path: Path) -> None:
+def test_one_run_alone(measured: Path, tmp_path: Path) -> None:
     target = tmp_path / "new folder" / "page.html"
     finished = run_here("report", measured / "valid", "--output", target)
     assert finished.code == ExitCode.OK
@@ -141,7 +141,7 @@ def test_one_leg_alone(measured: Path, tmp_path: Path) -> None:
     assert not (RunDir(measured / "valid").root / "report.html").exists()
 
 
-def test_a_damaged_leg_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path) -> None:
     for name in ("valid", "scores"):
         shutil.copytree(measured / name, tmp_path / "runs" / name)
     (tmp_path / "runs" / "scores" / "requests.jsonl").write_text("{}\n")

@@ -18,31 +18,31 @@ from runs.record.progress import read_progress, write_progress
 from scenarios.resumed import held
 from scenarios.status.find import find_in, holder_of
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
-from scenarios.status.state import GroupStatus, leg_status
+from scenarios.status.state import GroupStatus, run_status
 from tests.conftest import Finished, RunMain, StartMain, run_here
 from tests.support import warm
-from tests.support.legs import LONG_USER_CONF, SLOW_START, alive, arguments, leg_pid, patched, progress
+from tests.support.dummy_runs import DummyRuns
 from tests.support.patience import until
-from tests.support.submission_legs import edit
-from tests.support.verify_legs import DummyLegs
+from tests.support.run_commands import LONG_USER_CONF, SLOW_START, alive, arguments, patched, progress, run_pid
+from tests.support.submission_runs import edit
 
 
 def said(finished: Finished) -> dict[str, Any]:
-    """The legs of a `status --json`, by directory name."""
+    """The runs of a `status --json`, by directory name."""
     return {Path(run["directory"]).name: run for run in json.loads(finished.stdout)["runs"]}
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A valid Server leg and an accuracy leg, in one directory."""
-    folder, legs = tmp_path_factory.mktemp("measured"), DummyLegs()
-    legs.copy(folder / "valid", "Server")
-    legs.copy(folder / "scores", "Server", "accuracy")
+    """A valid Server run and an accuracy run, in one directory."""
+    folder, runs = tmp_path_factory.mktemp("measured"), DummyRuns()
+    runs.copy(folder / "valid", "Server")
+    runs.copy(folder / "scores", "Server", "accuracy")
     return folder
 
 
-def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_main: RunMain) -> None:
-    slow = patched(tmp_path, in_leg=SLOW_START)
+def test_five_runs_in_five_states(tmp_path: Path, start_main: StartMain, run_main: RunMain) -> None:
+    slow = patched(tmp_path, in_run=SLOW_START)
     folder = tmp_path / "runs"
     folder.mkdir()
     running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF), anew=True)  # found by its words
@@ -55,10 +55,10 @@ def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
         until(lambda name=name: progress(folder / name).get("completed", 0) > 0, "answers")
     until(lambda: progress(folder / "killed-starting").get("phase") == "engine", "an engine that starts")
     for started, name in ((killed, "killed"), (starting, "killed-starting")):
-        pid = leg_pid(folder / name)
+        pid = run_pid(folder / name)
         started.process.kill()
         started.process.wait()
-        until(lambda pid=pid: not alive(pid), "the end of the leg")
+        until(lambda pid=pid: not alive(pid), "the end of the run")
 
     finished = run_here("status", folder, "--json")
     assert finished.code == ExitCode.FAILED
@@ -91,23 +91,23 @@ def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
 
 
 def test_watch_goes_on_until_nothing_runs(tmp_path: Path, start_main: StartMain) -> None:
-    leg = start_main(*arguments("Server", tmp_path / "leg", conf=LONG_USER_CONF))
-    until(lambda: progress(tmp_path / "leg").get("phase") == "running", "a running leg")
-    watch = start_main("status", tmp_path / "leg", "--watch", "--interval", "0.2", "--json")
+    run = start_main(*arguments("Server", tmp_path / "run", conf=LONG_USER_CONF))
+    until(lambda: progress(tmp_path / "run").get("phase") == "running", "an unfinished run")
+    watch = start_main("status", tmp_path / "run", "--watch", "--interval", "0.2", "--json")
     assert isinstance(watch.process, warm.Process)
     stdout = watch.process.streams[0]
     until(lambda: stdout.exists() and stdout.read_text().count("\n") > 1, "looks")
-    leg.process.send_signal(signal.SIGINT)
-    assert leg.wait().code == ExitCode.INTERRUPTED
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait().code == ExitCode.INTERRUPTED
     finished = watch.wait()
-    looks = [json.loads(line)["runs"][0]["state"] for line in finished.stdout.splitlines()]
-    assert looks[:2] == ["running", "running"]
-    assert looks[-1] == "interrupted"
+    states = [json.loads(line)["runs"][0]["state"] for line in finished.stdout.splitlines()]
+    assert states[:2] == ["running", "running"]
+    assert states[-1] == "interrupted"
     assert finished.code != ExitCode.OK
 
 
-def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
-    run = RunDir(tmp_path / "leg")
+def test_a_run_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, measured: Path) -> None:
+    run = RunDir(tmp_path / "run")
     run.root.mkdir(parents=True)
     manifest = read_manifest(RunDir(measured / "valid").manifest)
     manifest.status = "running"
@@ -121,12 +121,12 @@ def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, mea
     quiet_since_ns = 10**18  # long ago
     heartbeat.time_ns = quiet_since_ns
     write_progress(run.progress, heartbeat)
-    status = leg_status(run.root)
+    status = run_status(run.root)
     assert (status.state, status.exit_code) == ("silent", ExitCode.FAILED)
     assert "no heartbeat from node-7" in status.text
     heartbeat.time_ns = run.progress.stat().st_mtime_ns
     write_progress(run.progress, heartbeat)
-    assert leg_status(run.root).state == "running"
+    assert run_status(run.root).state == "running"
 
 
 def _groups(root: Path) -> tuple[GroupStatus, ...]:
@@ -136,8 +136,8 @@ def _groups(root: Path) -> tuple[GroupStatus, ...]:
 def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Path) -> None:
     place = CampaignDir(tmp_path / "campaign")
     place.root.mkdir()
-    legs = [{"leg": "a", "directory": str(measured / "valid")}, {"leg": "b", "directory": str(tmp_path / "none")}]
-    place.configuration.write_text(json.dumps({"legs": legs}))
+    runs = [{"leg": "a", "directory": str(measured / "valid")}, {"leg": "b", "directory": str(tmp_path / "none")}]
+    place.configuration.write_text(json.dumps({"legs": runs}))
     with held(place.lock, "campaign"):
         assert holder_of(place.lock) == os.getpid()
         (group,) = _groups(place.root)
@@ -145,7 +145,7 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
     assert holder_of(place.lock) is None
     (group,) = _groups(place.root)
     assert (group.state, group.exit_code, group.text) == (
-        "interrupted", ExitCode.FAILED, "0 of 2 legs done; it does not run",
+        "interrupted", ExitCode.FAILED, "0 of 2 runs done; it does not run",
     )  # fmt: skip
 
 
@@ -190,12 +190,12 @@ def test_results_are_the_numbers_of_the_files(measured: Path) -> None:
 
 
 def test_results_without_a_result(tmp_path: Path) -> None:
-    run = DummyLegs().copy(tmp_path / "failed", "Offline")
+    run = DummyRuns().copy(tmp_path / "failed", "Offline")
     edit(run.manifest, status="failed", exit_code=4, error={"message": "the engine died"})
     finished = run_here("results", run.root)
     assert (finished.code, finished.stdout) == (ExitCode.FAILED, "")
     assert "no result: failed: the engine died" in finished.stderr
-    scores = DummyLegs().copy(tmp_path / "scores", "Offline", "accuracy")
+    scores = DummyRuns().copy(tmp_path / "scores", "Offline", "accuracy")
     scores.accuracy_json.unlink()
     finished = run_here("results", scores.root)
     assert finished.code != ExitCode.OK
@@ -207,8 +207,8 @@ def test_results_without_a_result(tmp_path: Path) -> None:
     assert run_here("results", tmp_path, "--csv", "--json").code == ExitCode.BAD_INPUT
 
 
-def test_a_leg_that_was_never_valid_counts(tmp_path: Path) -> None:
-    run = DummyLegs().copy(tmp_path / "invalid", "Offline")
+def test_a_run_that_was_never_valid_counts(tmp_path: Path) -> None:
+    run = DummyRuns().copy(tmp_path / "invalid", "Offline")
     edit(run.manifest, exit_code=1)
     for command in ("results", "status"):
         assert run_here(command, run.root).code == ExitCode.NEGATIVE

@@ -1,4 +1,4 @@
-"""Tunes of short dummy legs: to the end, changed, with nothing to be found in virtual time; interrupted as a user does.
+"""Tunes of short dummy runs: to the end, changed, with nothing to be found in virtual time; interrupted as a user does.
 
 The dummy engine with slots is a queue of known capacity: four slots of about 39 ms a query are some 100 queries/s.
 """
@@ -19,7 +19,7 @@ from scenarios.resumed import held
 from scenarios.status.snapshot import take_snapshot
 from scenarios.tune.tune_dir import TuneDir
 from tests.conftest import Finished, RunMain, run_here
-from tests.support.virtual_legs import VirtualLegs
+from tests.support.virtual_tune import VirtualRuns
 
 USER_CONF = """
 # the settings of the real run
@@ -33,7 +33,7 @@ USER_CONF = """
 # Limits that no busy machine misses.
 ROOMY = USER_CONF.replace("ttft_latency = 300", "ttft_latency = 60000\n*.Server.tpot_latency = 10000")
 QUEUE = ("--dummy-slots", 4, "--dummy-ttft-ms", 35)
-WIDE = ("--dummy-slots", 40)  # ten times that, for legs of which only the order matters
+WIDE = ("--dummy-slots", 40)  # ten times that, for runs of which only the order matters
 # What the slots compute in a second: 35 ms and 0.05 ms for each of about 79 tokens after the first.
 CAPACITY_QPS = 4 / (0.035 + 0.05e-3 * 79)
 
@@ -57,7 +57,7 @@ class Small:
         return content
 
     def starts(self) -> dict[str, int | None]:
-        """When each leg started, by its directory: the same number means that it was not run again."""
+        """When each run started, by its directory: the same number means that it was not run again."""
         return {path.parent.name: read_manifest(path).start_time_ns for path in self.place.root.glob("*/manifest.json")}
 
 
@@ -67,14 +67,14 @@ def small(tmp_path: Path) -> Small:
 
 
 @pytest.fixture
-def legs(monkeypatch: pytest.MonkeyPatch) -> VirtualLegs:
-    """Legs take no time."""
-    legs = VirtualLegs()
-    legs.install(monkeypatch)
-    return legs
+def runs(monkeypatch: pytest.MonkeyPatch) -> VirtualRuns:
+    """Runs take no time."""
+    runs = VirtualRuns()
+    runs.install(monkeypatch)
+    return runs
 
 
-def test_a_rate_is_found_and_confirmed(small: Small, legs: VirtualLegs) -> None:
+def test_a_rate_is_found_and_confirmed(small: Small, runs: VirtualRuns) -> None:
     finished = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
     check_found(small, finished)
     (group,) = take_snapshot([small.place.root]).groups
@@ -82,11 +82,11 @@ def test_a_rate_is_found_and_confirmed(small: Small, legs: VirtualLegs) -> None:
     assert group.text.startswith(f"{len(small.record()['probes'])} probes, last ")
     assert group.text.endswith(f"; confirmed {small.record()['target_qps']:g}/s")
     # Repeated, it finds everything done.
-    record, ran = small.record(), [*legs.ran]
+    record, ran = small.record(), [*runs.ran]
     again = run_here(*small.arguments("--estimate-s", 3, "--resolution", 0.05))
     assert again.code == ExitCode.OK
     assert small.record() == record
-    assert legs.ran == ran
+    assert runs.ran == ran
 
 
 @pytest.mark.long
@@ -99,7 +99,7 @@ def check_found(small: Small, finished: Finished) -> None:
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     record = small.record()
     rate = record["target_qps"]
-    assert 0.7 * CAPACITY_QPS < rate < 1.2 * CAPACITY_QPS  # a short leg ends before a small overload shows
+    assert 0.7 * CAPACITY_QPS < rate < 1.2 * CAPACITY_QPS  # a short run ends before a small overload shows
     assert record["highest_valid_probe"] >= rate
     assert record["lowest_invalid_probe_above"] <= 1.06 * record["highest_valid_probe"]
     assert len(record["probes"]) <= 8
@@ -116,17 +116,17 @@ def check_found(small: Small, finished: Finished) -> None:
     assert best["user_conf"] == str(small.place.user_conf.resolve())
 
 
-def test_a_changed_configuration_is_named_and_never_mixed(small: Small, legs: VirtualLegs) -> None:
+def test_a_changed_configuration_is_named_and_never_mixed(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(ROOMY.replace("5000", "500"))
     assert run_here(*small.arguments("--offline-qps", 500, "--max-probes", 1, *WIDE)).code == ExitCode.OK
-    ran = [*legs.ran]
+    ran = [*runs.ran]
     refused = run_here(*small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06))
     assert refused.code == ExitCode.BAD_INPUT
     assert "engine_options.tpot_ms: 0.05 then, 0.06 now" in refused.stderr
     assert "tune offline_qps: 500 then, 600 now" in refused.stderr
     assert "--restart-changed" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert legs.ran == ran
+    assert runs.ran == ran
 
     anew = run_here(
         *small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06, "--restart-changed")
@@ -138,7 +138,7 @@ def test_a_changed_configuration_is_named_and_never_mixed(small: Small, legs: Vi
 
 
 def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
-    """At ten times the capacity the verdict is certain long before the leg's minute is over."""
+    """At ten times the capacity the verdict is certain long before the run's minute is over."""
     small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
     finished = run_main(*small.arguments("--offline-qps", 1_000, "--max-probes", 1))
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
@@ -149,21 +149,21 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     assert probe["queries_answered"] < probe["queries_planned"] / 4
     assert small.record()["target_qps"] is None
     assert not small.place.user_conf.exists()
-    manifest = read_manifest(RunDir(small.place.leg("probe", 1)).manifest)
+    manifest = read_manifest(RunDir(small.place.run("probe", 1)).manifest)
     assert manifest.status == "interrupted"
     assert "its verdict being certain" in manifest.error["message"]
-    assert b"VALID" not in RunDir(small.place.leg("probe", 1)).result.read_bytes()
+    assert b"VALID" not in RunDir(small.place.run("probe", 1)).result.read_bytes()
     assert "no rate could be confirmed" in finished.stdout
 
 
-def test_offline_finds_the_rate_of_a_full_run(small: Small, legs: VirtualLegs) -> None:
-    finished = run_here(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first leg is far too short
+def test_offline_finds_the_rate_of_a_full_run(small: Small, runs: VirtualRuns) -> None:
+    finished = run_here(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first run is far too short
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     first, second = small.record()["confirmations"]
     assert (first["target_qps"], first["verdict"], second["verdict"]) == (20, "INVALID", "VALID")
     assert 0.7 * CAPACITY_QPS < second["target_qps"] < 1.2 * CAPACITY_QPS
     assert f"llama3_1-8b.Offline.target_qps = {second['target_qps']:g}" in small.place.user_conf.read_text()
-    result = read_result(RunDir(small.place.leg("confirm", 2)).result)
+    result = read_result(RunDir(small.place.run("confirm", 2)).result)
     assert result.duration_ns >= 2_000_000_000
 
 
@@ -174,7 +174,7 @@ SEARCH = (
 )  # fmt: skip
 
 
-def test_scheduling_options_are_searched_and_used(small: Small, legs: VirtualLegs) -> None:
+def test_scheduling_options_are_searched_and_used(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
     finished = run_here(*small.arguments(*SEARCH, "--search-trials", 3))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
@@ -187,9 +187,9 @@ def test_scheduling_options_are_searched_and_used(small: Small, legs: VirtualLeg
     assert worth["best_target_qps"] == search["best"]["target_qps"]
     assert worth["without"]["invalid"] > worth["without"]["valid"]
     assert worth["worth_at_most"] > worth["worth_at_least"] >= 0
-    # A setting that fails at the rate of the best one is over with that leg.
+    # A setting that fails at the rate of the best one is over with that run.
     assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
-    assert {leg["options"]["dummy_slots"] for leg in record["probes"] + record["confirmations"]} == {18}
+    assert {run["options"]["dummy_slots"] for run in record["probes"] + record["confirmations"]} == {18}
 
     # What was found is one option away.
     best = yaml.safe_load(small.place.best.read_text())
@@ -199,31 +199,31 @@ def test_scheduling_options_are_searched_and_used(small: Small, legs: VirtualLeg
     assert again.code == ExitCode.OK, again.stderr
 
 
-def test_a_search_keeps_its_time_and_goes_on(small: Small, legs: VirtualLegs) -> None:
-    small.conf.write_text(ROOMY.replace("5000", "600000"))  # legs of official length; those of the search are short
+def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) -> None:
+    small.conf.write_text(ROOMY.replace("5000", "600000"))  # runs of official length; those of the search are short
     arguments = small.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 2)
 
-    # A time in which no leg can end.
+    # A time in which no run can end.
     finished = run_here(*arguments, "--search-budget-s", 0.5)
     assert finished.code == ExitCode.NEGATIVE, finished.stderr
     assert "no rate was VALID with the settings as given" in finished.stdout
     (cut,) = small.record()["search"]["probes"]
     assert cut["cut"] is True
-    assert "min_duration = 2000" in RunDir(small.place.leg("search", 1)).user_conf.read_text()
+    assert "min_duration = 2000" in RunDir(small.place.run("search", 1)).user_conf.read_text()
 
-    # More of it: the same rate is probed again. Interrupted in the leg after that.
-    legs.interrupted = "search-3"
+    # More of it: the same rate is probed again. Interrupted in the run after that.
+    runs.interrupted = "search-3"
     assert run_here(*arguments, "--search-budget-s", 600).code == ExitCode.INTERRUPTED
     assert len(small.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
 
-    # Less than it has used: the search is over, and the rate is looked for in whole legs.
-    legs.interrupted = "probe-1"
+    # Less than it has used: the search is over, and the rate is looked for in whole runs.
+    runs.interrupted = "probe-1"
     finished = run_here(*arguments, "--search-budget-s", 0.6)
     assert finished.code == ExitCode.INTERRUPTED
-    assert "min_duration = 600000" in RunDir(small.place.leg("probe", 1)).user_conf.read_text()
+    assert "min_duration = 600000" in RunDir(small.place.run("probe", 1)).user_conf.read_text()
     assert "search: defaults: VALID at 270.6 queries/s" in finished.stdout
-    assert legs.ran == ["search-1", "search-2", "search-3", "probe-1"]
-    assert not small.place.leg("search", 3).exists()
+    assert runs.ran == ["search-1", "search-2", "search-3", "probe-1"]
+    assert not small.place.run("search", 3).exists()
     assert (small.place.discarded / "1" / "search-3").exists()
     assert not small.place.best.exists()
 
@@ -233,7 +233,7 @@ def test_a_search_keeps_its_time_and_goes_on(small: Small, legs: VirtualLegs) ->
     assert f"{small.place.study} lacks trials" in refused.stderr
 
 
-def test_settings_that_do_not_run_are_passed_over(small: Small, legs: VirtualLegs) -> None:
+def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRuns) -> None:
     small.conf.write_text(ROOMY.replace("5000", "1000"))
     finished = run_here(
         *small.arguments(
@@ -264,7 +264,7 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, legs: VirtualLeg
     ids=["too-few-queries", "unique", "engine-fails"],
 )
 def test_what_cannot_be_tuned_says_why(
-    small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, legs: VirtualLegs
+    small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, runs: VirtualRuns
 ) -> None:
     small.conf.write_text(conf)
     finished = run_here(*small.arguments(*more))

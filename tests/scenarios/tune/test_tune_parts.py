@@ -1,4 +1,4 @@
-"""The parts of a tune: options, journal, what ends a leg early, the picture."""
+"""The parts of a tune: options, journal, what ends a run early, the picture."""
 
 import io
 from collections.abc import Callable
@@ -13,33 +13,33 @@ from rich.console import Console
 from compliance.report.pictures import tune_rates
 from runs.errors import InputError
 from runs.record.progress import Progress
-from runs.record.requests_log import RequestRecord, encode
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
+from runs.record.requests_log import RequestLogLine, encode
+from scenarios.run.config import make_config
+from scenarios.run.plan import prepare
 from scenarios.tune import run as tune_module
 from scenarios.tune.config import load_tune
 from scenarios.tune.journal import (
     Configuration,
     Estimate,
     Journal,
-    LegRecord,
+    TuneRun,
     tried_of,
 )
-from scenarios.tune.legs import TuneLegs
 from scenarios.tune.option_search import queries_in_time, shortened
 from scenarios.tune.rates import Tried
+from scenarios.tune.tune_runs import TuneRuns
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
-from sut.recorder import partial_path
+from sut.request_log import partial_path
 
 
-def record(number: int = 1, target_qps: float = 10, **more: Any) -> LegRecord:
+def record(number: int = 1, target_qps: float = 10, **more: Any) -> TuneRun:
     """A probe that was VALID."""
     values: dict[str, Any] = {
         "step": "probe", "number": number, "target_qps": target_qps, "verdict": "VALID", "stopped": False,
         "reasons": [], "queries_planned": 500, "queries_answered": 500, "wall_s": 60, "directory": f"probe-{number}",
         "ttft_p99_ms": 900.0, "tpot_p99_ms": 40.0, "ttft_limit_ms": 2000.0, "tpot_limit_ms": 100.0,
     }  # fmt: skip
-    return LegRecord(**{**values, **more})
+    return TuneRun(**{**values, **more})
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "legs", "words"),
+    ("own", "runs", "words"),
     [
         ({}, {"scenario": "SingleStream"}, "SingleStream has no target_qps"),
         ({}, {"target_qps": 10.0}, "--target-qps: a tune sets it itself"),
@@ -70,9 +70,9 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
         ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
     ],
 )
-def test_what_makes_no_tune_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
+def test_what_makes_no_tune_is_refused(own: dict[str, Any], runs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        load_tune(None, own, {"scenario": "Server", "engine": "dummy", **legs})
+        load_tune(None, own, {"scenario": "Server", "engine": "dummy", **runs})
 
 
 def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
 def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
-    assert (journal.configuration, journal.estimate, journal.legs("probe")) == (None, None, [])
+    assert (journal.configuration, journal.estimate, journal.runs("probe")) == (None, None, [])
     lines = (
         Configuration(scenario="Server", identity={"engine": "dummy"}),
         Estimate(samples_per_second=20.5, source="given"),
@@ -104,9 +104,9 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
         journal.add(line)
     again = Journal(path)
     assert (again.configuration, again.estimate) == lines[:2]
-    assert again.legs("probe") == list(lines[2:4])
-    assert again.legs("confirm") == [lines[4]]
-    assert tried_of(again.legs("probe")) == [Tried(18, True), Tried(20, False)]
+    assert again.runs("probe") == list(lines[2:4])
+    assert again.runs("confirm") == [lines[4]]
+    assert tried_of(again.runs("probe")) == [Tried(18, True), Tried(20, False)]
     assert len(path.read_text().splitlines()) == 5
     assert list(tmp_path.iterdir()) == [path]
 
@@ -120,7 +120,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
         Journal(path)
 
 
-# What ends a leg early ------------------------------------------------------------------------------------------------
+# What ends a run early ------------------------------------------------------------------------------------------------
 
 
 def heartbeat(phase: str = "running", **more: Any) -> Progress:
@@ -129,10 +129,10 @@ def heartbeat(phase: str = "running", **more: Any) -> Progress:
 
 
 def line(seq: int, ttft_ms: int) -> bytes:
-    """A record as the leg's process writes it."""
+    """A record as the run's process writes it."""
     issue_ns = 10**18 + seq * 1_000_000
     first_ns = issue_ns + ttft_ms * 1_000_000
-    return encode(RequestRecord(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
+    return encode(RequestLogLine(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
 
 
 def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
     with partial.open("ab") as stream:
         stream.write(last[:40])
         stream.flush()
-        watch(heartbeat())  # half a line is no answer yet
-        partial.rename(requests)  # the file gets its final name when the leg ends
+        watch(heartbeat())  # half a line is no response yet
+        partial.rename(requests)  # the file gets its final name when the run ends
         stream.write(last[40:])
     with pytest.raises(Stopped, match="6 queries missed the TTFT limit, 5 of 1,307 are allowed"):
         watch(heartbeat())
@@ -168,17 +168,17 @@ def test_an_estimate_ends_when_the_rate_is_known() -> None:
     assert watch.samples_per_second == pytest.approx(10)  # of the time after the engine had filled up
 
 
-def test_an_estimate_waits_for_enough_answers() -> None:
+def test_an_estimate_waits_for_enough_responses() -> None:
     watch = RateWatch(3)
     for second in range(300):
         watch(heartbeat(elapsed_s=float(second), completed=second // 5))
     assert watch.samples_per_second is None
 
 
-# Short legs of a search -----------------------------------------------------------------------------------------------
+# Short runs of a search -----------------------------------------------------------------------------------------------
 
 
-def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: str) -> TuneLegs:
+def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: str) -> TuneRuns:
     tmp_path.mkdir(exist_ok=True)
     user_conf = tmp_path / "given.conf"
     user_conf.write_text(conf)
@@ -188,67 +188,67 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
     }  # fmt: skip
     (tmp_path / "tune").mkdir()
     tune = load_tune(None, {"search": True}, values)
-    leg = prepare(make_config(values), print, rate_follows=True)
-    return TuneLegs(tune, leg, Journal(tune.place.journal), Console(file=io.StringIO()))
+    run = prepare(make_config(values), print, rate_follows=True)
+    return TuneRuns(tune, run, Journal(tune.place.journal), Console(file=io.StringIO()))
 
 
-def test_legs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
-    legs = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
-    assert legs.count(20).samples == 14_000  # 600 s, rounded up to 2,000
-    short = shortened(legs)
+def test_runs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    runs = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
+    assert runs.count(20).samples == 14_000  # 600 s, rounded up to 2,000
+    short = shortened(runs)
     assert short.count(20).samples == 1_280  # 60 s, rounded up to 256
     assert short.count(2).samples == 1_024
     # What LoadGen is given says the same.
-    leg = prepare(make_config({**short.tune.values, "target_qps": 20.0, "output_log_dir": tmp_path / "leg"}), print)
-    assert replace(short, leg=leg).count(20) == short.count(20)
-    assert legs.tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
+    run = prepare(make_config({**short.tune.values, "target_qps": 20.0, "output_log_dir": tmp_path / "run"}), print)
+    assert replace(short, prepared=run).count(20) == short.count(20)
+    assert runs.tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
 
 
-def test_small_sets_and_short_legs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
-    legs = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
-    assert shortened(legs) is legs
-    legs = planned(
+def test_small_sets_and_short_runs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    runs = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
+    assert shortened(runs) is runs
+    runs = planned(
         tmp_path / "other",
         100,
         lambda *prompts: make_dataset(*prompts, name="b.json"),
         "*.Server.min_duration = 90000\n",
     )
-    short = shortened(legs)
-    assert (legs.count(50).samples, short.count(50).samples) == (4_600, 3_100)
-    assert short.set_size == legs.set_size == 100
+    short = shortened(runs)
+    assert (runs.count(50).samples, short.count(50).samples) == (4_600, 3_100)
+    assert short.set_size == runs.set_size == 100
 
 
 def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
-    legs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
-    assert queries_in_time(10.0, legs) == int(0.95 * 127)
+    runs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
+    assert queries_in_time(10.0, runs) == int(0.95 * 127)
     other = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731
-    legs = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
-    assert queries_in_time(10.0, legs) == int(0.95 * 38.1)
-    assert queries_in_time(0.01, legs) == 1
+    runs = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
+    assert queries_in_time(10.0, runs) == int(0.95 * 38.1)
+    assert queries_in_time(0.01, runs) == 1
 
 
 # Confirmation ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("legs_needed", [1, 3, 5, 6])
+@pytest.mark.parametrize("runs_needed", [1, 3, 5, 6])
 def test_a_rate_that_fails_is_tried_lower(
-    legs_needed: int, tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    runs_needed: int, tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tune_module._Run(planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n"))
     run._journal.add(record(1, 20))
     run._journal.add(record(2, 21, verdict="INVALID"))
     rates: list[float] = []
 
-    def measure(legs: TuneLegs, step: str, rate: float, *_: Any) -> None:
+    def measure(runs: TuneRuns, step: str, rate: float, *_: Any) -> None:
         rates.append(rate)
-        verdict = "VALID" if legs.journal.next_number(step) == legs_needed else "INVALID"
-        legs.journal.add(record(legs.journal.next_number(step), rate, verdict=verdict, step=step))
+        verdict = "VALID" if runs.journal.next_number(step) == runs_needed else "INVALID"
+        runs.journal.add(record(runs.journal.next_number(step), rate, verdict=verdict, step=step))
 
-    monkeypatch.setattr(TuneLegs, "run", measure)
+    monkeypatch.setattr(TuneRuns, "run", measure)
     confirmed = run._confirm()
-    assert rates == [20, 19.8, 19.6, 19.2, 18.4][:legs_needed]
-    assert confirmed == (None if legs_needed > 5 else run._journal.legs("confirm")[-1])
+    assert rates == [20, 19.8, 19.6, 19.2, 18.4][:runs_needed]
+    assert confirmed == (None if runs_needed > 5 else run._journal.runs("confirm")[-1])
     if confirmed is not None:
         assert confirmed.target_qps == rates[-1]
 
@@ -256,7 +256,7 @@ def test_a_rate_that_fails_is_tried_lower(
 # The picture ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("legs", [[record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]])
-def test_the_picture_of_one_leg_or_of_none_is_still_a_picture(legs: list[LegRecord]) -> None:
-    tried = {"probes": [leg.model_dump() for leg in legs], "confirmations": [], "target_qps": None}
+@pytest.mark.parametrize("runs", [[record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]])
+def test_the_picture_of_one_run_or_of_none_is_still_a_picture(runs: list[TuneRun]) -> None:
+    tried = {"probes": [run.model_dump() for run in runs], "confirmations": [], "target_qps": None}
     assert ElementTree.fromstring(tune_rates("Server <&> more", tried).svg).tag.endswith("svg")

@@ -1,4 +1,4 @@
-"""The search for a rate, on systems whose best rate is known; when the verdict of a running leg is certain."""
+"""The search for a rate, on systems whose best rate is known; when the verdict of an unfinished run is certain."""
 
 import math
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
-from runs.loadgen.counts import count_leg, settings_of
+from runs.loadgen.counts import count_run, settings_of
 from runs.loadgen.early_stopping import judge_latencies
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
-from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate
+from scenarios.tune.rates import MAX_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeTally
 
 
 def search(
-    valid: Callable[[float], bool], offline_qps: float, scenario: str = "Server", most: int = MOST_PROBES
+    valid: Callable[[float], bool], offline_qps: float, scenario: str = "Server", most: int = MAX_PROBES
 ) -> list[Tried]:
     """All probes of a search."""
     tried: list[Tried] = []
@@ -34,14 +34,14 @@ def test_a_sharp_threshold_is_found_within_the_resolution(threshold: float, offl
         tried = search(lambda qps: qps <= threshold * offline_qps, offline_qps, scenario)
         bracket = Bracket.of(tried)
         assert bracket.valid >= 0.97 * threshold * offline_qps
-        assert bracket.width <= RESOLUTION or len(tried) == MOST_PROBES
+        assert bracket.width <= RESOLUTION or len(tried) == MAX_PROBES
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
     left = iter(verdicts)
     tried = search(lambda _: next(left, False), 100)
-    assert len(tried) <= MOST_PROBES
+    assert len(tried) <= MAX_PROBES
     assert len({one.target_qps for one in tried}) == len(tried)
     assert all(0 < one.target_qps < math.inf for one in tried)
 
@@ -56,7 +56,7 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
     benchmark = BENCHMARKS["llama3_1-8b"]
 
     def expected_s(qps: float) -> float:
-        return count_leg(
+        return count_run(
             settings_of(scenario, benchmark, CURRENT_ROUND, 13_368, lambda key: qps if key == "target_qps" else None),
             "performance",
         ).expected_s
@@ -67,7 +67,7 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
 def test_a_hair_lower_where_a_whole_data_set_is_saved() -> None:
     expected_s = official_s("Server")
     lower = cheaper(22.1, None, expected_s)
-    assert 0.99 * 22.1 <= lower <= 22.0751  # up to there one data set is enough
+    assert 0.99 * 22.1 <= lower <= 22.0751  # up to there one dataset is enough
     assert expected_s(22.1) > 1_190
     assert expected_s(lower) < 620
     assert cheaper(22.5, None, expected_s) == 22.5  # more than a hundredth away
@@ -86,8 +86,8 @@ def tally_of(queries: int) -> ProbeTally:
     return ProbeTally(queries, TTFT_NS, TPOT_NS)
 
 
-def answer(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
-    """One answer, issued on time."""
+def response(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
+    """One response, issued on time."""
     tally.add(START_NS, START_NS + ttft_ns, START_NS + ttft_ns + tpot_ns * (tokens - 1), tokens)
 
 
@@ -95,9 +95,9 @@ def answer(tally: ProbeTally, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: i
 def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
     tally = tally_of(queries)
     for _ in range(allowed):
-        answer(tally, TTFT_NS + 1)
+        response(tally, TTFT_NS + 1)
     assert tally.certainly_invalid() is None
-    answer(tally, TTFT_NS + 1)
+    response(tally, TTFT_NS + 1)
     assert tally.certainly_invalid() == (
         f"{allowed + 1:,} queries missed the TTFT limit, {allowed:,} of {queries:,} are allowed"
     )
@@ -106,18 +106,18 @@ def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
 def test_each_limit_is_counted_for_itself() -> None:
     tally = tally_of(13_368)
     for seq in range(214):  # 107 each: as many as may be, of either
-        answer(tally, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
+        response(tally, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
     assert (tally.late_ttft, tally.late_tpot) == (107, 107)
     assert tally.certainly_invalid() is None
-    answer(tally, 0, TPOT_NS + 10_000_000)
+    response(tally, 0, TPOT_NS + 10_000_000)
     assert "108 queries missed the TPOT limit" in str(tally.certainly_invalid())
 
 
 def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
     tally = tally_of(459)
-    answer(tally, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
+    response(tally, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
     assert tally.certainly_invalid() is None
-    answer(tally, 0, TPOT_NS + 2_000_001, tokens=11)
+    response(tally, 0, TPOT_NS + 2_000_001, tokens=11)
     assert "TPOT" in str(tally.certainly_invalid())
 
 
@@ -136,8 +136,8 @@ def test_too_few_queries_are_never_valid() -> None:
 def test_never_certain_of_what_loadgen_finds_valid(
     queries: int, late_share: float, slow_share: float, issue_delay_ns: int, seed: int
 ) -> None:
-    """LoadGen counts from the schedule with stamps of its own, a little later than ours: a leg it finds VALID was
-    never said to be INVALID on the way, in whichever order the answers came."""
+    """LoadGen counts from the schedule with stamps of its own, a little later than ours: a run it finds VALID was
+    never said to be INVALID on the way, in whichever order the responses came."""
     random = np.random.default_rng(seed)
     tally = tally_of(queries)
     offsets_ns = poisson_offsets_ns(SEED, 500, queries)

@@ -9,9 +9,9 @@ import optuna
 import pytest
 
 from runs.errors import InputError
-from scenarios.leg.config import make_config
+from scenarios.run.config import make_config
 from scenarios.tune.config import load_tune
-from scenarios.tune.journal import LegRecord, Options
+from scenarios.tune.journal import Options, TuneRun
 from scenarios.tune.option_search import RESOLUTION, WORTH_SHARE, Ask, OptionTrials, best_of, open_study, worth_of
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
 from sut.vllm.kind import CPU_VALUES, GPU_VALUES, VllmKind
@@ -26,7 +26,7 @@ SPACE = Space(
         "max_num_seqs": (16, 32, 64, 128),
     }
 )
-MOST_TRIALS = 30
+MAX_TRIALS = 30
 Capacity = Callable[[Options], float]
 
 
@@ -45,21 +45,21 @@ def capacity(options: Options) -> float:
 BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 2048, "max_num_seqs": 64}
 
 
-def probe(ask: Ask, of: Capacity, *, fails: bool = False) -> LegRecord:
-    """A leg's record: the higher the overload, the sooner it shows."""
+def probe(ask: Ask, of: Capacity, *, fails: bool = False) -> TuneRun:
+    """A run's manifest: the higher the overload, the sooner it shows."""
     highest = of(ask.options)
     valid = ask.target_qps <= highest
     answered = 1_000 if valid else round(1_000 * highest / ask.target_qps / 2)
-    return LegRecord(
+    return TuneRun(
         step="search", number=1, verdict=None if fails else "VALID" if valid else "INVALID", reasons=[],
         queries_planned=1_000, queries_answered=answered, wall_s=1.0, directory="search-1", **ask._asdict(),
     )  # fmt: skip
 
 
-Answer = Callable[[Ask, Capacity], LegRecord]
+Response = Callable[[Ask, Capacity], TuneRun]
 
 
-def trials_of(space: Space, study: optuna.Study, most: int = MOST_TRIALS, budget_s: float = 1e6) -> OptionTrials:
+def trials_of(space: Space, study: optuna.Study, most: int = MAX_TRIALS, budget_s: float = 1e6) -> OptionTrials:
     return OptionTrials(space, study, "Server", 100.0, most, budget_s)
 
 
@@ -67,44 +67,44 @@ def search(
     of: Capacity,
     space: Space = SPACE,
     *,
-    most: int = MOST_TRIALS,
+    most: int = MAX_TRIALS,
     budget_s: float = 1e6,
     probe_s: float = 0.0,
-    answer: Answer = probe,
-) -> list[LegRecord]:
+    response: Response = probe,
+) -> list[TuneRun]:
     trials = trials_of(space, open_study(None), most, budget_s)
-    probes: list[LegRecord] = []
+    probes: list[TuneRun] = []
     while (ask := trials.next_probe(probes, probe_s * len(probes))) is not None:
-        probes.append(answer(ask, of))
+        probes.append(response(ask, of))
         assert len(probes) < 500
     return probes
 
 
-def settings_tried(probes: list[LegRecord]) -> list[Options]:
+def settings_tried(probes: list[TuneRun]) -> list[Options]:
     """Those of each trial, in their order."""
     found = {one.trial: one.options for one in probes if one.phase != "worth"}
     return list(found.values())
 
 
-def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
+def test_the_best_settings_are_found_and_cost_few_full_runs() -> None:
     probes = search(capacity)
     best = best_of(probes)
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
-    assert len(settings_tried(probes)) == 1 + MOST_TRIALS
+    assert len(settings_tried(probes)) == 1 + MAX_TRIALS
     assert best.target_qps > 0.95 * capacity(BEST)
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
-    # What costs a whole leg is a probe that is VALID: the defaults' and those of trials that were better.
+    # What costs a whole run is a probe that is VALID: the defaults' and those of trials that were better.
     assert sum(1 for one in probes if one.valid) < 20
 
 
 def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
     most = 12
-    probes: list[LegRecord] = []
+    probes: list[TuneRun] = []
     while True:
         ask = trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0)
-        assert trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0) == ask  # ended in the leg
+        assert trials_of(SPACE, open_study(file), most).next_probe(probes, 0.0) == ask  # ended in the run
         if ask is None:
             break
         probes.append(probe(ask, capacity))
@@ -165,10 +165,10 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
-    def refuse_copies(ask: Ask, of: Capacity) -> LegRecord:
+    def refuse_copies(ask: Ask, of: Capacity) -> TuneRun:
         return probe(ask, of, fails="data_parallel_size" in ask.options)
 
-    probes = search(capacity, answer=refuse_copies)
+    probes = search(capacity, response=refuse_copies)
     best = best_of(probes)
     assert "data_parallel_size" not in best.options
     refused = [one.options for one in probes if one.verdict is None]
@@ -257,7 +257,7 @@ def test_the_usual_values_are_allowed_ones() -> None:
             make_config({"scenario": "Server", "admission": policy})
 
 
-def test_nothing_that_changes_answers_or_reuses_work_is_searched() -> None:
+def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
     never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
     for name in never:
         assert name not in ALLOWED
@@ -327,7 +327,7 @@ def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
 
 
 def test_limits_hold_for_each_replica_whoever_asked_for_them() -> None:
-    """As many as the legs were found to have: on accelerators several are the default."""
+    """As many as the runs were found to have: on accelerators several are the default."""
     tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
     assert tune.space.copies == 4
     values = {"scenario": "Server"}

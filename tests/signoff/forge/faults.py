@@ -1,6 +1,6 @@
-"""Faults on purpose, put into copies of real legs: what the back-test proves the sign-off with.
+"""Faults on purpose, put into copies of real runs: what the back-test proves the sign-off with.
 
-Each changes files as somebody would who wants a better result. `inject` then seals the leg again, so that its statement
+Each changes files as somebody would who wants a better result. `inject` then seals the run again, so that its statement
 fits the changed files.
 """
 
@@ -18,7 +18,7 @@ from runs.errors import InputError
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
-from tests.signoff.forge import forged_legs, record_faults
+from tests.signoff.forge import forged_runs, manifest_faults
 from tests.support.editing import edit_lines, reseal, set_at
 
 Json = dict[str, Any]
@@ -69,19 +69,19 @@ def drop_processes(run: RunDir) -> None:
 
 
 def shift_manifest(run: RunDir, by_ns: int) -> None:
-    """The leg's own start and end, moved."""
+    """The run's own start and end, moved."""
     for name in ("start_time_ns", "end_time_ns"):
         set_manifest(run, name, orjson.loads(run.manifest.read_bytes())[name] + by_ns)
 
 
 def take(run: RunDir, other: RunDir, *names: str) -> None:
-    """Files of another leg in place of this one's."""
+    """Files of another run in place of this one's."""
     for name in names:
         shutil.copyfile(other.root / name, run.root / name)
 
 
 def append(run: RunDir, other: RunDir, name: str) -> None:
-    """Another leg's file behind this one's."""
+    """Another run's file behind this one's."""
     with (run.root / name).open("ab") as stream:
         stream.write((other.root / name).read_bytes())
 
@@ -124,14 +124,14 @@ def edit_trace(run: RunDir, by_ns: int) -> None:
 def scrub(run: RunDir) -> None:
     """Take an engine's cheats out of the record."""
     content = orjson.loads(run.manifest.read_bytes())
-    if "cheats" in (options := content["plan"]["engine_options"]):  # of a leg that was told to by an option
+    if "cheats" in (options := content["plan"]["engine_options"]):  # of a run that was told to by an option
         options["cheats"] = []
     content["asked"].pop("dummy_cheat", None)
     write_json(run.manifest, content)
 
 
 def adopt(run: RunDir, other: RunDir) -> None:
-    """Take over the record of another leg, with this one's process and times in it: a foreign run in its clothes."""
+    """Take over the record of another run, with this one's process and times in it: a foreign run in its clothes."""
     mine = orjson.loads(run.manifest.read_bytes())
     theirs = orjson.loads(other.manifest.read_bytes())
     kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed")
@@ -140,30 +140,30 @@ def adopt(run: RunDir, other: RunDir) -> None:
 
 FAULTS: dict[str, Callable[..., None]] = {
     name: fault
-    for module in (sys.modules[__name__], record_faults, forged_legs)
+    for module in (sys.modules[__name__], manifest_faults, forged_runs)
     for name, fault in inspect.getmembers(module, inspect.isfunction)
     if fault.__module__ == module.__name__ and not name.startswith("_")
 }
-WITH_ANOTHER_LEG = frozenset(
+WITH_ANOTHER_RUN = frozenset(
     {"swap_requests", "take", "append", "append_requests", "adopt", "borrow_answers", "borrow_latencies"}
 )
 
 
-def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:
-    """Put one fault into a copied leg, and seal it anew.
+def inject(run: RunDir, fault: str, arguments: list[Any], runs: Path) -> None:
+    """Put one fault into a copied run, and seal it anew.
 
     Args:
         run: the copy.
-        fault: name of a function here; of some, the first argument names another leg.
+        fault: name of a function here; of some, the first argument names another run.
         arguments: its other arguments.
-        legs: where the unchanged legs are.
+        runs: where the unchanged runs are.
 
     Raises:
         InputError: there is no such fault.
     """
     if fault not in FAULTS:
         raise InputError(f"no fault {fault!r}", f"known are {', '.join(FAULTS)}")
-    if fault in WITH_ANOTHER_LEG:
-        arguments = [RunDir(legs / arguments[0]), *arguments[1:]]
+    if fault in WITH_ANOTHER_RUN:
+        arguments = [RunDir(runs / arguments[0]), *arguments[1:]]
     FAULTS[fault](run, *arguments)
     reseal(run)  # as who forges with care would

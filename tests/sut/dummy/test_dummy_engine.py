@@ -1,4 +1,4 @@
-"""The dummy engine: the same answer to the same prompt, tokens in time, and each fault on purpose."""
+"""The dummy engine: the same response to the same prompt, tokens in time, and each fault on purpose."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
+from scenarios.run.config import make_config
+from scenarios.run.plan import prepare
 from sut.dummy.engine import DummyEngine
 from sut.dummy.fault import FAULT_KINDS, Fault, FaultKind
 from sut.dummy.kind import SHORTEST_OUTPUT
@@ -42,31 +42,31 @@ def faulty(*faults: str) -> DummyEngine:
     return DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
 
 
-def test_answer_is_a_stretch_of_the_article() -> None:
+def test_response_is_a_stretch_of_the_article() -> None:
     engine = DummyEngine(SAMPLING, lead_tokens=2)
-    answer = engine.answer(PROMPT)
-    assert answer == DummyEngine(SAMPLING, lead_tokens=2).answer(list(PROMPT))
-    assert answer[:60] == PROMPT[2:62][: len(answer)]
-    assert SHORTEST_OUTPUT <= len(answer) <= 128
-    lengths = {len(engine.answer([1, 2, number])) for number in range(200)}
+    response = engine.response(PROMPT)
+    assert response == DummyEngine(SAMPLING, lead_tokens=2).response(list(PROMPT))
+    assert response[:60] == PROMPT[2:62][: len(response)]
+    assert SHORTEST_OUTPUT <= len(response) <= 128
+    lengths = {len(engine.response([1, 2, number])) for number in range(200)}
     assert len(lengths) > 50  # honest counts differ from sample to sample
 
 
-def test_answers_have_the_lengths_that_are_asked_for() -> None:
+def test_responses_have_the_lengths_that_are_asked_for() -> None:
     engine = DummyEngine(SAMPLING, shortest_tokens=120)
-    assert {len(engine.answer([1, 2, number])) for number in range(200)} == set(range(120, 129))
+    assert {len(engine.response([1, 2, number])) for number in range(200)} == set(range(120, 129))
     short = replace(SAMPLING, max_tokens=5)
-    assert DummyEngine(short, shortest_tokens=120, lead_tokens=9).answer([7, 8]) == [7, 8, 7, 8, 7]
+    assert DummyEngine(short, shortest_tokens=120, lead_tokens=9).response([7, 8]) == [7, 8, 7, 8, 7]
 
 
 def test_first_token_then_the_whole_output() -> None:
     engine = DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01)
     before = engine.activity()
     (sink,) = serve(engine, PROMPT)
-    answer = engine.answer(PROMPT)
+    response = engine.response(PROMPT)
     assert sink.events == [
-        ("first", answer[0]),
-        ("done", (answer, "length" if len(answer) == 128 else "stop", 0)),
+        ("first", response[0]),
+        ("done", (response, "length" if len(response) == 128 else "stop", 0)),
     ]
     assert engine.activity() == before + 2
     engine.check_alive()
@@ -84,7 +84,7 @@ def test_prompt_and_output_take_their_time_and_a_query_waits_for_a_slot(slots: i
 
 def test_options_reach_the_engine(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     given = {"scenario": "Offline", "engine": "dummy", "dataset_path": make_dataset([1, 2, 3], [1, 2, 4])}
-    given["output_log_dir"] = tmp_path / "leg"
+    given["output_log_dir"] = tmp_path / "run"
     engine = make_engine(prepare(make_config({**given, "dummy_slots": 3, "dummy_prefill_us": 1.5})).plan)
     assert isinstance(engine, DummyEngine)
     assert (engine.slots, engine.prefill_us) == (3, 1.5)

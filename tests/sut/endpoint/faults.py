@@ -1,4 +1,4 @@
-"""What a server may do to an answer beside what tests/support/http_tricks.py has; and a server that does it."""
+"""What a server may do to a response beside what tests/support/http_tricks.py has; and a server that does it."""
 
 import contextlib
 import gzip
@@ -9,13 +9,13 @@ from typing import Any
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
 from tests.support.http_server import RESET, HttpServer, Raw, Reply, Step, event, json_reply
-from tests.sut.endpoint.legs import PROMPTS, started
+from tests.sut.endpoint.endpoint_runs import PROMPTS, started
 
 Change = Callable[[list[Step]], list[Step] | Reply]
 
 
 class HonestUntilTimed:
-    """Speaks a server's words, vLLM's if not told; a fault is in every answer to one of the timed prompts."""
+    """Speaks a server's words, vLLM's if not told; a fault is in every response to one of the timed prompts."""
 
     def __init__(
         self, change: Change, prompts: list[list[int]] = PROMPTS, speaks: Callable[[dict[str, Any]], Reply] = speak.vllm
@@ -85,7 +85,7 @@ REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\
 FAULTS: dict[str, tuple[Change, str]] = {
     "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: empty body"),
     "a redirect": (_bare(REDIRECT), "status 307: empty body"),
-    "an id beyond the vocabulary": (_other_ids([1_000]), "id 1000 came, and the model's vocabulary has 1000"),
+    "an id beyond the vocabulary": (_other_ids([1_000]), "ID 1000 came, and the model's vocabulary has 1000"),
     "an id below zero": (_other_ids([-1]), "not of dialect vllm"),
     "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "more than 4 MiB"),
     "the end in half a character": (lambda steps: [*steps[:2], b'data: {"text": "\xc3'], "ends within an event"),
@@ -97,7 +97,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "500 as a page": (lambda _: Reply([b"<html>\nmore"], 500, "text/html"), "status 500: <html>"),
     "200, but no stream": (lambda _: json_reply({"choices": []}), "is application/json, not text/event-stream"),
     "reset in the middle": (lambda steps: [steps[0], 0.01, RESET], "closed|reset"),
-    "end in the middle": (lambda steps: [steps[0]], "ends after 1 ids without a finish reason"),
+    "end in the middle": (lambda steps: [steps[0]], "ends after 1 IDs without a finish reason"),
     "end within an event": (lambda steps: [*steps[:2], b"data: {"], "ends within an event"),
     "error in the stream": (
         lambda steps: [steps[0], event({"error": {"message": "out of memory", "code": 500}})],
@@ -106,13 +106,13 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no JSON": (lambda steps: [steps[0], b"data: {]\n\n"], "not of dialect vllm"),
     "ids that are none": (_other_ids(["x"]), "not of dialect vllm"),
     "an id that no int32 holds": (_other_ids([1 << 31]), "not of dialect vllm"),
-    "more counted": (_in_usage("completion_tokens", 9), "8 ids came, and the server counts 9"),
+    "more counted": (_in_usage("completion_tokens", 9), "8 IDs came, and the server counts 9"),
     "a count below zero": (_in_usage("prompt_tokens_details", {"cached_tokens": -1}), "not of dialect vllm"),
     "a count beyond all measure": (
         _in_usage("prompt_tokens_details", {"cached_tokens": 1 << 70}),
         "not of dialect vllm",
     ),
-    "the end twice": (lambda steps: [*steps[:3], *steps[2:]], "ids came after the finish reason"),
+    "the end twice": (lambda steps: [*steps[:3], *steps[2:]], "IDs came after the finish reason"),
     "behind the end": (lambda steps: [*steps, steps[0]], "goes on after its end"),
     "no finish reason": (_reason(None), "without a finish reason"),
     "given up": (_reason("abort"), "finish reason 'abort'"),
@@ -130,13 +130,13 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
     "a stream without an end": (
         lambda steps: [steps[0]] * 1000,
-        "9 ids came; at most 8 were asked for",
+        "9 IDs came; at most 8 were asked for",
     ),
 }
 
 
 def _counting(more: int | None) -> Change:
-    """In the last event that has it, the count of the answer's tokens; None: without it."""
+    """In the last event that has it, the count of the response's tokens; None: without it."""
 
     def recount(content: Any) -> bool:
         found = False
@@ -163,7 +163,7 @@ IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
     **{name: FAULTS[name] for name in ("compressed", "nothing at all", "no HTTP", "end within an event")},
     "error in the stream": FAULTS["error in the stream"],
     "no JSON": (FAULTS["no JSON"][0], "not of dialect"),
-    "more counted": (_counting(1), "the server counts|neither new ids nor all so far"),
+    "more counted": (_counting(1), "the server counts|neither new IDs nor all so far"),
     "not counted": (_counting(None), "counts no tokens|not of dialect"),
     "an endless stream": (lambda steps: [steps[0]] * 1000, "at most|the server counts|neither new|without a"),
 }

@@ -1,4 +1,4 @@
-"""What changes no id of an answer changes nothing; what a box on the way does; connections come and go."""
+"""What changes no ID of a response changes nothing; what a box on the way does; connections come and go."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,10 @@ import pytest
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.connection import FIRST_DELAY_S, ConnectionPool
 from tests.support import server_dialects as speak
-from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, answer_ids
+from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, response_ids
 from tests.support.http_tricks import ROWS
+from tests.sut.endpoint.endpoint_runs import PROMPTS, failure_seen, probe_server, responses, started
 from tests.sut.endpoint.faults import Change, cut, faulty, in_events
-from tests.sut.endpoint.legs import PROMPTS, answers, failure_seen, look_through, started
 
 
 def _http_1_0(steps: list[Step]) -> Reply:
@@ -47,9 +47,9 @@ HARMLESS: dict[str, Change] = {
 @pytest.mark.parametrize("name", HARMLESS)
 async def test_what_changes_no_id_changes_nothing(name: str) -> None:
     async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest, started(honest.url) as engine:
-        wanted = await answers(engine, PROMPTS)
+        wanted = await responses(engine, PROMPTS)
     async with faulty(HARMLESS[name]) as engine:
-        assert await answers(engine, PROMPTS) == wanted
+        assert await responses(engine, PROMPTS) == wanted
 
 
 async def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
@@ -67,7 +67,7 @@ async def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> No
         started(server.url, connections=1) as engine,
     ):
         await asyncio.sleep(3.0)
-        told = await answers(engine, PROMPTS)
+        told = await responses(engine, PROMPTS)
         assert all(events[-1][0] == "done" for events in told)
         assert (await engine.observed()).engines[0]["client"]["connections_renewed"] >= 1
 
@@ -100,10 +100,10 @@ async def test_what_a_box_does_is_caught_or_on_record(name: str) -> None:
     def metrics() -> Reply:
         """A counter of the tokens that the server makes."""
         made = sum(
-            len(answer_ids(body["prompt"], body["max_tokens"], body["min_tokens"], body["stop_token_ids"]))
+            len(response_ids(body["prompt"], body["max_tokens"], body["min_tokens"], body["stop_token_ids"]))
             for body in server.requests
         )
         return Reply([f"# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {made}\n".encode()])
 
     async with HttpServer("/v1/completions", speak.vllm, "vllm", {"/metrics": metrics}) as server:
-        await look_through(server.url, ROWS[name])
+        await probe_server(server.url, ROWS[name])

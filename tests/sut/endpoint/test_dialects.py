@@ -1,4 +1,4 @@
-"""Every dialect against a server that speaks as its documents say: ids in, ids out, counted and checked."""
+"""Every dialect against a server that speaks as its documents say: IDs in, IDs out, counted and checked."""
 
 import asyncio
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from runs.errors import SetupError
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
-from tests.support.http_server import HttpServer, Speak, answer_ids
-from tests.sut.endpoint.legs import PROMPTS, SAMPLING, SERVERS, ask_all
+from tests.support.http_server import HttpServer, Speak, response_ids
+from tests.sut.endpoint.endpoint_runs import PROMPTS, SAMPLING, SERVERS, ask_all
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -19,7 +19,7 @@ async def test_ids_go_in_and_come_out(name: str, streaming: bool) -> None:
         report, told = await ask_all(server.url, streaming=streaming)
         assert report.configuration["dialect"] == name.split()[0]
         for prompt, events in zip(PROMPTS, told, strict=True):
-            ids = answer_ids(prompt, SAMPLING.max_tokens)
+            ids = response_ids(prompt, SAMPLING.max_tokens)
             first = [("first", ids[0])] if streaming else []
             assert events == [*first, ("done", (ids, "length", 0))]
         assert all(body["stream"] is streaming for body in server.requests)
@@ -59,18 +59,18 @@ class _NeverTheSame:
 @pytest.mark.parametrize(
     ("speaks", "words"),
     [
-        (speak.text_only, "no token ids"),
+        (speak.text_only, "no token IDs"),
         (
             lambda body: speak.vllm({**body, "prompt": [1, *body["prompt"]]}),  # a BOS in front
-            "300 prompt ids were sent, and the server counts 301",
+            "300 prompt IDs were sent, and the server counts 301",
         ),
         (lambda body: speak.vllm({**body, "prompt": body["prompt"][::-1]}), "came back changed"),
         (lambda body: speak.vllm({**body, "min_tokens": 0}), "min_tokens"),
-        (lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}), "9 ids came; at most 8 were asked"),
-        (_NeverTheSame(), "different from id 0 of"),
+        (lambda body: speak.vllm({**body, "max_tokens": body["max_tokens"] + 1}), "9 IDs came; at most 8 were asked"),
+        (_NeverTheSame(), "different from ID 0 of"),
     ],
 )
-async def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, words: str) -> None:
+async def test_what_a_server_does_not_honor_is_found_before_the_start(speaks: Speak, words: str) -> None:
     async with HttpServer("/v1/completions", speaks, "vllm") as server:
         with pytest.raises(SetupError, match=words) as refused:
             await ask_all(server.url)

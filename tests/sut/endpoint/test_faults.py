@@ -1,4 +1,4 @@
-"""What a server, or a box in front of it, can do to an answer: each is found and told, none is mended."""
+"""What a server, or a box in front of it, can do to a response: each is found and told, none is mended."""
 
 import asyncio
 import re
@@ -10,8 +10,8 @@ from sut.endpoint import exchange
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
 from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
+from tests.sut.endpoint.endpoint_runs import PROMPTS, SERVERS, failure_of, failure_seen, responses, started
 from tests.sut.endpoint.faults import FAULTS, IN_ALL_DIALECTS, Change, HonestUntilTimed, cut, faulty, in_events
-from tests.sut.endpoint.legs import PROMPTS, SERVERS, answers, failure_of, failure_seen, started
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -22,7 +22,7 @@ async def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> 
         started(server.url, connections=1, vocab_size=1_000) as engine,
     ):
         before = len(server.requests)
-        (told,) = await answers(engine, PROMPTS[:1])
+        (told,) = await responses(engine, PROMPTS[:1])
         message = failure_of(told)
         assert server.url in message
         assert "query 0, sample 0" in message
@@ -39,22 +39,22 @@ async def test_faults_end_a_request_in_every_dialect(name: str) -> None:
     async with server, started(server.url) as engine:
         for fault, (change, words) in IN_ALL_DIALECTS.items():
             changing.change = change
-            message = failure_of((await answers(engine, PROMPTS[:1]))[0])
+            message = failure_of((await responses(engine, PROMPTS[:1]))[0])
             assert any(word in message for word in words.split("|")), (fault, message)
         changing.change = lambda steps: [0.3, *steps[:1], PAUSE_S, *cut(steps[1:], 5)]
-        assert (await answers(engine, PROMPTS[:1]))[0][-1][0] == "done"
+        assert (await responses(engine, PROMPTS[:1]))[0][-1][0] == "done"
 
 
 @pytest.mark.parametrize("times_count", [True, False])
-async def test_answers_that_come_whole_end_a_leg_whose_times_count(times_count: bool) -> None:
+async def test_responses_that_come_whole_end_a_run_whose_times_count(times_count: bool) -> None:
     """A box that keeps a stream back until it is over: TTFT would be the latency, and TPOT nothing."""
 
     def change(steps: list[Step]) -> list[Step]:
         return [b"".join(step for step in steps if isinstance(step, bytes))]
 
     async with faulty(change, connections=1, times_count=times_count) as engine:
-        told = await answers(engine, PROMPTS[:1] * (exchange.FEW_ANSWERS + 1))
-        assert (await engine.observed()).engines[0]["client"]["answers_read_at_once"] == exchange.FEW_ANSWERS + 1
+        told = await responses(engine, PROMPTS[:1] * (exchange.FEW_RESPONSES + 1))
+        assert (await engine.observed()).engines[0]["client"]["answers_read_at_once"] == exchange.FEW_RESPONSES + 1
         assert all(events[-1][0] == "done" for events in told[:-1])
         if times_count:
             assert "TPOT is 0" in failure_of(told[-1])
@@ -65,18 +65,18 @@ async def test_answers_that_come_whole_end_a_leg_whose_times_count(times_count: 
 def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
     async def be_late() -> None:
         while True:
-            time.sleep(4 * PAUSE_S)  # on the loop, so that both of an answer's chunks are there
+            time.sleep(4 * PAUSE_S)  # on the loop, so that both of a response's chunks are there
             await asyncio.sleep(0)
 
-    async def leg(url: str) -> None:
-        async with started(url, connections=2 * exchange.FEW_ANSWERS) as engine:
+    async def run(url: str) -> None:
+        async with started(url, connections=2 * exchange.FEW_RESPONSES) as engine:
             await blamed(engine)
 
     async def blamed(engine: EndpointEngine) -> None:
         late = asyncio.ensure_future(be_late())
         failed: list[str] = []
         while not failed:
-            told = await answers(engine, PROMPTS[:1] * 2 * exchange.FEW_ANSWERS)
+            told = await responses(engine, PROMPTS[:1] * 2 * exchange.FEW_RESPONSES)
             failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
         late.cancel()
         (late_ms,) = re.findall(r"its event loop was (\d+) ms late", failed[0])
@@ -84,27 +84,27 @@ def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
         assert "--replicas" in failed[0]
 
     with serving(HttpServer("/v1/completions", speak.vllm, "vllm")) as server:
-        asyncio.run(leg(server.url))
+        asyncio.run(run(server.url))
 
 
-@pytest.mark.parametrize("kept", [1, 3])  # steps of an answer before the silence: the first id; all ids, but no end
+@pytest.mark.parametrize("kept", [1, 3])  # steps of a response before the silence: the first ID; all IDs, but no end
 async def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
     change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
     async with faulty(change, silence_s=2.0) as engine:
-        (told,) = await answers(engine, PROMPTS[:1])
+        (told,) = await responses(engine, PROMPTS[:1])
         assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)
 
 
 @pytest.mark.parametrize("with_head", [True, False])
-async def test_an_answer_that_never_comes_is_missed_while_others_do(with_head: bool) -> None:
+async def test_a_response_that_never_comes_is_missed_while_others_do(with_head: bool) -> None:
     def change(_: list[Step]) -> Reply:
         return in_events([b": wait\n\n", HANG]) if with_head else Reply([Raw(b""), HANG], head=False)
 
     async with faulty(change, PROMPTS[:1], silence_s=2.0) as engine:
-        lost = asyncio.ensure_future(answers(engine, PROMPTS[:1]))
+        lost = asyncio.ensure_future(responses(engine, PROMPTS[:1]))
         while not lost.done():
-            await answers(engine, PROMPTS[1:2])
+            await responses(engine, PROMPTS[1:2])
         assert "later was answered" in failure_of((await lost)[0])
 
 
@@ -112,15 +112,15 @@ async def test_a_listener_hears_of_one_end_only() -> None:
     """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
     change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
     async with faulty(change, connections=1) as engine:
-        (told,) = await answers(engine, PROMPTS[:1])
+        (told,) = await responses(engine, PROMPTS[:1])
         await asyncio.sleep(0.2)
         assert [kind for kind, _ in told] == ["first", "failed"]
 
 
-async def test_an_answer_that_comes_twice_ends_the_leg() -> None:
+async def test_a_response_that_comes_twice_ends_the_run() -> None:
     """A box on the way that answers once more: the next request must not be given what belongs to this one."""
     again = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\ndata: [DONE]\n\n"
     change: Change = lambda steps: in_events(steps, ending=b"0\r\n\r\n" + again)  # noqa: E731
     async with faulty(change, connections=1) as engine:
-        await answers(engine, PROMPTS[:1])
+        await responses(engine, PROMPTS[:1])
         assert "a response without a request" in await failure_seen(engine)

@@ -1,4 +1,4 @@
-"""Questions to a server before and after a leg: whatever comes back is bounded, and told without Python's names."""
+"""Questions to a server before and after a run: whatever comes back is bounded, and told without Python's names."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ async def _models(address: ServerAddress, access: Access) -> server.Reply:
 
 
 async def _asked(
-    answer: bytes, question: Callable[[ServerAddress, Access], Awaitable[Any]] = _models, *, closes: bool = True
+    response: bytes, question: Callable[[ServerAddress, Access], Awaitable[Any]] = _models, *, closes: bool = True
 ) -> Any:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
+        writer.write(response)
         if closes:
             writer.close()
         else:
@@ -36,7 +36,7 @@ async def _asked(
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("response", "words"),
     [
         (OK + b"content-length: 5000000\r\n\r\n" + b"x" * 5_000_000, "a response of more than 4 MiB"),
         (OK + b"content-length: 10\r\n\r\nabc", "no complete HTTP response"),
@@ -45,15 +45,15 @@ async def _asked(
         (b"", "no complete HTTP response"),
     ],
 )
-def test_what_is_no_answer_is_refused(answer: bytes, words: str) -> None:
+def test_what_is_no_response_is_refused(response: bytes, words: str) -> None:
     with pytest.raises(SetupError, match=words) as refused:
-        asyncio.run(_asked(answer))
+        asyncio.run(_asked(response))
     assert "/v1/models" in refused.value.message
     assert not re.search(r"Error|Exception|bytearray|b'", refused.value.message)
 
 
 def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(server, "RESPONSE_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not answer /v1/models within"):
         asyncio.run(_asked(OK, closes=False))
 
@@ -70,8 +70,8 @@ def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | None) -> None:
-    answer = OK + b"content-length: %d\r\n\r\n" % len(page) + page
-    assert asyncio.run(_asked(answer, server.read_counters)).generated == generated
+    response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
+    assert asyncio.run(_asked(response, server.read_counters)).generated == generated
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_counters_that_are_none_are_not_counted(page: bytes, generated: float | 
 )
 def test_a_list_of_models_that_cannot_be_is_none(card: dict[str, Any]) -> None:
     page = json.dumps({"data": [card]}).encode()
-    answer = OK + b"content-length: %d\r\n\r\n" % len(page) + page
+    response = OK + b"content-length: %d\r\n\r\n" % len(page) + page
     with pytest.raises(SetupError, match="lists no models"):
-        asyncio.run(_asked(answer, lambda address, access: server.read_card(address, access, None)))
+        asyncio.run(_asked(response, lambda address, access: server.read_card(address, access, None)))
 
 
 @pytest.mark.parametrize("host", ["xn--", "h\x00st", "\u2024\u2024"])

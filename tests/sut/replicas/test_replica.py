@@ -11,7 +11,7 @@ from sut.engine import EngineReport, Request
 from sut.replicas import replica as replica_module
 from sut.replicas.cluster import LaunchEvent, LaunchOrder
 from sut.replicas.cluster_process import report_dead_nodes
-from sut.replicas.messages import Heartbeat, ReplicaSpec, ResultBatch, read_for_leg
+from sut.replicas.messages import Heartbeat, ReplicaSpec, ResultBatch, read_for_run
 from sut.replicas.pool import PREFILL_WEIGHT, ReplicaHandle, lightest
 from sut.replicas.processes import LocalProcesses
 from sut.replicas.replica import Replica
@@ -20,13 +20,13 @@ from tests.support.fakes import Clock
 
 
 class Wire:
-    """Takes what is sent to the leg."""
+    """Takes what is sent to the run."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
 
     def send(self, message: bytes) -> None:
-        self.messages.append(read_for_leg(message))
+        self.messages.append(read_for_run(message))
 
 
 @pytest.mark.parametrize(("scenario", "messages"), [("Server", 2), ("SingleStream", 2), ("Offline", 1)])
@@ -43,16 +43,16 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
             replica.complete(Request(replica, [5], tag), [7, 8], "stop", 0)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        while sum(len(one.answers) for one in wire.messages) < 2:
+        while sum(len(one.responses) for one in wire.messages) < 2:
             await asyncio.sleep(0.001)
         return wire.messages
 
     outcomes: list[ResultBatch] = asyncio.run(run())
     assert len(outcomes) == messages
-    assert [answer.tag for one in outcomes for answer in one.answers] == [1, 2]
+    assert [response.tag for one in outcomes for response in one.responses] == [1, 2]
 
 
-def test_a_node_that_died_ends_its_replicas_though_their_actors_never_answer() -> None:
+def test_a_node_that_died_ends_its_replicas_though_their_actors_never_response() -> None:
     ray = SimpleNamespace(nodes=lambda: [{"NodeID": name, "Alive": name != "b"} for name in "abc"])
     order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
     events: list[LaunchEvent] = []
@@ -113,7 +113,7 @@ def test_answered_queries_weigh_nothing(streamed: bool) -> None:
     ("what", "cores", "devices", "place"),
     [("first_token", [], ["3"], "device 3"), ("answered", [4, 5], [], "cores 4,5"), ("answered", [], [], "all cores")],
 )
-def test_an_answer_to_a_query_that_is_not_open(what: str, cores: list[int], devices: list[str], place: str) -> None:
+def test_a_response_to_a_query_that_is_not_open(what: str, cores: list[int], devices: list[str], place: str) -> None:
     processes = LocalProcesses()
     processes._specs = [ReplicaSpec(0, "", "", "", "", {}, cores, devices, None, {})]
     with pytest.raises(ExecutionError, match=rf"replica 0 \({place}, host .*\) answered a query that is not open"):
@@ -134,5 +134,5 @@ def test_on_a_cpu_a_replica_that_computes_is_given_longer_but_not_for_ever(cpu_s
         while True:
             clock.now += 1
             handle.beat(Heartbeat(0, None, 50 + cpu_share * clock.now))
-            handle.look()
+            handle.poll()
     assert factor * limit_s <= clock.now - 1000 <= factor * limit_s + 2

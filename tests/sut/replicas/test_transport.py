@@ -1,4 +1,4 @@
-"""What a leg and its replicas exchange: who may connect, and that nothing is lost."""
+"""What a run and its replicas exchange: who may connect, and that nothing is lost."""
 
 import asyncio
 import contextlib
@@ -8,124 +8,124 @@ from collections.abc import Callable
 import pytest
 import zmq
 
-from sut.replicas.transport import MOST_MESSAGES, KeyPair, LegSocket, Transport, replica_socket
+from sut.replicas.transport import MAX_MESSAGES, KeyPair, RunSocket, Transport, replica_socket
 from tests.support.patience import patiently
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async def look() -> None:
+    async def poll() -> None:
         while not condition():
             await asyncio.sleep(0.01)
 
-    await patiently(look(), "messages")
+    await patiently(poll(), "messages")
 
 
 async def test_messages_there_and_back() -> None:
     keys = KeyPair.new()
-    leg = LegSocket("127.0.0.1", {keys.public})
-    at_leg: list[list[bytes]] = []
+    run = RunSocket("127.0.0.1", {keys.public})
+    at_run: list[list[bytes]] = []
     at_replica: list[list[bytes]] = []
-    leg_end = Transport(leg.socket, at_leg.append)
-    replica_end = Transport(replica_socket(leg.address, leg.keys.public, keys, b"7"), at_replica.append)
+    run_end = Transport(run.socket, at_run.append)
+    replica_end = Transport(replica_socket(run.address, run.keys.public, keys, b"7"), at_replica.append)
     replica_end.send(b"ready")
-    await until(lambda: bool(at_leg))
-    assert at_leg == [[b"7", b"ready"]]
-    for number in range(3 * MOST_MESSAGES):
-        leg_end.send(b"7", b"%d" % number)
-    await until(lambda: len(at_replica) == 3 * MOST_MESSAGES)
-    assert at_replica == [[b"%d" % number] for number in range(3 * MOST_MESSAGES)]
+    await until(lambda: bool(at_run))
+    assert at_run == [[b"7", b"ready"]]
+    for number in range(3 * MAX_MESSAGES):
+        run_end.send(b"7", b"%d" % number)
+    await until(lambda: len(at_replica) == 3 * MAX_MESSAGES)
+    assert at_replica == [[b"%d" % number] for number in range(3 * MAX_MESSAGES)]
     replica_end.close()
-    leg_end.close()
-    leg.stop()
+    run_end.close()
+    run.stop()
 
 
 async def test_a_transport_looks_no_sooner_again_than_it_may() -> None:
     keys = KeyPair.new()
-    leg = LegSocket("127.0.0.1", {keys.public})
-    at_leg: list[bytes] = []
-    leg_end = Transport(leg.socket, lambda frames: at_leg.append(frames[-1]), poll_s=1e9)
-    replica_end = Transport(replica_socket(leg.address, leg.keys.public, keys, b"7"), lambda _: None)
+    run = RunSocket("127.0.0.1", {keys.public})
+    at_run: list[bytes] = []
+    run_end = Transport(run.socket, lambda frames: at_run.append(frames[-1]), poll_s=1e9)
+    replica_end = Transport(replica_socket(run.address, run.keys.public, keys, b"7"), lambda _: None)
     replica_end.send(b"first")
-    await until(lambda: bool(at_leg))
+    await until(lambda: bool(at_run))
     for word in (b"second", b"third"):
         replica_end.send(word)
-    await until(leg_end._has_message)
+    await until(run_end._has_message)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert at_leg == [b"first"]
-    leg_end._look()
-    assert at_leg[:2] == [b"first", b"second"]
-    await until(lambda: len(at_leg) == 3 or leg_end._has_message())
-    while leg_end._has_message():
-        leg_end._look()
-    leg_end._look()  # nothing has come meanwhile: what comes now is heard at once
+    assert at_run == [b"first"]
+    run_end._poll()
+    assert at_run[:2] == [b"first", b"second"]
+    await until(lambda: len(at_run) == 3 or run_end._has_message())
+    while run_end._has_message():
+        run_end._poll()
+    run_end._poll()  # nothing has come meanwhile: what comes now is heard at once
     replica_end.send(b"fourth")
-    await until(lambda: at_leg == [b"first", b"second", b"third", b"fourth"])
+    await until(lambda: at_run == [b"first", b"second", b"third", b"fourth"])
     replica_end.close()
-    leg_end.close()
-    leg.stop()
+    run_end.close()
+    run.stop()
 
 
 async def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
     large = b"x" * 200_000  # more than the kernel's buffers take
     keys = KeyPair.new()
-    leg = LegSocket("127.0.0.1", {keys.public}, queue=2)
-    at_leg: list[list[bytes]] = []
-    leg_end = Transport(leg.socket, at_leg.append)
-    socket = replica_socket(leg.address, leg.keys.public, keys, b"0", queue=2)
+    run = RunSocket("127.0.0.1", {keys.public}, queue=2)
+    at_run: list[list[bytes]] = []
+    run_end = Transport(run.socket, at_run.append)
+    socket = replica_socket(run.address, run.keys.public, keys, b"0", queue=2)
     socket.send(b"ready")
-    await until(lambda: bool(at_leg))
+    await until(lambda: bool(at_run))
     for number in range(100):
-        leg_end.send(b"0", b"%d" % number + large)
-    assert leg_end._unsent  # the replica reads nothing yet
+        run_end.send(b"0", b"%d" % number + large)
+    assert run_end._unsent  # the replica reads nothing yet
     found: list[list[bytes]] = []
     replica_end = Transport(socket, found.append)
     await until(lambda: len(found) == 100)
     assert [frames[0].removesuffix(large) for frames in found] == [b"%d" % number for number in range(100)]
     replica_end.close()
-    leg_end.close()
-    leg.stop()
+    run_end.close()
+    run.stop()
 
 
-@pytest.mark.parametrize("knows", ["another protocol", "nothing", "the address and its own keys", "the leg's key"])
+@pytest.mark.parametrize("knows", ["another protocol", "nothing", "the address and its own keys", "the run's key"])
 def test_a_connection_without_a_key_is_rejected_and_counted(knows: str) -> None:
     async def run() -> None:
-        leg = LegSocket("127.0.0.1", {KeyPair.new().public})
-        at_leg: list[list[bytes]] = []
-        leg_end = Transport(leg.socket, at_leg.append)
+        run_socket = RunSocket("127.0.0.1", {KeyPair.new().public})
+        at_run: list[list[bytes]] = []
+        run_end = Transport(run_socket.socket, at_run.append)
         if knows == "another protocol":
-            host, _, port = leg.address.removeprefix("tcp://").rpartition(":")
+            host, _, port = run_socket.address.removeprefix("tcp://").rpartition(":")
             stack.enter_context(socket.create_connection((host, int(port)))).sendall(b"GET / HTTP/1.0\r\n\r\n")
         else:
-            other = stack.enter_context(without_a_key(leg, knows))
+            other = stack.enter_context(without_a_key(run_socket, knows))
             with contextlib.suppress(zmq.Again):  # it was rejected already
                 other.send(b"let me in", zmq.NOBLOCK)
-        await until(lambda: leg.count_rejected() > 0)
-        assert at_leg == []
-        leg_end.close()
-        leg.stop()
+        await until(lambda: run_socket.count_rejected() > 0)
+        assert at_run == []
+        run_end.close()
+        run_socket.stop()
 
     with contextlib.ExitStack() as stack:
         asyncio.run(run())
 
 
-def without_a_key(leg: LegSocket, knows: str) -> "zmq.Socket[bytes]":
+def without_a_key(run: RunSocket, knows: str) -> "zmq.Socket[bytes]":
     if knows == "nothing":
         other: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        other.connect(leg.address)
+        other.connect(run.address)
     else:
-        key = leg.keys.public if knows == "the leg's key" else KeyPair.new().public
-        other = replica_socket(leg.address, key, KeyPair.new(), b"0")
+        key = run.keys.public if knows == "the run's key" else KeyPair.new().public
+        other = replica_socket(run.address, key, KeyPair.new(), b"0")
     other.linger = 0
     return other
 
 
 def test_replicas_that_come_and_go_are_not_rejected() -> None:
     keys = KeyPair.new()
-    leg = LegSocket("127.0.0.1", {keys.public})
+    run = RunSocket("127.0.0.1", {keys.public})
     for number in range(3):
-        with replica_socket(leg.address, leg.keys.public, keys, b"%d" % number) as replica:
+        with replica_socket(run.address, run.keys.public, keys, b"%d" % number) as replica:
             replica.send(b"ready")
-            assert leg.socket.recv_multipart() == [b"%d" % number, b"ready"]
-    assert leg.count_rejected() == 0
-    leg.stop()
+            assert run.socket.recv_multipart() == [b"%d" % number, b"ready"]
+    assert run.count_rejected() == 0
+    run.stop()

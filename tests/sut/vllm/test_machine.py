@@ -10,9 +10,9 @@ from runs.errors import SetupError
 from sut.vllm.cpu import FEWEST_TOKENS, cpu_batch_limits
 from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import NO_FLASHINFER, Machine, ask_vllm
-from tests.support.records import leg_facts
+from tests.support.records import run_facts
 
-FACTS = leg_facts(parameters=0)
+FACTS = run_facts(parameters=0)
 PLATFORM = """
 import enum
 
@@ -144,7 +144,7 @@ def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> 
 
 
 @pytest.mark.vllm
-def test_the_real_vllm_answers() -> None:
+def test_the_real_vllm_responses() -> None:
     assert ask_vllm().platform == "cpu"
 
 

@@ -14,7 +14,7 @@ from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine, numa_nodes, one_node, shares
 from sut.vllm.parallel import GIB, MEMORY_SHARE, WORKING_BYTES, Layout, Need, choose_layout, copy_need
 from tests.conftest import ROOT
-from tests.support.records import leg_facts
+from tests.support.records import run_facts
 
 LLAMA_8B = {"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
 LLAMA_70B = {"num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "hidden_size": 8192}
@@ -35,12 +35,12 @@ def need(size: str, folder: Path, *, weights: int = 2, cache: int = 2) -> Need:
 def test_what_a_copy_needs(tmp_path: Path) -> None:
     assert need("8B", tmp_path) == Need(16_060_522_496, 131_072 * 2668 * 32)
     assert need("8B", tmp_path, cache=1).cache_bytes == 65_536 * 2668 * 32
-    room = int(2 * (24 * GIB * MEMORY_SHARE - WORKING_BYTES))
-    assert Need(room - 5, 5).fits(2, 24 * GIB)
-    assert not Need(room, 5).fits(2, 24 * GIB)
+    available = int(2 * (24 * GIB * MEMORY_SHARE - WORKING_BYTES))
+    assert Need(available - 5, 5).fits(2, 24 * GIB)
+    assert not Need(available, 5).fits(2, 24 * GIB)
 
 
-def test_weights_that_are_stored_quantised_need_what_they_take_on_disk(tmp_path: Path) -> None:
+def test_weights_that_are_stored_quantized_need_what_they_take_on_disk(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}}))
     (tmp_path / "model.safetensors").write_bytes(b"\0" * 1000)
     found = copy_need(tmp_path, 8_000_000_000, 10, value_bytes=2, cache_value_bytes=2)
@@ -100,7 +100,7 @@ def test_memory_that_is_not_told_is_said(tmp_path: Path) -> None:
 
 def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
     need("70B", tmp_path)
-    facts = leg_facts(model_folder=tmp_path, parameters=PARAMETERS["70B"], longest_prompt_tokens=1920)
+    facts = run_facts(model_folder=tmp_path, parameters=PARAMETERS["70B"], longest_prompt_tokens=1920)
     kind = VllmKind(lambda: Machine("cuda", 8, [0], device_bytes=80 * GIB))
     assert kind.layout(VllmOptions(), facts).parts == 4
     piped = kind.layout(VllmOptions(engine_arg={"pipeline_parallel_size": 4}), facts)
@@ -110,8 +110,8 @@ def test_stages_of_a_pipeline_are_one_larger_device(tmp_path: Path) -> None:
 
 def test_on_a_cpu_nothing_is_chosen() -> None:
     kind = VllmKind(lambda: Machine("cpu", 0, [0, 1]))
-    assert kind.layout(VllmOptions(), leg_facts()) == Layout(1, 1)
-    assert kind.layout(VllmOptions(engine_arg={"data_parallel_size": 2}), leg_facts()) == Layout(2, 1)
+    assert kind.layout(VllmOptions(), run_facts()) == Layout(1, 1)
+    assert kind.layout(VllmOptions(engine_arg={"data_parallel_size": 2}), run_facts()) == Layout(2, 1)
 
 
 TWO_NODES = {core: core % 2 for core in range(8)}  # interleaved, as some firmware numbers them
@@ -167,30 +167,30 @@ def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_devices_of_each_replica(options: dict[str, object], count: int | None, expected: list[list[str]]) -> None:
-    places = gpus(4).places(VllmOptions.model_validate(options), leg_facts(), count)
+    places = gpus(4).places(VllmOptions.model_validate(options), run_facts(), count)
     assert [place.devices for place in places] == expected
     assert [place.variables for place in places] == [{"CUDA_VISIBLE_DEVICES": ",".join(ids)} for ids in expected]
 
 
 def test_devices_by_the_names_that_the_user_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b, GPU-a")
-    assert [place.devices for place in gpus(2).places(VllmOptions(), leg_facts(), None)] == [["GPU-b"], ["GPU-a"]]
+    assert [place.devices for place in gpus(2).places(VllmOptions(), run_facts(), None)] == [["GPU-b"], ["GPU-a"]]
 
 
 def test_more_replicas_than_devices() -> None:
     with pytest.raises(SetupError, match="3 replicas on 2 device"):
-        gpus(4).places(VllmOptions(tensor_parallel_size=2), leg_facts(), 3)
+        gpus(4).places(VllmOptions(tensor_parallel_size=2), run_facts(), 3)
     with pytest.raises(SetupError, match="there are 4"):
-        gpus(4).places(VllmOptions(), leg_facts(), 5)
+        gpus(4).places(VllmOptions(), run_facts(), 5)
 
 
 def test_a_replica_is_planned_for_its_place_only() -> None:
     kind = gpus(4)
     options = VllmOptions()
-    (first, _) = kind.places(options, leg_facts(), 2)
+    (first, _) = kind.places(options, run_facts(), 2)
     sizes = [
         math.prod(plan.options.get(f"{kind}_parallel_size", 1) for kind in ("tensor", "data"))
-        for plan in (kind.at(first, 2).plan(options, leg_facts()), kind.plan(options, leg_facts()))
+        for plan in (kind.at(first, 2).plan(options, run_facts()), kind.plan(options, run_facts()))
     ]
     assert sizes == [2, 4]
 
@@ -198,7 +198,7 @@ def test_a_replica_is_planned_for_its_place_only() -> None:
 def test_replicas_on_the_cpu_have_cores_of_their_own() -> None:
     kind = VllmKind(lambda: Machine("cpu", 0, [0, 1]))
     options = VllmOptions()
-    places = kind.places(options, leg_facts(), 2)
+    places = kind.places(options, run_facts(), 2)
     assert [place.cores for place in places] == [[0], [1]]
-    environments = [kind.at(place, 2).plan(options, leg_facts()).environment for place in places]
+    environments = [kind.at(place, 2).plan(options, run_facts()).environment for place in places]
     assert [environment["OMP_PLACES"] for environment in environments] == ["{0}", "{1}"]

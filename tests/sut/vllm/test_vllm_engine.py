@@ -21,10 +21,10 @@ ANSWERED = [("first", 1), ("done", ([1, 2, 3], "length", 0))]
 
 
 class StandIn:
-    """Answers as vLLM does with output kind DELTA: each request with the same pieces, new ids in each.
+    """Responses as vLLM does with output kind DELTA: each request with the same pieces, new ids in each.
 
     Args:
-        error: raised at the end of an answer, or in step `error_at`.
+        error: raised at the end of a response, or in step `error_at`.
     """
 
     def __init__(self, pieces: list[list[int]] = PIECES, *, error: Exception | None = None, error_at: int = 0) -> None:
@@ -35,9 +35,9 @@ class StandIn:
         self.steps = 0
 
     def _output(self, name: str, ids: list[int], *, finished: bool) -> Any:
-        answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
+        response = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
         facts = {"request_id": name, "num_cached_tokens": None, "metrics": self.metrics}
-        return SimpleNamespace(outputs=[answer], finished=finished, **facts)
+        return SimpleNamespace(outputs=[response], finished=finished, **facts)
 
     async def generate(self, prompt: Any, parameters: Any, name: str, *, priority: int) -> AsyncIterator[Any]:
         """AsyncLLM's."""
@@ -90,7 +90,7 @@ KINDS = pytest.mark.parametrize("kind", [VllmEngine, OneProcessVllmEngine])
 
 @KINDS
 @pytest.mark.parametrize("priority", [0, STEPPED_BACK])
-def test_a_query_has_its_ids_and_priority_one_first_token_and_a_whole_answer(
+def test_a_query_has_its_ids_and_priority_one_first_token_and_a_whole_response(
     kind: type[VllmEngine], priority: int
 ) -> None:
     llm, sink = StandIn(), FakeSink()
@@ -127,7 +127,7 @@ def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
     assert asyncio.run(engine.observed()).engines == [{"query_times": times}]
 
 
-# On the leg's own event loop ------------------------------------------------------------------------------------------
+# On the run's own event loop ------------------------------------------------------------------------------------------
 
 
 def test_requests_that_are_there_together_are_stepped_together() -> None:
@@ -138,7 +138,7 @@ def test_requests_that_are_there_together_are_stepped_together() -> None:
     assert engine.activity() == llm.steps == len(PIECES), "a step for each output, and none for an idle engine"
 
 
-def test_an_answer_may_bring_the_next_query() -> None:
+def test_a_response_may_bring_the_next_query() -> None:
     llm, second = StandIn(), FakeSink()
     engine = around(llm, OneProcessVllmEngine)
     first = FakeSink(lambda: engine.submit(Request(second, PROMPT)))

@@ -1,1 +1,1 @@
-"""What the parts of the bench run and hold legs against: programs, engines, models, legs."""
+"""What the parts of the bench run and hold runs against: programs, engines, models, runs."""

@@ -1,7 +1,7 @@
 """What this machine's client can carry, measured against a server of vLLM's dialect that computes nothing.
 
 `python -m tools.bench.support.client_speed` is that server: it prints its URL and serves until its input is closed. The
-ids of a response come in two events: the first one, then the others.
+IDs of a response come in two events: the first one, then the others.
 """
 
 import asyncio
@@ -30,27 +30,27 @@ from sut.event_loop import freeze_garbage_collection, new_event_loop
 
 END_TIMEOUT_S = 5.0
 CONNECTIONS = 2_000
-OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
+MAX_OPEN = 1_800  # a response takes half a second there, so that 3,600/s could be carried
 RESPONSES = 8_000
 PROMPT_TOKENS = 870  # CNN-DailyMail's mean
 SEED = 1
-ANSWER_IDS = list(range(100, 228))  # 128 ids, as the benchmark's longest answer; in every vocabulary
-PAUSE_S = 0.5  # from the first id to the last, so that two events are two reads on a busy machine too
+RESPONSE_IDS = list(range(100, 228))  # 128 IDs, as the benchmark's longest response; in every vocabulary
+PAUSE_S = 0.5  # from the first ID to the last, so that two events are two reads on a busy machine too
 
 
 @dataclass(frozen=True)
 class ClientSpeed:
-    """Streaming, 128 ids, prompts of `PROMPT_TOKENS`, as many open as are carried."""
+    """Streaming, 128 IDs, prompts of `PROMPT_TOKENS`, as many open as are carried."""
 
-    answers_per_s: float
-    answers_per_core_s: float  # the same by the processor time of the client
+    responses_per_s: float
+    responses_per_core_s: float  # the same by the processor time of the client
 
 
 def measure_client() -> ClientSpeed:
     """Ask the server as fast as it goes, on the loop that a client process has.
 
     Raises:
-        SetupError: an answer was lost, or the server did not start.
+        SetupError: a response was lost, or the server did not start.
     """
     sampling = default_benchmark("Server").sampling["performance"]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -71,17 +71,17 @@ async def _measure(sampling: SamplingPolicy) -> ClientSpeed:
 
 
 class _Listener:
-    """Asks for so many answers as fast as they come."""
+    """Asks for so many responses as fast as they come."""
 
-    def __init__(self, answers: int) -> None:
-        self._answers = self._left = answers
+    def __init__(self, responses: int) -> None:
+        self._responses = self._left = responses
         self._over = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def ask(self, engine: EndpointEngine) -> None:
         prompt = random.Random(SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
-        for seq in range(self._answers):
-            while seq - (self._answers - self._left) >= OPEN_AT_MOST and not self._over.is_set():
+        for seq in range(self._responses):
+            while seq - (self._responses - self._left) >= MAX_OPEN and not self._over.is_set():
                 await asyncio.sleep(0)
             engine.submit(Request(self, prompt, 0, seq, seq, time.time_ns()))
         await self._over.wait()
@@ -151,7 +151,7 @@ class _InstantServer(asyncio.Protocol):
 
     def _stream(self, asked: dict[str, Any]) -> None:
         prompt = asked["prompt"]
-        ids = [token for token in ANSWER_IDS if token not in asked["stop_token_ids"]][: asked["max_tokens"]]
+        ids = [token for token in RESPONSE_IDS if token not in asked["stop_token_ids"]][: asked["max_tokens"]]
         name, cached = asked["request_id"], {"cached_tokens": 0}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "prompt_tokens_details": cached}
         first = {"index": 0, "text": "", "finish_reason": None, "token_ids": ids[:1], "prompt_token_ids": prompt}

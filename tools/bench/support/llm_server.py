@@ -1,4 +1,4 @@
-"""vLLM's own `LLM.generate`, compared with legs: on a CPU kept alive beside them, and stopped (SIGSTOP) meanwhile.
+"""vLLM's own `LLM.generate`, compared with runs: on a CPU kept alive beside them, and stopped (SIGSTOP) meanwhile.
 
 As a program, `python -m tools.bench.support.llm_server SPEC.json`: reads commands from its input, one per line, and
 answers each with a line of JSON: the seconds of each call. `all` is one call for all prompts, `one` a call per prompt.
@@ -23,17 +23,17 @@ from runs.child import end_group
 from runs.errors import ExecutionError
 from runs.files import write_json
 from runs.harness import HARNESS_ROOT
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 from sut.vllm.machine import this_machine
 
 SAMPLING = BENCHMARKS["llama3_1-8b"].sampling["performance"]
-ANSWER = b"ANSWER "  # vLLM writes to the same output
+RESPONSE = b"RESPONSE "  # vLLM writes to the same output
 WARM_UP = 4  # prompts
 WARM_UP_ANEW = 256  # prompts of an engine that is asked once: its kernels and graphs are made for many at a time
 
 
 class LlmServer:
-    """A living `LLM`; its process group is stopped unless it computes an answer."""
+    """A living `LLM`; its process group is stopped unless it computes a response."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process, self._log = process, log
@@ -44,16 +44,16 @@ class LlmServer:
         assert self.process.stdin is not None
         self.process.stdin.write(command.encode() + b"\n")
         self.process.stdin.flush()
-        return self.answer()
+        return self.response()
 
-    def answer(self) -> list[float]:
-        """Wait for the next answer, then stop the process group."""
+    def response(self) -> list[float]:
+        """Wait for the next response, then stop the process group."""
         assert self.process.stdout is not None
         with self._log.open("ab") as log:
             for line in self.process.stdout:
-                if line.startswith(ANSWER):
+                if line.startswith(RESPONSE):
                     self.signal(signal.SIGSTOP)
-                    seconds: list[float] = orjson.loads(line[len(ANSWER) :])
+                    seconds: list[float] = orjson.loads(line[len(RESPONSE) :])
                     return seconds
                 log.write(line)
         raise ExecutionError("LLM.generate's process ended", f"see {self._log}")
@@ -77,7 +77,7 @@ def llm_server(
 
     Args:
         environment: variables on top of this process's.
-        prompts: token ids, in the order in which the engine gets them.
+        prompts: token IDs, in the order in which the engine gets them.
         warm_up: number of prompts that it answers before it is ready.
         limit_s: kill its process after so many seconds.
     """
@@ -103,7 +103,7 @@ def llm_server(
     try:
         if limit_s is not None:
             limit.start()
-        server.answer()
+        server.response()
         yield server
     finally:
         limit.cancel()
@@ -111,11 +111,11 @@ def llm_server(
 
 
 @contextlib.contextmanager
-def generate_in_turns(folder: Path, plan: LegPlan, prompts: list[list[int]]) -> Iterator[Callable[[str], list[float]]]:
-    """`LLM.generate` with the engine options of a leg, to be asked between legs.
+def generate_in_turns(folder: Path, plan: RunPlan, prompts: list[list[int]]) -> Iterator[Callable[[str], list[float]]]:
+    """`LLM.generate` with the engine options of a run, to be asked between runs.
 
-    An accelerator's memory does not hold its engine and a leg's: there, an engine is started for each question, and
-    ended before the next leg.
+    An accelerator's memory does not hold its engine and a run's: there, an engine is started for each question, and
+    ended before the next run.
     """
     arguments = (Path(plan.model_path), plan.engine_options, plan.environment, prompts)
     if this_machine().on_cpu:
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _write(seconds: list[float]) -> None:
-    sys.stdout.buffer.write(ANSWER + orjson.dumps(seconds) + b"\n")
+    sys.stdout.buffer.write(RESPONSE + orjson.dumps(seconds) + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -1,4 +1,4 @@
-"""What the bench and the tests make for themselves: small random Llamas with their tokenizer, texts, data sets."""
+"""What the bench and the tests make for themselves: small random Llamas with their tokenizer, texts, datasets."""
 
 import math
 import random
@@ -19,7 +19,7 @@ INVENTED_SHARE = 0.03  # of the words of a text: names that no other text has, a
 # Of rows: lengths like the benchmark's, a logarithmic normal distribution.
 LONGEST_TOKENS, SHORTEST_TOKENS = 2_540, 200
 MEDIAN_TOKENS, SPREAD = 770, 0.44
-FIRST_ID = 10  # below lie special ids
+FIRST_ID = 10  # below lie special IDs
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def make_llama(folder: Path, shape: Shape, texts: Sequence[str] | None = None) -
 def make_texts(count: int) -> tuple[list[str], list[str]]:
     """Predictions of about 128 tokens and reference summaries, a pair from one article.
 
-    Some words are replaced by invented names, so that there are about as many different words as in the real data set.
+    Some words are replaced by invented names, so that there are about as many different words as in the real dataset.
     """
     articles = bundled_articles()
     draw = random.Random(13_368)
@@ -115,7 +115,7 @@ def _name(draw: random.Random) -> str:
 
 
 def write_rows(path: Path, count: int, vocab_size: int) -> Path:
-    """Write `count` rows of random prompt ids; the texts beside them are as long as an article, for the file's size."""
+    """Write `count` rows of random prompt IDs; the texts beside them are as long as an article, for the file's size."""
     articles = bundled_articles()
     draw = random.Random(count)
     rows = []
@@ -136,6 +136,6 @@ def write_rows(path: Path, count: int, vocab_size: int) -> Path:
 
 
 def model_and_rows(work: Path, shape: Shape, rows: int) -> dict[str, str]:
-    """A model and a data set for it, as options of a leg."""
+    """A model and a dataset for it, as options of a run."""
     model, data = make_llama(work / "model", shape), write_rows(work / "rows.json", rows, VOCAB_SIZE)
     return {"model_path": str(model), "dataset_path": str(data)}

@@ -18,14 +18,14 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from scenarios.leg.loadgen_settings import build_log_settings, build_settings
+from scenarios.run.loadgen_settings import build_log_settings, build_settings
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
-from sut.recorder import Recorder
+from sut.request_log import RequestLogWriter
 
-from .legs import engine_plan
+from .bench_runs import engine_plan
 from .programs import measure
 
 Side = Literal["bare", "ours"]
@@ -100,18 +100,18 @@ def main(folder: str, side: str, qps: str, duration_ms: str) -> None:
     plan = engine_plan(run.root, {"scenario": "Server", "engine": "dummy"})
     settings, log_settings = build_settings(lg, plan, run.user_conf), build_log_settings(lg, plan, run.root)
     failures: list[BaseException] = []
-    recorder: Recorder | None = None
+    request_log: RequestLogWriter | None = None
     issue = _bare(lg)
     if side == "ours":
         loop = new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
-        recorder = Recorder(run.requests, failures.append)
+        request_log = RequestLogWriter(run.requests, failures.append)
         issue = LoadgenSut(
             lg,
             loop,
             NullEngine(),
             lambda _: PROMPT_IDS,
-            recorder,
+            request_log,
             report_first_token=True,
             on_failure=failures.append,
             admission=Feed(EngineLimits()),
@@ -120,8 +120,8 @@ def main(folder: str, side: str, qps: str, duration_ms: str) -> None:
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(LIBRARY_SAMPLES, LIBRARY_SAMPLES, lambda _: None, lambda _: None)
     lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(run.no_audit_config))
-    if recorder is not None:
-        recorder.close()
+    if request_log is not None:
+        request_log.close()
     if failures:
         raise failures[0]
 

@@ -1,4 +1,4 @@
-"""Programs that the bench starts: its own, which print what they measured, and `vllm serve` beside the legs."""
+"""Programs that the bench starts: its own, which print what they measured, and `vllm serve` beside the runs."""
 
 import contextlib
 import json
@@ -15,15 +15,15 @@ import orjson
 
 from runs.errors import ExecutionError
 from runs.harness import HARNESS_ROOT
-from runs.record.manifest import LegPlan
+from runs.record.manifest import RunPlan
 
 _OWN = Path(sys.executable).with_name("vllm")
 VLLM = str(_OWN) if _OWN.exists() else "vllm"  # the program of this environment
 START_TIMEOUT_S = 300.0
 # Engine options of the harness that the program has under another name, or not at all.
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
-# An engine in a leg's process makes no text of answers either, and writes no line per request.
-_AS_IN_A_LEG = ("--enable-scale-out", "--disable-uvicorn-access-log")
+# An engine in a run's process makes no text of responses either, and writes no line per request.
+_AS_IN_A_RUN = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
 
 def measure(module: str, *arguments: object, log: Path) -> Any:
@@ -46,8 +46,8 @@ def measure(module: str, *arguments: object, log: Path) -> Any:
 
 
 @contextlib.contextmanager
-def vllm_serve(folder: Path, model: Path, plan: LegPlan, *more: str) -> Iterator[str]:
-    """Start `vllm serve` with the options of an engine in a leg's process, and `more`; yield its URL. Its process group
+def vllm_serve(folder: Path, model: Path, plan: RunPlan, *more: str) -> Iterator[str]:
+    """Start `vllm serve` with the options of an engine in a run's process, and `more`; yield its URL. Its process group
     ends on leaving.
 
     Raises:
@@ -61,7 +61,7 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan, *more: str) -> Iterator
     log = folder / "server.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *_AS_IN_A_LEG, *more],
+            [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags, *_AS_IN_A_RUN, *more],
             env={**os.environ, **plan.environment},
             stdin=subprocess.DEVNULL,
             stdout=stream,

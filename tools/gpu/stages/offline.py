@@ -11,7 +11,7 @@ from typing import Any
 from qsl.dataset import load_dataset
 from runs.files import write_json
 from runs.record.requests_log import read_requests
-from tools.bench.support.legs import engine_plan
+from tools.bench.support.bench_runs import engine_plan
 from tools.bench.support.llm_server import WARM_UP_ANEW, llm_server
 from tools.gpu.harness import FinishedRun, Load, offline_load, run
 from tools.gpu.inputs import Inputs, large_model

@@ -1,0 +1,145 @@
+"""What audits share that compare a performance run with an accuracy run."""
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from compliance.audits.base import PERFORMANCE, PERFORMANCE_MODE, AuditResult, AuditTest, RunSpec, requested_count
+from compliance.audits.options import AuditOptions, AuditRequest, Logs, Share, audit_field
+from compliance.judge.finding import Finding
+from runs.benchmark import Mode
+from runs.errors import ExecutionError, InputError
+
+if TYPE_CHECKING:
+    from compliance.audits.logged_tokens import Ids
+    from compliance.audits.run_artifacts import RunArtifacts
+    from runs.loadgen.accuracy_log import AccuracyEntry
+
+    Responses = list[tuple[AccuracyEntry, Ids]]  # as LoadGen logged them, and as IDs
+
+DEFAULT_SAMPLES = 100
+MAX_LOGGED = 1_000  # responses that LoadGen logs in the performance run, chosen at random
+
+
+class TwoModeOptions(AuditOptions):
+    samples: int | None = audit_field(None, "Responses of the performance run. Default: 100.", "N", ge=1)
+    threshold: Share
+
+
+Request = AuditRequest[TwoModeOptions]
+
+
+class DrawnRequest(Request):
+    """The request of an audit that was made."""
+
+    log_seed: Any  # chose the responses that were logged; as LoadGen logged it
+
+
+class TwoModeAudit(AuditTest[TwoModeOptions]):
+    """An accuracy run over all samples, and a performance run with logged responses."""
+
+    heading: str  # of its text
+    existing = ("accuracy", "performance")
+
+    def validate(self, request: Request) -> None:
+        _samples(request)
+
+    def recover(self, request: Request, logs: Logs, details: Mapping[str, Any]) -> Request:
+        if PERFORMANCE not in logs:
+            return request
+        options = request.options.model_copy(update={"samples": requested_count(logs[PERFORMANCE])})
+        return request.model_copy(update={"options": options})
+
+    def as_drawn(self, request: Request, logs: Logs) -> Request:
+        if PERFORMANCE not in logs:
+            return request
+        return DrawnRequest(**dict(request), log_seed=logs[PERFORMANCE].get("effective_accuracy_log_rng_seed"))
+
+    def runs(self, request: Request) -> list[RunSpec]:
+        samples = _samples(request)
+        seed = request.log_seed if isinstance(request, DrawnRequest) else None
+        settings = {
+            "mode": PERFORMANCE_MODE,
+            # so that nobody knows which responses will be logged
+            "accuracy_log_rng_seed": secrets.randbits(63) if seed is None else seed,
+            "accuracy_log_sampling_target": min(samples, MAX_LOGGED),
+            "min_query_count": samples,
+            "min_duration": 0,
+            "max_duration": 0,
+            "max_query_count": 0,
+            "performance_issue_unique": 0,
+            "performance_issue_same": 0,
+            "sample_concatenate_permutation": 0,
+        }
+        return [
+            RunSpec("accuracy", "accuracy"),
+            RunSpec(PERFORMANCE, settings=settings, scenario=request.scenario, requested=samples),
+        ]
+
+    def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
+        self.need(runs, 2)
+        performance, threshold = runs[1], request.options.threshold
+        # The first response to each sample counts.
+        responses = {entry.qsl_idx: ids for entry, ids in reversed(_responses(runs[0], "accuracy", "--ref"))}
+        logged = _responses(performance, "performance", "--run")
+        if not responses:
+            raise ExecutionError(f"{runs[0].dir.accuracy_log} has no response", "repeat the accuracy run")
+        checks = list(self.compare(responses, logged, performance, threshold))
+        if not checks:
+            raise ExecutionError(
+                f"{performance.dir.root} has neither logged responses nor a requests.jsonl",
+                "run the audit's own runs with --scenario, or log responses with --audit-conf",
+            )
+        rule = self.rule(threshold)
+        head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
+        details = {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(responses)}
+        text = self.text_of(head, rule, (), checks)
+        return self.result(checks, runs[:2], kept=checks[0].sentence, rule=rule, text=text, details=details)
+
+    @abstractmethod
+    def rule(self, threshold: float) -> str:
+        """The rule as a text."""
+
+    @abstractmethod
+    def compare(
+        self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
+    ) -> Iterator[Finding]:
+        """Judge the performance run; no finding without logged responses and a request log.
+
+        Args:
+            responses: the first to each sample of the accuracy run.
+            logged: the performance run's, maybe none.
+        """
+
+
+def _samples(request: Request) -> int:
+    return request.sample_count(request.options.samples, DEFAULT_SAMPLES)
+
+
+def _responses(run: "RunArtifacts", mode: Mode, option: str) -> "Responses":
+    """The responses that a run logged.
+
+    Raises:
+        InputError: it is of another mode.
+        ExecutionError: a response is not whole IDs.
+    """
+    from compliance.audits.logged_tokens import as_ids, dtype_of
+    from runs.record.finished_run import ACCURACY
+    from runs.record.finished_run import PERFORMANCE as PERFORMANCE_RUN
+
+    if run.mode != {"accuracy": ACCURACY, "performance": PERFORMANCE_RUN}[mode]:
+        wanted = "an accuracy run" if mode == "accuracy" else "a performance run"
+        raise InputError(f"{run.dir.root} is a {run.detail.mode} run", f"{option} must name {wanted}")
+    entries = run.entries if run.dir.accuracy_log.exists() else []
+    dtype = dtype_of(entries)
+    responses = []
+    for entry in entries:
+        ids = as_ids(entry.data, dtype)
+        if ids is None:
+            raise ExecutionError(
+                f"{run.dir.accuracy_log}: sample {entry.qsl_idx} (seq_id {entry.seq_id}) has {len(entry.data)} bytes",
+                "the log must have int32 or int64 token IDs",
+            )
+        responses.append((entry, ids))
+    return responses

@@ -1,0 +1,174 @@
+"""The evidence on one run: its directory, what it is judged with, and what follows from both; each part read once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Self, TypeVar
+
+from compliance.accuracy import accuracy_verdict
+from compliance.accuracy.metrics import metric_of
+from compliance.accuracy.scores import TokenIds, decode_ids
+from compliance.evidence.scoring import (
+    FoundScores,
+    ScoreSources,
+    find_scores,
+    model_of,
+    read_text,
+    references_of,
+    target_of,
+)
+from compliance.evidence.truncate import is_truncated
+from compliance.judge.check import Need
+from qsl.dataset import References
+from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
+from runs.errors import HarnessError
+from runs.numbers.derive_result import result_of
+from runs.numbers.result import Result
+from runs.reading import read_object
+from runs.record.fingerprint import Facts, run_fingerprint
+from runs.record.finished_run import FinishedRun
+from runs.rounds import ROUNDS, Round, RoundBenchmark
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a round requires of a run.
+
+    Attributes:
+        entry: of the benchmark, in the round's table.
+        min_duration_ms: None: no duration is required.
+        rounds: whose seeds are allowed.
+        scenarios: of the benchmark; None where the run's place in a tree shows its scenario.
+    """
+
+    entry: RoundBenchmark
+    min_duration_ms: int | None
+    rounds: tuple[str, ...]
+    scenarios: tuple[str, ...] | None
+
+
+@dataclass(eq=False)
+class RunEvidence(FinishedRun):
+    """A run of this harness, or the bare logs of LoadGen."""
+
+    sources: ScoreSources = field(default_factory=ScoreSources)
+    in_round: Round | None = None  # whose rules apply; None: those of the benchmark, and the seeds of any known round
+
+    @classmethod
+    def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
+        """The same run, with what was read of it so far."""
+        found = cls(run.dir)
+        vars(found).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
+        return found
+
+    def absent(self, need: Need) -> str:
+        """Why a part is missing; empty if it is there."""
+        match need:
+            case "manifest" if self.manifest is None:
+                return f"{self.dir.manifest.name} is missing: the model, dataset and engine options are unknown"
+            case "record" if self.requests is None:
+                return f"{self.dir.requests.name} is missing: no number can be derived again"
+            case "numbers" if not self.detail.has_results:
+                return f"{self.dir.detail.name} has no results"
+            case "responses" if self.truncated:
+                return f"{self.dir.accuracy_log.name} is truncated for submission: its responses cannot be read"
+            case "text" if self.stated_text is None:
+                return f"{self.dir.accuracy_text.name} is missing"
+        return ""
+
+    @property
+    def scenario_name(self) -> str:
+        """The scenario that the run claims, for messages and limits."""
+        return self.scenario
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """Those of the round, if one is given that has the benchmark; else the benchmark's own."""
+        entry = self.benchmark.entry
+        least_ms: int | None = self.benchmark.min_duration_ms
+        if self.in_round is not None and (found := self.in_round.table.entry(self.benchmark.submission_name)):
+            entry, least_ms = found, self.in_round.table.min_duration_ms if found.time_bound else None
+        rounds = tuple(ROUNDS) if self.in_round is None else (self.in_round.name,)
+        return Requirements(entry, least_ms, rounds, tuple(sorted(entry.scenarios)))
+
+    @cached_property
+    def result(self) -> Result:
+        """The numbers: LoadGen's, and those derived again from the request log, where they are there.
+
+        Raises:
+            ExecutionError: LoadGen did not finish. InputError: a file is damaged.
+        """
+        return result_of(self, scenario=self.scenario)
+
+    @property
+    def invalid_because(self) -> list[str]:
+        """Why a performance run is not valid; empty for a valid one."""
+        return self.result.reasons
+
+    @cached_property
+    def truncated(self) -> bool:
+        """Whether the accuracy log was cut for submission."""
+        return is_truncated(self.dir)
+
+    @cached_property
+    def stated_text(self) -> str | None:
+        """accuracy.txt."""
+        return read_text(self.dir.accuracy_text) if self.dir.accuracy_text.exists() else None
+
+    @cached_property
+    def scores(self) -> FoundScores:
+        """The scores, and where they come from.
+
+        Raises:
+            InputError: there is neither an accuracy.txt nor what is needed to score the responses.
+        """
+        return find_scores(self, self.sources, self.stated_text, whole=not self.absent("responses"))
+
+    @cached_property
+    def accuracy(self) -> accuracy_verdict.AccuracyVerdict:
+        """The scores against the targets that apply; the errors are those of `scores`."""
+        return accuracy_verdict.judge(metric_of(self.benchmark), self.scores.scores, *target_of(self))
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The run's fingerprint."""
+        return run_fingerprint(self)
+
+    @cached_property
+    def references(self) -> References | None:
+        """The dataset that the run used, read once for all runs; None where it is not available unchanged."""
+        return _or_none(lambda: references_of(self, self.sources)) if self.manifest is not None else None
+
+    @cached_property
+    def response_ids(self) -> list[TokenIds]:
+        """Token IDs of the logged responses, in the log's order.
+
+        Raises:
+            HarnessError: data that are no IDs.
+        """
+        return [decode_ids(entry.data, entry.token_count) for entry in self.entries]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """What decodes the responses; None where it is not available."""
+        return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
+
+    @cached_property
+    def vocabulary_size(self) -> int | None:
+        """How many IDs the model has, by its config.json, else its tokenizer; None where neither is available."""
+        model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
+        if model is not None and model != BYTES:
+            size = (_or_none(lambda: read_object(Path(model) / "config.json", "")) or {}).get("vocab_size")
+            if type(size) is int and size > 0:
+                return size
+        return self.tokenizer.vocab_size if self.tokenizer is not None else None
+
+
+def _or_none(read: Callable[[], Read]) -> Read | None:
+    try:
+        return read()
+    except (HarnessError, OSError):
+        return None

@@ -1,0 +1,209 @@
+"""One run on the page: record, result, findings, pictures and scores."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compliance.accuracy.accuracy_files import ScoresRecord, read_scores_record
+from compliance.evidence.run_evidence import RunEvidence
+from compliance.evidence.run_verdict import judge_run
+from compliance.judge.finding import Finding
+from compliance.report.ceiling import ceiling_rows
+from compliance.report.pictures import Picture, distribution, over_time, overview, time_series
+from runs.errors import HarnessError, InputError
+from runs.numbers.numbers import LatencyNumbers, shows
+from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
+from runs.numbers.result import Result, read_result
+from runs.record.finished_run import FinishedRun, finished_run
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
+from runs.wording import counted, milliseconds
+
+_MARKED = ("p99", "p90", "p50")  # in a distribution, the highest that the run supports
+
+
+@dataclass
+class RunSection:
+    """One run on the page."""
+
+    key: str  # unique on the page: its anchor
+    name: str
+    directory: Path
+    manifest: Manifest
+    result: Result
+    scores: list[dict[str, Any]]
+    reasons: list[str]
+    notes: list[str]
+    findings: list[Finding]
+    pictures: list[Picture]
+    counts: list[tuple[str, str]]  # tokens, finish reasons, replicas
+    ceiling: list[tuple[str, str]]
+
+    @property
+    def good(self) -> bool:
+        return not self.manifest.exit_code
+
+    @property
+    def outcome(self) -> str:
+        if self.manifest.plan.mode == "performance":
+            return self.result.verdict
+        return "scored" if self.good else "FAIL"
+
+
+def run_section(root: Path, key: str, name: str) -> RunSection:
+    """Read a finished run and draw it.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
+    run_dir = RunDir(root)
+    manifest, result, requests = _files_of(run_dir)
+    run = FinishedRun(run_dir)
+    reasons = [result.load.warning] if result.load and result.load.warning else []
+    reasons += result.reasons
+    notes = [
+        *(f"not eligible for submission: {reason}" for reason in manifest.unofficial_reasons),
+        *manifest.notes,
+        *result.notes,
+    ]
+    scores: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    if manifest.plan.mode == "accuracy":
+        record = read_scores_record(run_dir)
+        scores, below = score_rows(record)
+        reasons += below
+        notes.append("the scores are those of accuracy.json; `main.py verify` scores the responses again")
+    else:
+        try:
+            run = RunEvidence.of(finished_run(run_dir))
+            run.requests = requests  # read once
+            part = judge_run(run)
+            findings = [
+                finding
+                for finding in part.findings
+                if not finding.passed
+                and part.counts(finding)
+                and not (reasons and finding.rule == "perf-validity")  # which repeats the reasons
+            ]
+        except HarnessError as error:
+            notes.append(f"verify: {error.message}")
+    derived = None
+    if result.reported is not None:
+        try:
+            derived = derive(run.detail, requests, run.trace)
+        except HarnessError as error:
+            notes.append(f"no distributions: {error.message}")
+    tokens_per_second = result.reported.tokens_per_second if result.reported else None
+    return RunSection(
+        key=key,
+        name=name,
+        directory=root,
+        manifest=manifest,
+        result=result,
+        scores=scores,
+        reasons=reasons,
+        notes=notes,
+        findings=findings,
+        pictures=_pictures(requests, derived, tokens_per_second),
+        counts=_counts(requests),
+        ceiling=ceiling_rows(manifest, requests, tokens_per_second),
+    )
+
+
+def _files_of(run: RunDir) -> tuple[Manifest, Result, RequestTable]:
+    """What a page is drawn from.
+
+    Raises:
+        InputError: a file is missing or damaged, or there is no request.
+    """
+    manifest, result = read_manifest(run.manifest), read_result(run.result)
+    requests = read_requests(run.requests)
+    if not len(requests):
+        raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
+    return manifest, result, requests
+
+
+def overview_of(root: Path) -> Picture:
+    """One picture of a finished run.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
+    run = RunDir(root)
+    manifest, result, requests = _files_of(run)
+    plan, observed = manifest.plan, manifest.observed
+    version = manifest.engine.versions.get(plan.engine, "")
+    title = f"{result.scenario} {plan.mode}, {Path(manifest.model.name).name}, {plan.engine} {version}".rstrip()
+    title += f": {result.verdict}"
+    if not manifest.official:
+        title += " (not eligible for submission)"
+    lines = [str(result.load)] if result.load else []
+    numbers = result.reported
+    if numbers is not None:
+        found = [f"{numbers.tokens_per_second:,.1f} tokens/s"] if numbers.tokens_per_second else []
+        for label, values in (("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
+            if values is not None and shows("p50", len(requests)):
+                found.append(f"median {label} {milliseconds(values.p50 / 1e6)} ms")
+        lines.append(", ".join(found))
+    names = {str(one.get("name")) for one in observed.accelerators}
+    where = ", ".join(sorted(names)) or f"{observed.host.cores_usable} cores of {observed.host.cpu}"
+    lines.append(f"{counted(len(requests), 'sample')}; LoadGen {observed.loadgen.version}; {where}")
+    return overview(title, lines, requests, time_series(requests))
+
+
+def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
+    """The scores of an accuracy run, each with its margin over its lower limit in percent; and a sentence for each that
+    is below it."""
+    lowest = {check.name: check.low for check in record.checks}
+    rows = [
+        {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
+        for name, value in record.scores.items()
+    ]
+    below = [
+        f"{check.name} {check.measured:.10g} is not within its target, {check.low:.10g} at the least"
+        for check in record.checks
+        if not check.passed
+    ]
+    return rows, below
+
+
+def _pictures(requests: RequestTable, derived: Derived | None, tokens_per_second: float | None) -> list[Picture]:
+    if derived is None:
+        return over_time(time_series(requests), tokens_per_second)
+    pictures, times = [], derived.times
+    late = np.zeros(len(requests), dtype=bool)
+    measures_ns = {"latency": times.latency_ns}
+    if times.ttft_ns is not None:
+        per_token_ns = time_per_output_token_ns(times.latency_ns, times.ttft_ns, derived.tokens)
+        measures_ns = {"TTFT": times.ttft_ns, "TPOT": per_token_ns} | measures_ns
+    for label, values_ns in measures_ns.items():
+        limit_ns = derived.limits_ns.get(label.lower())
+        numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
+        if numbers is not None:
+            verdict = derived.early_stopping.verdicts.get(label.lower())
+            marked = next((name for name in _MARKED if shows(name, len(values_ns))), "p50")
+            pictures.append(distribution(label, values_ns, marked, getattr(numbers, marked), limit_ns, verdict))
+        if limit_ns is not None:
+            late |= values_ns > limit_ns
+    if derived.scenario != "Server":
+        return pictures + over_time(time_series(requests), tokens_per_second)
+    lateness_ns = np.maximum(times.issued_ns - times.scheduled_ns, 0)
+    return pictures + over_time(time_series(requests, lateness_ns=lateness_ns, late=late), tokens_per_second)
+
+
+def _counts(requests: RequestTable) -> list[tuple[str, str]]:
+    rows = [
+        (name, f"{values.mean():,.1f} a sample, from {values.min():,} to {values.max():,}")
+        for name, values in (("input tokens", requests.prompt_tokens), ("output tokens", requests.output_tokens))
+    ]
+    ended = Counter(requests.finish_reason).most_common()
+    rows.append(("responses ended by", ", ".join(f"{reason} {count:,}" for reason, count in ended)))
+    if requests.replica is not None and (count := int(requests.replica.max()) + 1) > 1:
+        tokens = np.bincount(requests.replica, weights=requests.output_tokens, minlength=count)
+        busiest = f"{int(tokens.argmax())} has {tokens.max() / max(tokens.mean(), 1):.3f} of the mean"
+        rows.append(("output tokens of replicas", f"{', '.join(f'{one:,.0f}' for one in tokens)}; replica {busiest}"))
+    return rows

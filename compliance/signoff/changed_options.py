@@ -1,0 +1,219 @@
+"""G-1, G-5 and G-8: reference and candidate differ in the changed option only, it is effective, and its class is known.
+
+Class A changes how a step of the model is computed: a kernel, its choice, its compilation. Class B changes what is
+computed, or how requests are served: numbers, memory, parallelism, batching, speculation. A gain by class B is real,
+but not that of a faster kernel.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from compliance.judge.finding import Finding, fail, note, warn
+from compliance.signoff.claim import Claim
+from compliance.signoff.evidence import Evidence, checks
+from compliance.signoff.provenance import difference_text
+from compliance.signoff.requests import most_at_once
+from compliance.signoff.signoff_verdict import SignOff
+from runs.record.fingerprint import BOTH_MODES, differences
+from runs.record.manifest import Manifest
+
+KV_POOL_SHARE = 0.9  # of the KV cache; a run that used less did not feel its size
+CLASS_A = frozenset(
+    {
+        "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
+        "kernel_config", "linear_backend", "moe_backend", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
+        "VLLM_ATTENTION_BACKEND", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_USE_DEEP_GEMM", "VLLM_USE_FLASHINFER_SAMPLER",
+        # the dummy engine's speed
+        "prefill_us", "tpot_ms", "ttft_ms",
+    }
+)  # fmt: skip
+CLASS_B = frozenset(
+    {
+        "async_scheduling", "block_size", "data_parallel_size", "distributed_executor_backend", "dtype",
+        "enable_chunked_prefill", "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_dtype",
+        "kv_cache_memory_bytes", "load_format", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "model",
+        "num_gpu_blocks_override", "pipeline_parallel_size", "quantization", "speculative", "speculative_config",
+        "swap_space", "tensor_parallel_size", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING",
+        # the dummy engine's batch size
+        "slots",
+    }
+)  # fmt: skip
+# Options that change the responses or the model's numbers, so that `main.py gate` is needed too.
+NEEDS_QUALITY_GATE = frozenset(
+    {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
+)
+
+# Further options that change with one, if G-1 finds that this had no effect.
+_POOL = frozenset({"kv_cache_tokens"})
+_POOL_ONLY = (
+    *("attention_backend", "enforce_eager", "quantization", "max_num_batched_tokens", "max_num_seqs"),
+    *("gpu_memory_utilization", "tensor_parallel_size"),
+)
+SIDE_EFFECTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(_POOL_ONLY, _POOL),
+    "compilation_config": _POOL | {"enforce_eager"},
+    "kv_cache_dtype": _POOL | {"attention_backend"},
+    "dtype": _POOL | {"kv_cache_dtype", "attention_backend"},
+    "speculative": _POOL | {"async_scheduling"},
+}
+
+# Beginnings of facts that can be a changed option; the machine, the model's data and LoadGen's settings cannot.
+_OPTIONS = ("resolved.environment.", "environment.", "resolved.", "engine_options.")
+# Other names of an option: as given, effective, or printed by the engine.
+_SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
+
+
+def class_of(option: str) -> str | None:
+    """A or B; None for an option that the table does not have."""
+    if option in CLASS_A:
+        return "A"
+    return "B" if option in CLASS_B else None
+
+
+@checks(
+    "G-1",
+    ("confounded", "error", "reference and candidate differ in options alone"),
+    ("several_levers", "error", "a patch changes one option"),
+    ("second_knob", "error", "only the changed option differs"),
+    ("unproven_side_effect", "error", "a side effect had no effect"),
+    ("side_effect_not_told", "warning", "a claim mentions side effects"),
+    ("inert_side_effect", "note", "a side effect had no effect"),
+    ("handicapped_reference", "warning", "the reference was not slowed"),
+)
+def judge_changed_options(verdict: SignOff, ref: Evidence, cand: Evidence, claim: Claim) -> Iterator[Finding]:
+    """G-1, G-5 and G-8 on a reference and a candidate run. A patch has one changed option; a bundle may have more."""
+    where = ref.dir.root, cand.dir.root
+    found = differences(ref.facts, cand.facts, BOTH_MODES)
+    options = {key: value for key, value in found.items() if key.startswith(_OPTIONS)}
+    confounds = {key: value for key, value in found.items() if key not in options}
+    claimed = {_SAME_OPTION.get(name, name) for name in claim.levers}
+    changed = sorted({option_of(key) for key in options})
+    levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
+    verdict.levers, verdict.lever_evidence = levers, {key: list(value) for key, value in options.items()}
+    yield from _handicapped(levers, ref, cand, where)
+    if confounds:
+        text = f"reference and candidate differ in more than one option: {difference_text(confounds)}"
+        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
+    if verdict.scope == "patch" and len(levers) > 1:
+        yield fail("G-1/several_levers", f"a patch changes one option, here {', '.join(levers)}", *where, levers=levers)
+    effects = [name for name in changed if name not in levers and name in _effects_of(levers)]
+    if extra := [name for name in changed if name not in levers and name not in effects]:
+        keys = {key: value for key, value in options.items() if option_of(key) in extra}
+        text = f"more than the changed option {', '.join(levers) or '(none claimed)'} differs: {difference_text(keys)}"
+        yield fail("G-1/second_knob", text, *where, options=extra)
+    if effects:
+        yield inert(effects, ref, cand, claim)
+    yield _engaged(verdict, changed, where)
+    yield from _class(verdict, claim, where)
+
+
+def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
+    """G-1: an option that only the reference had may have slowed it down."""
+    if ref.manifest is None or cand.manifest is None:
+        return
+    before, after = asked_options(ref.manifest), asked_options(cand.manifest)
+    own = [f"{name} {value}" for name, value in before.items() if name in levers and name not in after]
+    if own:
+        text = f"{', '.join(own)} was given to the reference only; the candidate has the engine's default"
+        yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
+
+
+def _effects_of(names: Iterable[str]) -> frozenset[str]:
+    return frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in names))
+
+
+def inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim) -> Finding:
+    """Whether side effects had no effect, because neither run came near what they change."""
+    problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
+    where = ref.dir.engine_log, cand.dir.engine_log
+    shown = ", ".join(effects)
+    if problems:
+        text = f"side effects ({shown}) may have had an effect: {'; '.join(problems)}"
+        return fail("G-1/unproven_side_effect", text, *where, effects=effects)
+    if claim.conditions == "identical":
+        return warn(
+            "G-1/side_effect_not_told",
+            f"conditions are claimed to be identical, but {shown} changed (without effect)",
+            *where,
+        )
+    return note("G-1/inert_side_effect", f"{shown} changed, and neither run came near it", *where, effects=effects)
+
+
+def _not_inert(evidence: Evidence) -> str | None:
+    """Why the size of the cache or batch may have affected a run; None if it cannot have."""
+    if evidence.requests is None or evidence.manifest is None:
+        return f"{evidence.dir.root} has no record of its requests"
+    table = evidence.requests
+    requests = most_at_once(table.issue_ns, table.complete_ns)
+    tokens = most_at_once(table.issue_ns, table.complete_ns, table.prompt_tokens + table.output_tokens)
+    most = (evidence.manifest.engine.configuration).get("max_num_seqs")
+    pool = evidence.engine_log.kv_cache_tokens
+    if not isinstance(most, int) or pool is None:
+        return f"{evidence.dir.root} has no record of the batch limit and the size of the KV cache"
+    if requests >= most:
+        return f"{requests} requests were in flight in {evidence.dir.root}, the batch limit is {most}"
+    if tokens >= KV_POOL_SHARE * pool:
+        return f"{tokens} tokens were in flight in {evidence.dir.root}, the KV cache has room for {pool}"
+    if evidence.engine_log.preempted:
+        return f"the engine of {evidence.dir.root} preempted requests"
+    return None
+
+
+@checks(
+    "G-5",
+    ("no_op", "error", "the changed option is effective in the candidate only"),
+    ("engaged", "note", "the changed option is effective in the candidate only"),
+)
+def _engaged(verdict: SignOff, changed: list[str], where: tuple[Path, Path]) -> Finding:
+    """G-5: each changed option is effective in the candidate and not in the reference."""
+    if not verdict.levers:
+        return fail("G-5/no_op", "reference and candidate do not differ: there is no changed option", *where)
+    if idle := [name for name in verdict.levers if name not in changed]:
+        text = f"{', '.join(idle)} is the same in both runs, by the record and the engine's log"
+        return fail("G-5/no_op", text, *where, levers=idle)
+    shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in verdict.lever_evidence.items())
+    return note("G-5/engaged", f"effective in the candidate: {shown}", *where)
+
+
+@checks(
+    "G-8",
+    ("unknown_lever", "error", "the class of the changed option is known"),
+    ("not_a_kernel_gain", "warning", "a faster kernel is claimed for changed options of class A only"),
+    ("needs_quality_gate", "note", "`main.py gate` has to judge the changed option's quality"),
+)
+def _class(verdict: SignOff, claim: Claim, where: tuple[Path, Path]) -> Iterator[Finding]:
+    """G-8: by the table of changed options."""
+    classes = {name: class_of(name) for name in verdict.levers}
+    if unknown := [name for name, kind in classes.items() if kind is None]:
+        text = f"no class is known for {', '.join(unknown)} (compliance/signoff/changed_options.py has the table)"
+        yield fail("G-8/unknown_lever", text, *where, levers=unknown)
+        return
+    if not classes:
+        return
+    of_b = [name for name, kind in classes.items() if kind == "B"]
+    verdict.lever_class = "B" if of_b else "A"
+    if claim.lever_class == "A" and of_b:
+        text = f"claimed as a faster kernel, but {', '.join(of_b)} changes serving or algorithm"
+        yield warn("G-8/not_a_kernel_gain", text, *where, levers=of_b)
+    if gated := [name for name in classes if name in NEEDS_QUALITY_GATE]:
+        text = f"{', '.join(gated)} changes the model's numbers: `main.py gate` has to judge its quality"
+        yield note("G-8/needs_quality_gate", text, *where, levers=gated)
+
+
+def asked_options(manifest: Manifest) -> dict[str, Any]:
+    """The engine options that the user gave, by the engine's names, and variables that are not as planned."""
+    asked, record = manifest.asked, manifest.plan.engine_record
+    named = dict(asked.get("engine_arg") or {})
+    named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
+    if prefix := record.option_prefix:
+        named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
+    in_force, planned = manifest.engine.configuration.get("environment", {}), manifest.plan.environment
+    return named | {name: value for name, value in in_force.items() if planned.get(name) != value}
+
+
+def option_of(key: str) -> str:
+    """The engine option, or variable, that a fact is about: `resolved.dtype` → dtype."""
+    start = next((one for one in _OPTIONS if key.startswith(one)), "")
+    name = key.removeprefix(start).partition(".")[0]
+    return _SAME_OPTION.get(name, name)

@@ -1,0 +1,170 @@
+"""Rules on files of runs other than LoadGen's text logs: accuracy.txt, the cut log of responses, pictures, power."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
+from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
+from compliance.judge.check import decides
+from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes, read_text
+from compliance.submission.check.tree_evidence import POWER_LOG, Result
+from compliance.submission.tree import MAX_FILE_BYTES
+from runs.loadgen.detail_log import power_time
+from runs.record.layout import RunDir
+
+
+def check_accuracy_files(result: Result, run: RunDir) -> None:
+    """Check all of them. Notes whether every score could be read, and the hash in accuracy.txt."""
+    result.scores_readable, result.answers_sha256 = _check_text(run.accuracy_text, result)
+    _check_size(run, result)
+    _check_folders(run, result)
+
+
+@decides(
+    "tree",
+    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
+     "accuracy.txt has every score in a form that the checker reads", FIX),
+    also=("accuracy-target", "accuracy-samples"),
+)  # fmt: skip
+def _check_text(path: Path, result: Result) -> tuple[bool, str]:
+    """Read accuracy.txt as the official checker does."""
+    findings = result.findings
+    text = read_text(path, findings, "accuracy-text")
+    if text is None:
+        return False, ""
+    lines = text.splitlines()
+    readable = True
+    for score, limits in result.entry.targets_of(result.scenario_name).items():
+        # The official checker accepts several numbers of one score where each reaches the target.
+        stated = stated_score(lines, score, one=result.benchmark is not None)
+        unread = stated.problem if stated.numbers or limits.low is not None else ""
+        readable = readable and not unread
+        # An open model may have a score of its own.
+        if unread and (result.benchmark is not None or not result.is_open):
+            wanted = f"one plain number of {stated.name}"
+            findings.add("accuracy-text", path, unread, wanted, line=stated.line)
+        for value in () if result.is_open else stated.values:
+            low, high = limits.low, limits.high
+            if (low is not None and value < low) or (high is not None and value > high):
+                required = f"at least {low:.10g}" if high is None else f"{low or 0:.10g} to {high:.10g}"
+                findings.add("accuracy-target", path, f"{score} is {value:.10g}", required)
+    counts = stated_score(lines, "gen_num")
+    if counts.numbers and counts.values != [result.accuracy_samples]:
+        found = f"gen_num is {', '.join(counts.numbers)}"
+        findings.add("accuracy-samples", path, found, f"{result.accuracy_samples}")
+    return readable, _check_hash(path, text, findings)
+
+
+@decides(
+    "tree",
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
+     "truncate the log with the official tool, which appends it"),
+)  # fmt: skip
+def _check_hash(path: Path, text: str, findings: Findings) -> str:
+    """The hash in accuracy.txt; empty, with a finding, where there is not exactly one."""
+    digest, problem = stated_hash(text)
+    if not digest:
+        found, wanted = problem or "no line `hash=...`", "one line `hash=`, with the SHA-256 of the whole log"
+        findings.add("accuracy-hash", path, found, wanted)
+    return digest
+
+
+@decides(
+    "tree",
+    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "the accuracy log is truncated",
+     "truncate it with the official tool"),
+    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py",
+     "the log is cut as the official tool cuts it", "truncate LoadGen's own log with the official tool"),
+)  # fmt: skip
+def _check_size(run: RunDir, result: Result) -> None:
+    path, findings, most = run.accuracy_log, result.findings, result.tree.round.table.max_accuracy_log_bytes
+    content = read_bytes(path, findings, "accuracy-size", 64 * 1024)
+    if content is None:
+        return
+    if len(content) > most:
+        findings.add("accuracy-size", path, f"{len(content):,} bytes", f"at most {most:,} bytes")
+    elif problem := next(_shape_problems(content, is_truncated(run)), None):
+        findings.add("accuracy-shape", path, problem)
+
+
+def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
+    """The official tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n."""
+    if not truncated:
+        yield "the log is not truncated"
+        return
+    plain = content.replace(b"\r\n", b"\n")
+    whole = SHOWN_BYTES * 2 + len(CUT)
+    if len(plain) != whole:
+        yield f"{len(plain):,} bytes; the official tool leaves {whole:,}"
+    elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
+        yield f"the cut is not after {SHOWN_BYTES:,} bytes"
+    elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
+        yield "it is not the beginning and the end of a LoadGen accuracy log"
+
+
+@decides(
+    "tree",
+    ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
+     "the pictures or videos that the round asks for are there", "add them from the accuracy run"),
+)  # fmt: skip
+def _check_folders(run: RunDir, result: Result) -> None:
+    """Benchmarks whose responses are pictures or videos: the round names those that must be there."""
+    for name, wanted in result.entry.accuracy_folders.items():
+        folder = run.root / name
+        there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
+        if missing := [one for one in wanted if one not in there]:
+            found = f"{len(missing)} of {len(wanted)} are missing: {', '.join(missing)}"
+            result.findings.add("accuracy-files", folder, found, ", ".join(wanted))
+
+
+# Power ----------------------------------------------------------------------------------------------------------------
+
+
+# [checker] constants.REQUIRED_POWER_FILES
+_FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.log")
+
+
+@decides(
+    "tree",
+    ("power-files", "error", "[checker] power_check.required_files_check", "a measurement of power has its files",
+     "add what the power tools wrote"),
+    ("power-readings", "error", "[checker] power_check.get_power_metric_check", "power was read during the run",
+     "submit the readings of the run, by a clock that is LoadGen's"),
+    needs=("power",),
+)  # fmt: skip
+def check_power(result: Result) -> None:
+    """Judge a measurement of power; its result is not computed."""
+    run = result.tree.performance(result.place)
+    folder = run.root.parent
+    logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
+    for path in (*logs, *(folder / "power" / name for name in _FILES)):
+        if not is_regular(path):
+            result.findings.add("power-files", path, "there is no such file")
+    detail = result.details.get("performance")
+    begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
+    if begin is not None and end is not None and is_regular(logs[0]):
+        readings = _readings(result, logs[0])
+        if not any(begin < when < end and watts > 0 for when, watts in readings):
+            span = f"{readings[0][0]:%m-%d-%Y %H:%M:%S} to {readings[-1][0]:%m-%d-%Y %H:%M:%S}" if readings else "none"
+            wanted = f"some from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
+            result.findings.add("power-readings", logs[0], f"readings: {span}", wanted, others=[run.detail])
+
+
+def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
+    """When power was read, and the watts."""
+    found = []
+    content = read_bytes(path, result.findings, "power-readings", MAX_FILE_BYTES) or b""
+    for line in content.decode(errors="replace").splitlines():
+        with suppress(IndexError, ValueError):
+            name, text, _, watts, *_ = line.split(",")
+            if name == "Time" and (when := power_time(text)) is not None:
+                found.append((when, float(watts)))
+    return found
+
+
+OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)
+
+
+OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)

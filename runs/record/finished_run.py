@@ -1,0 +1,181 @@
+"""One finished run: its files, each parsed once and on demand, and its scenario, benchmark and round.
+
+Rules take a `FinishedRun`, so a command that applies several rules reads each file once.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmarks import BENCHMARKS, default_benchmark
+from runs.errors import ExecutionError, InputError
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.summary_log import SummaryLog, read_summary
+from runs.loadgen.trace_log import Trace, read_trace
+from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.liveness import unfinished
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
+from runs.rounds import Round, round_of
+
+PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
+
+
+@dataclass(eq=False)
+class FinishedRun:
+    """A run's directory.
+
+    Every property reads its file on first use; an InputError means that it is damaged. `requests`, `trace` and
+    `manifest` are None if they do not exist.
+    """
+
+    dir: RunDir
+    scenario_override: Scenario | None = None  # judge it as this scenario; None: as its record or its log has it
+    benchmark_override: Benchmark | None = None  # the same of the benchmark
+    foreign: bool = False  # read LoadGen's files alone
+    claimed_mode: str | None = None  # by its directory in a submission; None: its directory names none
+
+    @cached_property
+    def detail(self) -> DetailLog:
+        return read_detail(self.dir.detail)
+
+    @cached_property
+    def summary(self) -> SummaryLog:
+        return read_summary(self.dir.summary)
+
+    @cached_property
+    def entries(self) -> list[AccuracyEntry]:
+        """The logged responses, in the log's order."""
+        return read_accuracy_log(self.dir.accuracy_log, self.benchmark.accuracy_log_bytes)
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """LoadGen's trace; None also if it was off and the file is empty."""
+        found = read_trace(self.dir.trace) if _is_there(self.dir.trace) else None
+        return found if found is not None and len(found) else None
+
+    @cached_property
+    def requests(self) -> RequestTable | None:
+        """The request log."""
+        return read_requests(self.dir.requests) if _is_there(self.dir.requests) else None
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest of this harness."""
+        return read_manifest(self.dir.manifest) if _is_there(self.dir.manifest) and not self.foreign else None
+
+    @cached_property
+    def engine_log(self) -> EngineLog:
+        return read_engine_log(self.dir.engine_log) if self.dir.engine_log.is_file() else EngineLog()
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of LoadGen's logs and of requests.jsonl, by file name."""
+        return log_hashes(self.dir)
+
+    @property
+    def mode(self) -> str:
+        """LoadGen's: PERFORMANCE or ACCURACY in a run that can be judged."""
+        return self.detail.mode
+
+    @property
+    def is_performance(self) -> bool:
+        return self.mode == PERFORMANCE
+
+    @property
+    def claims_official(self) -> bool:
+        """False only for a run that its manifest calls ineligible for submission."""
+        return self.manifest is None or self.manifest.official
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """Interactive if LoadGen ran Server with tighter limits."""
+        return _scenario(self.detail, self.manifest, self.scenario_override)
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        return self.benchmark_override or _benchmark(self.detail, self.manifest, self.scenario)
+
+    @cached_property
+    def round(self) -> Round | None:
+        """The round whose seeds were effective; None for other seeds."""
+        return round_of(self.detail.seeds)
+
+
+def _is_there(path: Path) -> bool:
+    """Also a broken link, which its reader reports."""
+    return path.exists() or path.is_symlink()
+
+
+def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
+    """The run in a directory, if it can be judged.
+
+    Raises:
+        ExecutionError: it did not finish, or a log of LoadGen's is missing.
+        InputError: its manifest or detail log is damaged, or of a mode or scenario that nothing here judges.
+    """
+    run = FinishedRun(run_dir, scenario_override)
+    if run.manifest is not None and run.manifest.status != "finished":
+        raise ExecutionError(f"{run_dir.root}: {unfinished(run.manifest)}", "rerun")
+    for path in (run_dir.detail, run_dir.summary):
+        if not path.is_file():
+            text = f"{path} is missing: LoadGen did not finish, or the copy is incomplete"
+            raise ExecutionError(text, path=path, missing=True)
+    if run.mode not in (PERFORMANCE, ACCURACY):
+        raise InputError(
+            f"{run_dir.detail}: the mode was {run.mode[:40]!r}", f"only {PERFORMANCE} and {ACCURACY} runs are verified"
+        )
+    _ = run.scenario, run.benchmark
+    return run
+
+
+def log_hashes(run: RunDir) -> dict[str, str]:
+    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name."""
+    names = (*LOADGEN_LOGS, run.requests.name)
+    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
+
+
+def _scenario(detail: DetailLog, manifest: Manifest | None, scenario_override: Scenario | None) -> Scenario:
+    known: dict[str, Scenario] = {"Offline": "Offline", "Server": "Server", "SingleStream": "SingleStream"}
+    if detail.scenario not in known:
+        raise InputError(
+            f"{detail.path}: the scenario was {detail.scenario[:40]!r}",
+            f"this benchmark has {', '.join(known)} (and Interactive, which LoadGen calls Server)",
+        )
+    if scenario_override is not None and LOADGEN_SCENARIO[scenario_override] == detail.scenario:
+        return scenario_override
+    if manifest is not None and manifest.plan.loadgen_scenario == detail.scenario:
+        return manifest.plan.scenario
+    if detail.scenario == "Server":
+        tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
+        if any(_has_limits_of(detail, one) for one in tight):
+            return "Interactive"
+    return known[detail.scenario]
+
+
+def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario) -> Benchmark:
+    if manifest is not None and manifest.plan.loadgen_key in BENCHMARKS:
+        key = manifest.plan.loadgen_key
+        if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
+            return BENCHMARKS[key]
+    # LoadGen's logs name no benchmark: the size of the dataset decides, or the limits.
+    possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
+    for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
+        for one in possible:
+            if detail.get(size) in (one.performance_samples, one.accuracy_samples):
+                return one
+    if detail.scenario == "Server":
+        for one in possible:
+            if _has_limits_of(detail, one):
+                return one
+    return default_benchmark(scenario)
+
+
+def _has_limits_of(detail: DetailLog, benchmark: Benchmark) -> bool:
+    limits = benchmark.limits
+    in_force = [detail.get(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
+    return limits is not None and in_force == [limits.ttft_ms * 1_000_000, limits.tpot_ms * 1_000_000]

@@ -1,0 +1,105 @@
+"""CPU times around LoadGen's run: the run's own, and those of all processes on the cores that it may use.
+
+Read once before the timed window and once after it, never inside. A value that cannot be read is recorded as
+such; no run fails because of it.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from runs.environment import usable_cores
+from runs.record.observed import Contention, NotRecorded
+
+# Linux counts what virtual machines of this host use as user time already.
+_COUNTED_TWICE = ("guest", "guest_nice")
+_WAITING = ("idle", "iowait")
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """Counters at one moment, in s since the system started."""
+
+    time_s: float  # of the monotonic clock
+    cores: tuple[int, ...]  # IDs of the usable cores
+    busy_s: float  # time in which these cores were in use
+    stolen_s: float  # the part of it that other virtual machines had
+    own_s: dict[int, float]  # by process ID, what each process of the harness has used on any core
+    load_average: float  # of the last minute
+
+
+def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | str:
+    """Read the counters; or why they cannot be read.
+
+    Args:
+        parent_pid: the process that started the run, which belongs to the harness.
+        replica_pids: of replicas, which may be children of Ray's.
+    """
+    try:
+        cores = tuple(usable_cores())
+        own_s = {pid: seconds for pid in _group(replica_pids) if (seconds := _used_s(pid)) is not None}
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(parent_pid).cpu_times()
+            own_s[parent_pid] = times.user + times.system  # not its children: the run before this one was one of them
+        every_core = psutil.cpu_times(percpu=True)
+        used = [every_core[core]._asdict() for core in cores]
+        idle = (*_WAITING, *_COUNTED_TWICE)
+        busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
+        stolen_s = sum(core.get("steal", 0.0) for core in used)
+        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_s, os.getloadavg()[0])
+    except Exception as error:  # no reason to lose a run
+        return f"{type(error).__name__}: {error}"
+
+
+def contention_between(start: CpuReading | str, end: CpuReading | str) -> Contention | NotRecorded:
+    """The record of a window, or why there is none."""
+    if isinstance(start, str):
+        return NotRecorded(not_recorded=start)
+    if isinstance(end, str):
+        return NotRecorded(not_recorded=end)
+    if start.cores != end.cores:
+        return NotRecorded(not_recorded=f"the usable cores changed from {start.cores} to {end.cores}")
+    busy_s = end.busy_s - start.busy_s
+    # A process that is new was not there before; one that is gone, and was waited for, counts with its parent.
+    own_s = sum(seconds - start.own_s.get(pid, 0.0) for pid, seconds in end.own_s.items())
+    own_s -= sum(seconds for pid, seconds in start.own_s.items() if pid not in end.own_s)
+    try:
+        return Contention(
+            window_s=end.time_s - start.time_s,
+            usable_cores=len(start.cores),
+            busy_cpu_s=round(max(0.0, busy_s), 2),
+            stolen_cpu_s=round(max(0.0, end.stolen_s - start.stolen_s), 2),
+            own_cpu_s=round(max(0.0, own_s), 2),
+            foreign_cpu_s=round(max(0.0, busy_s - own_s), 2),
+            load_average_start=start.load_average,
+            load_average_end=end.load_average,
+        )
+    except ValueError as error:
+        return NotRecorded(not_recorded=f"no record can be made of these times: {str(error).splitlines()[0]}")
+
+
+def _group(others: Sequence[int]) -> set[int]:
+    """IDs of the processes in this one's group, of its descendants, which may have left it, and of others' families."""
+    group = os.getpgrp()
+    members: set[int] = set()
+    for pid in (os.getpid(), *others):
+        with contextlib.suppress(psutil.Error):
+            members |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getpgid(pid) == group:
+                members.add(pid)
+    return members
+
+
+def _used_s(pid: int) -> float | None:
+    """CPU time of a process and of those children that it has waited for; None when it is gone."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system + times.children_user + times.children_system)

@@ -1,0 +1,163 @@
+"""What is shown of an unfinished run: two live lines on a terminal, a plain line every ten seconds elsewhere."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from runs.record.progress import Progress
+from runs.wording import clock, duration, milliseconds, printable
+from scenarios.console import say
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+PLAIN_INTERVAL_S = 10.0
+EARLY_SHARE = 0.1
+OVER_LIMIT = "bold red"
+
+
+def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
+    """One or two lines, what matters first, each within 80 columns for every scenario.
+
+    Args:
+        name: the scenario, and the mode where it is accuracy.
+        waited_s: since the run was asked for.
+        stage_s: since this stage began.
+    """
+    if progress.phase != "running":
+        return [_line(f"{name}  {clock(waited_s)}  {progress.doing} ({duration(stage_s)})")]
+    first = _line("  ").join(
+        [
+            *_latency("p99 TTFT", progress.ttft_p99_ms, progress.ttft_limit_ms),
+            *_latency("p99 TPOT", progress.tpot_p99_ms, progress.tpot_limit_ms),
+            Text(clock(waited_s) + _to_go(progress)),
+        ]
+    )
+    total = f"{progress.expected:,}" if progress.expected else "?"
+    rate = f"{progress.samples_per_second:,.{0 if progress.samples_per_second >= 1000 else 2}f}/s"
+    tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
+    counts = [name, f"{progress.completed:,}/{total} samples", rate, tokens, f"{progress.outstanding:,} open"]
+    return [first, _line("  ".join(counts))]
+
+
+def _line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="crop")
+
+
+def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list[Text]:
+    if value_ms is None:
+        return []
+    text = f"{label} {milliseconds(value_ms)}" + (f"/{limit_ms:,.0f}" if limit_ms else "") + " ms"
+    return [Text(text, OVER_LIMIT if limit_ms and value_ms > limit_ms else "")]
+
+
+def _to_go(progress: Progress) -> str:
+    remaining_s = time_to_go_s(progress)
+    return "" if remaining_s is None else f", {clock(remaining_s)} to go"
+
+
+def time_to_go_s(progress: Progress) -> float | None:
+    """By the rate so far, and not below the minimum duration; None while too few samples are done to know the rate."""
+    # Offline, the first completions come late and the others soon after.
+    if progress.completed < max(1, EARLY_SHARE * (progress.expected or 0)) or not progress.elapsed_s:
+        return None
+    by_duration = max(0.0, (progress.min_duration_s or 0.0) - progress.elapsed_s)
+    if not progress.expected:
+        return by_duration if progress.min_duration_s else None
+    by_count = (progress.expected - progress.completed) * progress.elapsed_s / progress.completed
+    # Offline ends with its last sample, however long that took; the other scenarios also wait for the clock.
+    return by_count if progress.scenario == "Offline" else max(by_count, by_duration)
+
+
+class Display:
+    """Shows heartbeats; a context manager, called with each one.
+
+    Args:
+        name: the scenario, and the mode where it is accuracy.
+        started_s: when the run was asked for, on the monotonic clock.
+        followed: a log whose new lines are shown, too.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        name: str,
+        started_s: float,
+        followed: Path | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console, self._name, self._started_s, self._now_s = console, name, started_s, now_s
+        self._tail = LogTail(followed) if followed else None
+        terminal = console.is_terminal and not console.is_dumb_terminal
+        self._live: Live | None = None
+        if terminal:
+            from rich import live
+
+            self._live = live.Live(console=console, auto_refresh=False, transient=True)
+        self._stage = ""
+        self._stage_since = self._last_plain = now_s()
+
+    def __enter__(self) -> "Display":
+        if self._live:
+            self._live.start()
+            self._console.show_cursor(True)  # a process that is stopped or killed could not show it again
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._show_log()
+        if self._live:
+            self._live.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        now = self._now_s()
+        self._show_log()
+        stage = progress.doing
+        changed = stage != self._stage
+        if changed:
+            self._stage, self._stage_since = stage, now
+        lines = progress_lines(self._name, progress, now - self._started_s, now - self._stage_since)
+        if self._live:
+            if not self._in_background():
+                self._live.update(Group(*lines), refresh=True)
+        elif changed or now - self._last_plain >= PLAIN_INTERVAL_S:
+            self._last_plain = now
+            self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
+
+    def _show_log(self) -> None:
+        for line in self._tail.lines() if self._tail else ():
+            say(self._console, f"| {line}")
+
+    def _in_background(self) -> bool:
+        """Whether the shell has the terminal."""
+        try:
+            return os.tcgetpgrp(self._console.file.fileno()) != os.getpgrp()
+        except (OSError, ValueError):  # not the terminal of this process's session
+            return False
+
+
+class LogTail:
+    """The new lines of a file that another process writes, without control characters."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._rest = ""
+
+    def lines(self) -> list[str]:
+        """The lines completed since the last call; of a line that was rewritten in place its last form."""
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                new = log.read()
+        except OSError:
+            return []
+        self._read += len(new)
+        *whole, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
+        plain = (Text.from_ansi(line.rstrip("\r").rpartition("\r")[2]).plain for line in whole)
+        return [printable(line.replace("\t", " ")) for line in plain]

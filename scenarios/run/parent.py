@@ -1,0 +1,133 @@
+"""One run from the parent's side: start its process, check and record it, let it run, judge its files.
+
+The parent believes files, not exit codes: a run is done when LoadGen's logs are complete, agree with our own record
+of every request, and say so.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from runs.errors import Ending, ExecutionError
+from runs.interrupts import check, critical, if_abandoned
+from runs.record.layout import RunDir
+from runs.record.new_run import free_directory
+from runs.record.progress import Progress
+from scenarios.console import say
+from scenarios.run.config import RunConfig
+from scenarios.run.display import Display
+from scenarios.run.run_page import write_run_page
+from scenarios.run.supervisor import NO_ENGINE, EarlyRun
+from scenarios.verbosity import is_verbose
+from sut.engines import engine_kind
+
+if TYPE_CHECKING:
+    from scenarios.run.manifest_writer import RunOutcome
+    from scenarios.run.plan import PreparedRun
+
+Previous = Callable[[], str | None]  # the digest of the statement that the same campaign wrote before
+
+
+def _early_run(config: RunConfig) -> EarlyRun:
+    kind = engine_kind(config.engine)
+    if config.has_replicas or kind.own_processes:
+        return EarlyRun(NO_ENGINE, {})
+    # In SingleStream the core of an engine on a CPU is in the run's own process.
+    environment = kind.early_environment(config, light=config.is_light)
+    return EarlyRun(kind.name, environment, beside=config.scenario != "SingleStream")
+
+
+@contextlib.contextmanager
+def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
+    """Within: a failure is also written into the run's manifest."""
+    from scenarios.run.manifest_writer import close_failed
+
+    with contextlib.ExitStack() as held, if_abandoned(partial(close_failed, run)):
+        try:
+            yield
+        except BaseException as error:
+            held.enter_context(critical())  # until it is not registered any more: the record is closed once
+            known = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
+            close_failed(run, known)
+            raise
+
+
+def _run(
+    process: EarlyRun, run: "PreparedRun", console: Console, started_s: float, watch: Callable[[Progress], None]
+) -> None:
+    """Let the process start the run, and show its progress."""
+    name = run.plan.scenario + (" accuracy" if run.plan.mode == "accuracy" else "")
+    followed = run.run_dir.engine_log if is_verbose() else None
+    with Display(console, name, started_s, followed) as display:
+
+        def on_progress(progress: Progress) -> None:
+            display(progress)
+            watch(progress)
+
+        engine = NO_ENGINE if run.plan.replicas else run.plan.engine
+        process.run(run.run_dir, engine, run.plan.environment, on_progress)
+
+
+def execute_run(
+    config: RunConfig,
+    console: Console,
+    *,
+    prepared: Callable[["PreparedRun"], None] = lambda _: None,
+    watch: Callable[[Progress], None] = lambda _: None,
+    previous: Previous = lambda: None,
+) -> "RunOutcome":
+    """Prepare, run and judge one run, and print its closing summary.
+
+    Args:
+        console: for progress and summary.
+        prepared: called with the checked run before it runs.
+        watch: called with each heartbeat; ends the run by raising.
+        previous: the digest of the statement that the same campaign wrote before.
+
+    Raises:
+        HarnessError: the run was refused, or did not run to its end; the run directory's manifest and result say why.
+        Interrupted: by a signal.
+    """
+    started_s = time.monotonic()
+    with _early_run(config) as process:
+        # Imported only here, while the process imports the engine's code, which takes longer.
+        from runs.record.signing_key import load_signer
+        from runs.record.statements import attest
+        from scenarios.run import manifest_writer
+        from scenarios.run.plan import prepare
+        from scenarios.run.summary import announce, closing_summary
+
+        check()
+        run = prepare(config, partial(say, console))
+        signer = load_signer(config.signing_key)
+        if config.output_log_dir is None:
+            run.run_dir = RunDir(free_directory(run.run_dir.root))
+        prepared(run)
+        announce(run, console)
+        check()
+        with contextlib.ExitStack() as record:
+            with critical():
+                manifest_writer.open_manifest(run)
+                record.enter_context(_failure_in_manifest(run))
+            hashing = manifest_writer.start_hashing(run)
+            _run(process, run, console, started_s, watch)
+            manifest, outcome = manifest_writer.judge(run, hashing, console)
+            check()
+            with critical():  # a record that says finished has its seal
+                manifest_writer.close_manifest(run, manifest, "finished", outcome.exit_code)
+                seal_sha256 = attest(
+                    run.run_dir,
+                    signer,
+                    record_version=manifest.record,
+                    harness_commit=manifest.observed.harness.git_commit,
+                    previous=previous(),
+                )
+                record.close()
+        check()
+        page = write_run_page(run.run_dir)
+        closing_summary(console, run, manifest, outcome.result, outcome.accuracy, seal_sha256, page)
+    return outcome

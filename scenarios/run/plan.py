@@ -1,0 +1,430 @@
+"""From the options to a run that can start: everything that can be checked is checked here, before anything starts."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qsl.dataset import SYNTHETIC_MARK, Dataset, load_dataset
+from qsl.embedded.articles import bundled_dataset
+from qsl.embedded.default_model import ensure_default_model
+from qsl.model_files import ModelFacts
+from qsl.tokenizers import ByteTokenizer
+from qsl.weights import read_weights
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
+from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
+from runs.errors import InputError, SetupError
+from runs.record.engine_records import engine_record
+from runs.record.layout import RunDir
+from runs.record.manifest import AdmissionPlan, ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan, RunPlan
+from runs.record.observed import Weights
+from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.signing_key import load_signer
+from scenarios.run.config import RunConfig
+from scenarios.run.loadgen_conf import read_conf
+from scenarios.run.machine_checks import check_installed, check_model, required
+from sut.engine_kind import EngineKind, EnginePlan, RunFacts
+from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
+from sut.planned_replica import PlannedReplica
+
+WARMUP_PROMPTS = 16
+WARMUP_PROMPTS_WITHOUT_COMPILING = 4
+DISK_RESERVE_BYTES = 64 << 20
+TRIAL_REASON = "a trial: the load follows from the engine's speed, and the limits are not the official ones"
+LOG_BYTES_PER_SAMPLE = 1_500
+TRACE_BYTES_PER_SAMPLE = 2_500
+Say = Callable[[str], None]
+
+
+@dataclass
+class PreparedRun:
+    """A checked run: its plan, the texts that LoadGen is given, and what the parent needs afterwards."""
+
+    asked: dict[str, Any]  # the options that were given
+    plan: RunPlan
+    benchmark: Benchmark
+    run_dir: RunDir
+    conf_path: Path  # of the given user.conf
+    user_conf: str  # of a trial without the settings that are measured
+    audit_config: str | None
+    dataset: Dataset
+    model: ModelFacts | None
+    weights: Weights | None  # of the model; None where no file here has them, as with a server
+    bundled: bool  # the bundled articles are the dataset
+    unofficial_reasons: list[str]
+    notes: list[str]  # what was resolved, for the record and under --verbose
+    hints: list[str]  # options given that have another effect; always shown
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether the load follows from the engine's speed during warm-up (scenarios/run/trial.py)."""
+        return self.plan.trial
+
+
+def prepare(
+    config: RunConfig, say: Say = print, kind: EngineKind[Any] | None = None, *, rate_follows: bool = False
+) -> PreparedRun:
+    """Check a configuration and resolve every default.
+
+    Args:
+        say: gets a line about a step that takes time (making the embedded model).
+        kind: of the engine; None = the one that `config` names.
+        rate_follows: the caller sets the rate of each run later.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    if config.signing_key is not None:
+        load_signer(config.signing_key)
+    kind = kind or _engine_kind(config)
+    check_installed(vllm=engine_record(kind.name).computes_here and config.cluster is None)
+    inputs = _inputs(config, kind, say)
+    run_dir = RunDir(_output_dir(config, inputs.mode))
+    conf = read_conf(config, inputs.benchmark, len(inputs.dataset), rate_follows=rate_follows)
+    engine, replicas = plan_engine(kind, config, _run_facts(inputs))
+    plan = _run_plan(inputs, engine, replicas, audit=conf.audit_config is not None)
+    hints = [*_hints(config, engine.environment), *conf.notes]
+    notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
+    if Path("audit.config").exists() and conf.audit_config is None:
+        notes.append("./audit.config is not used: an audit requires --audit-conf")
+    if config.mechanism is not None:
+        from compliance.mechanisms.declaration_rules import validate
+        from compliance.mechanisms.technique_registry import registries_or_error
+
+        notes += validate(config.mechanism.root, registries_or_error())["issues"]
+    check_disk(run_dir.root, log_bytes(len(inputs.dataset), config.enable_log_trace), "this run")
+    return PreparedRun(
+        asked=config.model_dump(mode="json", exclude_unset=True),
+        plan=plan,
+        benchmark=inputs.benchmark,
+        run_dir=run_dir,
+        conf_path=conf.path,
+        user_conf=conf.user_conf,
+        audit_config=conf.audit_config,
+        dataset=inputs.dataset,
+        model=inputs.model,
+        weights=inputs.weights,
+        bundled=config.dataset_path is None,
+        unofficial_reasons=[*_unofficial(inputs, plan, engine), *conf.unofficial_reasons],
+        notes=notes,
+        hints=hints,
+    )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a run executes: engine, benchmark, model and data."""
+
+    config: RunConfig
+    kind: EngineKind[Any]
+    benchmark: Benchmark
+    mode: Mode
+    sampling: SamplingPolicy
+    model: ModelFacts | None
+    model_path: str
+    weights: Weights | None
+    dataset_path: Path
+    dataset: Dataset
+
+
+def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
+    benchmark = _benchmark(config)
+    mode: Mode = "accuracy" if config.accuracy else "performance"
+    sampling = _sampling(config, benchmark.sampling[mode])
+    model, model_path = _model(config, kind, say)
+    dataset_path = config.dataset_path or bundled_dataset(model_path)
+    with required("machine/data-set"):
+        dataset = load_dataset(
+            dataset_path,
+            count=config.total_sample_count,
+            # Without a model any IDs can be run, but only the byte tokenizer's can be decoded and scored.
+            vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
+            max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
+        )
+    return _Inputs(
+        config=config,
+        kind=kind,
+        benchmark=benchmark,
+        mode=mode,
+        sampling=sampling,
+        model=model,
+        model_path=model_path,
+        weights=read_weights(model.folder) if model and engine_record(kind.name).computes_here else None,
+        dataset_path=dataset_path,
+        dataset=dataset,
+    )
+
+
+def _run_facts(inputs: _Inputs) -> RunFacts:
+    return RunFacts(
+        scenario=inputs.config.scenario,
+        sampling=inputs.sampling,
+        official_model=inputs.benchmark.model,
+        admission=inputs.config.admission,
+        longest_prompt_tokens=inputs.dataset.longest_prompt,
+        lead_tokens=_common_lead(inputs.dataset.prompts),
+        model_folder=inputs.model.folder if inputs.model else None,
+        parameters=inputs.weights.parameters if inputs.weights else 0,
+        precision=inputs.weights.precision if inputs.weights else "",
+        quantization=inputs.model.quantization if inputs.model else {},
+        vocab_size=inputs.model.vocab_size if inputs.model else None,
+        light=inputs.config.is_light,
+    )
+
+
+def _run_plan(inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None, *, audit: bool) -> RunPlan:
+    config, dataset = inputs.config, inputs.dataset
+    return RunPlan(
+        scenario=config.scenario,
+        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
+        mode=inputs.mode,
+        loadgen_key=inputs.benchmark.loadgen_key,
+        dataset_path=str(inputs.dataset_path.resolve()),
+        dataset_sha256=dataset.sha256,
+        sample_count=len(dataset),
+        longest_prompt_tokens=dataset.longest_prompt,
+        audit=audit,
+        enable_log_trace=config.enable_log_trace,
+        engine=inputs.kind.name,
+        model_path=inputs.model_path,
+        engine_options=engine.options,
+        environment=engine.environment,
+        sampling=asdict(inputs.sampling),
+        admission=_admission(config, inputs.kind),
+        replicas=replicas,
+        warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
+        compiles=engine.compiles,
+        trial=config.is_trial,
+        engine_start_timeout_s=config.engine_start_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+    )
+
+
+def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]:
+    """Why a run could not be submitted, by all but its user.conf."""
+    benchmark, model = inputs.benchmark, inputs.model
+    reasons = [TRIAL_REASON] if plan.trial else []
+    reasons += engine.unofficial_reasons
+    if inputs.sampling != benchmark.sampling[plan.mode]:
+        reasons.append(f"sampling differs from the benchmark's: {inputs.sampling}")
+    reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
+    if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
+        reasons.append("the dataset is synthetic")
+    return reasons + (model_reasons(benchmark.model, model.config, inputs.weights) if model else [])
+
+
+def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[str]:
+    """Why a run over these data could not be submitted, or not for this pair of scenario and benchmark."""
+    needed = benchmark.samples(plan.mode)
+    if bundled:
+        reasons = [f"the bundled articles are not {benchmark.data_set}"]
+    elif plan.sample_count != needed:
+        reasons = [f"{plan.sample_count:,} samples instead of the {needed:,} of {benchmark.submission_name}"]
+    else:
+        reasons = data_set_reasons(benchmark, plan.dataset_sha256)
+    if plan.scenario not in benchmark.scenarios:
+        reasons.append(f"{benchmark.submission_name} has no {plan.scenario} scenario in a submission")
+    return reasons
+
+
+def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
+    # Offline has no first tokens, and SingleStream never two queries at a time.
+    both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
+    bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
+    given = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
+    if LOADGEN_SCENARIO[config.scenario] != "Server" and given:
+        raise InputError(f"{given[0]}: {config.scenario} has no first-token limit", f"leave out {', '.join(given)}")
+    if config.admission == "off":
+        if bounds:
+            raise InputError(f"{bounds[0]} has no effect with --admission off", "choose an --admission order")
+        return None
+    if config.admission == "priority" and not kind.has_priorities:
+        raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
+    return AdmissionPlan(
+        policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
+    )
+
+
+def _engine_kind(config: RunConfig) -> EngineKind[Any]:
+    if config.vllm and config.engine != "vllm":
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
+    kind = engine_kind(config.engine)
+    refuse_options_of_others(kind, config)
+    return kind
+
+
+def _benchmark(config: RunConfig) -> Benchmark:
+    key = config.lg_model_name
+    if key is None:
+        return default_benchmark(config.scenario)
+    benchmark = BENCHMARKS[key]
+    # Interactive is LoadGen's Server scenario with the limits of a key of its own.
+    if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
+        interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
+        raise InputError(
+            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive.loadgen_key} is the key of "
+            "Interactive alone",
+            f"--scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
+        )
+    return benchmark
+
+
+def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
+    kinds = {name: type(value) for name, value in asdict(official).items()}
+    values: dict[str, Any] = {}
+    for name, value in config.sampling_arg.items():
+        if name not in kinds:
+            raise InputError(f"--sampling-arg {name}: unknown", f"choose from {', '.join(kinds)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
+            raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
+        values[name] = kinds[name](value)
+    policy = replace(official, **values)
+    if not 1 <= policy.min_tokens <= policy.max_tokens:
+        raise InputError(
+            f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
+            "keep 1 <= min_tokens <= max_tokens",
+        )
+    if policy.max_tokens < 2 and config.scenario != "Offline":
+        raise InputError(
+            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens after "
+            "the first one",
+            "give max_tokens 2 or more, or --scenario Offline",
+        )
+    return policy
+
+
+def _output_dir(config: RunConfig, mode: Mode) -> Path:
+    return config.output_log_dir or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
+
+
+def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFacts | None, str]:
+    if kind.own_model is not None and config.model_path is None:
+        return None, kind.own_model
+    steps: list[str] = []
+
+    def say_once(step: str) -> None:
+        if not steps:
+            say("making the embedded model (first use only; 93 MB are downloaded)")
+        steps.append(step)
+
+    parts = set(kind.reads(config))
+    if config.accuracy:
+        parts.add("tokenizer")  # which turns responses into text
+    facts = check_model(config.model_path or str(ensure_default_model(say_once)), parts)
+    return facts, str(facts.folder)
+
+
+def _longest_prompt(
+    config: RunConfig, kind: EngineKind[Any], model: ModelFacts | None, sampling: SamplingPolicy
+) -> int | None:
+    limits = [limit for limit in (model and model.max_positions, kind.longest_sequence(config)) if limit]
+    return min(limits) - sampling.max_tokens if limits else None
+
+
+def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
+    """The engine's plan, which is that of each replica where there are several, and theirs.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    count = None if config.replicas in (None, "auto") else int(config.replicas)
+    if config.cluster is not None:
+        return _on_cluster(kind, config, config.cluster, run, count)
+    why = ""
+    if config.replicas is None:
+        why = kind.wants_replicas(config, run)
+        if not why:
+            return kind.plan(config, run), None
+    planned = kind.plan_replicas(config, run, count)
+    if count is None and len(planned) == 1 and not kind.own_processes:
+        return kind.plan(config, run), None
+    engine, places = _together(config, planned)
+    if why:
+        engine.notes.insert(0, why)
+    return engine, ReplicasPlan(places=places)
+
+
+def _on_cluster(
+    kind: EngineKind[Any], config: RunConfig, address: str, run: RunFacts, count: int | None
+) -> tuple[EnginePlan, ReplicasPlan]:
+    from sut.replicas.cluster import PlanRequest, survey_cluster  # only a run on a cluster needs it
+
+    if kind.own_processes:
+        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
+    asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
+    survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=asked, run=run, count=count))
+    engine, found = _together(config, survey.planned)
+    nodes = [
+        ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
+    ]
+    used = sorted({place.node or 0 for place in found})
+    cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in found]
+    engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
+    engine.notes.extend(
+        f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
+    )
+    if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
+        engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
+    return engine, ReplicasPlan(places=places, cluster=cluster)
+
+
+def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
+    first = planned[0].engine
+    for one in planned:
+        if one.engine.options != first.options:
+            raise InputError(
+                f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
+                "choose devices of one kind",
+            )
+    first.environment.clear()  # each replica's own; the run's process computes nothing
+    return first, [one.place for one in planned]
+
+
+def _common_lead(prompts: list[list[int]]) -> int:
+    """How many IDs all prompts have in common at their start (the instruction)."""
+    first, last = min(prompts), max(prompts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+
+
+def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
+    hints = [
+        f"{name}={os.environ[name]} of your environment holds; without it, it would be {value}"
+        for name, value in environment.items()
+        if os.environ.get(name, value) != value
+    ]
+    if config.batch_size is not None:
+        hints.append(
+            f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"
+        )
+    if config.num_workers is not None:
+        hints.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+    if config.engine == ENDPOINT and config.model_path is None:
+        hints.append("prompts are tokenized for the embedded model: name the server's model with --model-path")
+    return hints
+
+
+def log_bytes(samples: int, trace: bool) -> int:
+    """What a run's files may take."""
+    return samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+
+
+def check_disk(path: Path, needed: int, what: str) -> None:
+    """Check that a directory can be made, with room for the bytes that `what` may need.
+
+    Raises:
+        SetupError: it cannot, or there is too little space.
+    """
+    existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
+    if not existing.is_dir():
+        raise SetupError(f"output directory {path} cannot be written: {existing} is no directory", "name another")
+    needed += DISK_RESERVE_BYTES
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise SetupError(
+            f"{existing} has {free >> 20} MiB free; {what} may need {needed >> 20} MiB",
+            "free disk space or give --output-log-dir a directory on another disk",
+        )

@@ -1,0 +1,160 @@
+"""Warming an engine up with prompts that are not in the dataset, as large as the work.
+
+An engine that makes kernels or graphs for new shapes makes them here, before the clock starts: it gets prompts of the
+dataset's lengths, together more than its steps take, and then as many short queries at a time as it computes, twice
+as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
+only: with 256 queries at a time the rest would take longer than many a run. LoadGen sees nothing of a warm-up.
+
+In a trial the last prompts, a few of the dataset's lengths at a time, are measured.
+"""
+
+import asyncio
+import math
+import random
+from collections import defaultdict
+from typing import Any
+
+from runs.record.manifest import RunPlan
+from scenarios.run.trial import Measured, at_a_time
+from sut.engine import Engine, EngineLimits, EngineReport, OneResponse, Request
+
+WARMUP_SEED = 20_240_101
+LOWEST_ID = 10  # below lie the special IDs of many vocabularies; any others are as good as text for a warm-up
+FULL_STEPS = 2  # of prompts of the dataset's lengths
+SHORT_PROMPT_TOKENS = 8
+# A batch stops growing when its responses would take longer than this at the pace of its last step.
+LONGEST_BATCH_S = 60.0
+POLL_S = 0.001
+
+
+class RequestGroup:
+    """Requests that are in the engine at the same time, and their responses."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.responses: list[OneResponse] = []
+
+    def submit(self, prompts: list[list[int]]) -> None:
+        for prompt in prompts:
+            response = OneResponse()
+            self.responses.append(response)
+            self._engine.submit(Request(response, prompt))
+
+    async def end(self) -> int:
+        """Wait for all; the tokens of their responses."""
+        await asyncio.gather(*(response.done for response in self.responses))
+        return sum(len(response.ids) for response in self.responses)
+
+
+def random_prompts(
+    prompts: list[list[int]], count: int, vocab_size: int | None, seed: int = WARMUP_SEED
+) -> list[list[int]]:
+    """Random prompts with lengths spread over those of the dataset (one: the median); none is in the dataset."""
+    lengths = sorted(len(prompt) for prompt in prompts)
+    last = len(lengths) - 1
+    picked = [lengths[round(i * last / (count - 1)) if count > 1 else last // 2] for i in range(count)]
+    return _unknown_prompts(prompts, picked, vocab_size, seed)
+
+
+def _unknown_prompts(
+    prompts: list[list[int]], lengths: list[int], vocab_size: int | None, seed: int = WARMUP_SEED
+) -> list[list[int]]:
+    """Random prompts of these lengths, without those that the dataset has."""
+    chooser = random.Random(seed)
+    vocab_size = vocab_size or 1 + max(max(prompt) for prompt in prompts)
+    ids = range(min(LOWEST_ID, vocab_size - 1), vocab_size)
+    by_length: dict[int, list[list[int]]] = defaultdict(list)
+    for prompt in prompts:
+        by_length[len(prompt)].append(prompt)
+    made = (chooser.choices(ids, k=length) for length in lengths)
+    return [prompt for prompt in made if prompt not in by_length[len(prompt)]]
+
+
+def prompts_for_full_steps(prompts: list[list[int]], limits: EngineLimits) -> int:
+    """How many prompts of the dataset's lengths fill `FULL_STEPS` steps."""
+    mean_tokens = sum(map(len, prompts)) / len(prompts)
+    return math.ceil(FULL_STEPS * (limits.step_tokens or 0) / mean_tokens)
+
+
+async def warm_up(
+    engine: Engine,
+    plan: RunPlan,
+    report: EngineReport,
+    prompts: list[list[int]],
+    *,
+    longest_batch_s: float = LONGEST_BATCH_S,
+) -> tuple[dict[str, Any], Measured | None]:
+    """Run the warm-up: one prompt alone, then many at once, then the largest batch, then what a trial measures.
+
+    Args:
+        longest_batch_s: a batch whose responses would take longer grows no further.
+
+    Returns:
+        Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
+        engine at a time. And the measurement of a trial.
+    """
+    clock = asyncio.get_running_loop().time
+    started = clock()
+    count = plan.warmup_prompts
+    if plan.compiles:
+        count = max(count, 1 + prompts_for_full_steps(prompts, report.limits))
+    made = random_prompts(prompts, count, report.vocab_size)
+    groups = [made[:1], made[1:]]
+    if plan.trial and not plan.compiles:
+        # What is measured warms as well. A stream's first query pays for the first use of everything.
+        groups = [made[:1]] if plan.scenario == "SingleStream" else []
+    output_tokens = 0
+    for group in groups:
+        alike = RequestGroup(engine)
+        alike.submit(group)
+        output_tokens += await alike.end()
+    if plan.compiles and report.limits.queries:
+        short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
+        batch = RequestGroup(engine)
+        groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling["max_tokens"]))
+        output_tokens += await batch.end()
+    measured = None
+    if plan.trial:
+        groups.append(random_prompts(prompts, at_a_time(plan.scenario), report.vocab_size, seed=WARMUP_SEED + 1))
+        measured = await _measure(engine, groups[-1])
+        output_tokens += measured.output_tokens
+    facts = {
+        "prompts": sum(map(len, groups)),
+        "output_tokens": output_tokens,
+        "prompt_tokens_at_once": max(sum(map(len, group)) for group in groups),
+        "queries_at_once": max(map(len, groups)),
+        "seconds": round(clock() - started, 3),
+    }
+    return facts, measured
+
+
+async def _measure(engine: Engine, prompts: list[list[int]]) -> Measured:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    group = RequestGroup(engine)
+    group.submit(prompts)
+    output_tokens = await group.end()
+    return Measured(len(prompts), clock() - began, output_tokens)
+
+
+async def _grow(
+    engine: Engine, batch: RequestGroup, prompts: list[list[int]], longest_step_s: float
+) -> list[list[int]]:
+    """Double a batch whenever the engine has made a step, so that it computes batches of every size up to the largest.
+
+    Returns:
+        Those of the prompts that were handed over: all, unless the engine is too slow for that many.
+    """
+    clock = asyncio.get_running_loop().time
+    handed_over = 0
+    while handed_over < len(prompts):
+        began, before = clock(), engine.activity()
+        more = prompts[handed_over : 2 * handed_over or 1]
+        batch.submit(more)
+        handed_over += len(more)
+        while engine.activity() == before and not any(response.done.done() for response in batch.responses):
+            engine.check_alive()
+            await asyncio.sleep(POLL_S)
+        if clock() - began > longest_step_s:
+            break
+    return prompts[:handed_over]

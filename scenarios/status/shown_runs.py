@@ -1,0 +1,113 @@
+"""The runs and tunes of a report, and its file."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from runs.errors import HarnessError, InputError, SetupError
+from runs.files import write_atomic
+from runs.record.layout import RunDir
+from runs.wording import moment
+from scenarios.console import say
+from scenarios.status.find import NEEDED, FoundDir, find_in, without_runs
+from scenarios.status.state import RunStatus, run_status
+from scenarios.tune.journal import read_tune
+from scenarios.tune.tune_dir import TuneDir
+
+PAGE_NAME = RunDir(Path()).page.name
+
+
+def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
+    """Write a page about directories to `output`, or to report.html in the first directory; returns that path. If
+    `output` ends in .svg, it is one picture of the one finished run there.
+
+    Raises:
+        InputError: a directory is missing, or has no finished run; or several for a picture.
+        SetupError: the page cannot be written.
+    """
+    from compliance.endpoints.find_folders import run_folders
+    from compliance.report.page import render
+    from compliance.report.report_page import make_page
+    from compliance.report.run_section import overview_of
+
+    places = find_in(folders)
+    tunes, damaged = [], []
+    for place in places:
+        if place.kind == "tune" and TuneDir(place.root).record.is_file():
+            try:
+                tunes.append((place.root, read_tune(TuneDir(place.root).record)))
+            except HarnessError as error:
+                damaged.append(error.message)
+    endpoints_folders = {path for folder in folders for path in run_folders(folder.resolve())}
+    statuses = [status for status in _runs(places) if status.root not in endpoints_folders]
+    without = () if endpoints_folders else without_runs(folders, places)
+    if not statuses and not tunes and not damaged and not endpoints_folders:
+        shown = f"{', '.join(map(str, folders))}: no finished run found"
+        raise without[0].refused(NEEDED) if without else InputError(shown, "name a directory with finished runs")
+    first = folders[0].resolve()
+    if output is not None and output.suffix == ".svg":
+        if len(statuses) != 1:
+            what = f"--output {output}: a picture shows one finished run of this harness, not {len(statuses)}"
+            raise InputError(what, "name the directory of one run, or give --output the name of an .html file")
+        return _written(output, overview_of(statuses[0].root).svg)
+    named = [(_name(status, first), status.root) for status in statuses]
+    page = make_page(
+        f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else ""),
+        moment(time.time_ns()),
+        named,
+        tunes,
+        [
+            (
+                str(folder.relative_to(first)) if folder.is_relative_to(first) and folder != first else folder.name,
+                folder,
+            )
+            for folder in sorted(endpoints_folders)
+        ],
+    )
+    page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
+    if not page.runs and not tunes and page.left_out and not page.points:
+        raise InputError(page.left_out[0], "verify the run to see what is wrong with its files")
+    return _written(output or first / PAGE_NAME, render(page))
+
+
+def _written(path: Path, content: str | bytes) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    except OSError as error:
+        raise SetupError(f"the report {path} cannot be written: {error.strerror}", "give --output FILE") from error
+    return path
+
+
+def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
+    """Finished runs in order of their start. Of a tune only those that confirm a rate."""
+    tunes = [place.root for place in places if place.kind == "tune"]
+    found = [run_status(place.root) for place in places if place.kind == "leg"]
+    return sorted(
+        (
+            run
+            for run in found
+            if run.state == "finished"
+            and run.manifest is not None
+            and (run.root.parent not in tunes or run.root.name.startswith("confirm-"))
+        ),
+        key=lambda run: run.started_ns or 0,
+    )
+
+
+def _name(run: RunStatus, first: Path) -> str:
+    """The path from the first directory; in that directory itself, scenario and mode."""
+    if run.root == first:
+        return run.what
+    return str(run.root.relative_to(first)) if run.root.is_relative_to(first) else run.root.name
+
+
+def say_page(folder: Path, console: Console) -> None:
+    """Write the page of a campaign or tune that has ended, and print its path, or why there is none."""
+    try:
+        text = f"report: {write_page([folder])}"
+    except HarnessError as error:
+        text = f"no report: {error.message}"
+    say(console, text)

@@ -1,0 +1,242 @@
+"""The runs of a tune: probes and confirmations at a rate, and the Offline run behind the estimate."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from runs.benchmarks import submitted_benchmark
+from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
+from runs.files import write_atomic
+from runs.loadgen.conf_lines import encode_conf, with_setting
+from runs.loadgen.counts import RunCount
+from runs.loadgen.early_stopping import min_queries
+from runs.numbers.result import Result
+from runs.record.layout import RunDir
+from runs.record.progress import Progress
+from runs.wording import counted, duration
+from scenarios.console import say
+from scenarios.resumed import set_aside
+from scenarios.run.config import RunConfig, make_config
+from scenarios.run.forecast import count_settings, expected_count, setting
+from scenarios.run.parent import execute_run
+from scenarios.run.plan import PreparedRun
+from scenarios.tune.config import Tune
+from scenarios.tune.journal import Estimate, Journal, Options, Step, TuneRun
+from scenarios.tune.option_space import applied
+from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
+
+ESTIMATE_SAMPLES = 2_048  # of the Offline run behind the estimate, at the least; it is stopped by the clock
+# Only the latency scenarios know these, and the key of Interactive is its alone.
+_NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
+
+
+class _TimeIsUp(Interrupted):
+    """The time of a search was over in the middle of a run."""
+
+
+@dataclass(frozen=True)
+class TuneRuns:
+    """Runs and records the runs of a tune."""
+
+    tune: Tune
+    prepared: PreparedRun  # of the scenario being tuned; each run is as this one, but for the rate and searched options
+    journal: Journal
+    console: Console
+
+    def say(self, text: str) -> None:
+        say(self.console, text)
+
+    def setting(self, key: str) -> int | float | None:
+        """Return the number that user.conf sets for a key of this scenario."""
+        return setting(self.prepared, key)
+
+    @property
+    def min_duration_ms(self) -> int:
+        found = self.setting("min_duration")
+        return self.prepared.benchmark.min_duration_ms if found is None else int(found)
+
+    @property
+    def set_size(self) -> int:
+        """Samples that LoadGen loads at a time, of which it issues whole multiples."""
+        return count_settings(self.prepared).set_size
+
+    def count(self, target_qps: float) -> RunCount:
+        """How many queries a run at this rate has, and how long it takes."""
+        return expected_count(self.prepared, "performance", {"target_qps": target_qps})
+
+    def set_unfinished_aside(self, folder: Path) -> None:
+        """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
+        if folder.exists():
+            aside = set_aside([folder], self.tune.place.discarded)
+            self.say(f"an unfinished {folder.name} is now in {aside}")
+
+    def run(
+        self,
+        step: Step,
+        rate: float,
+        options: Options,
+        title: str = "",
+        *,
+        time_s: float = math.inf,
+        may_fail: bool = False,
+        **of_a_search: Any,
+    ) -> TuneRun:
+        """Start the next run of a step at a rate, and record it in the journal.
+
+        Args:
+            options: scheduling options that a search set.
+            title: more words for the line that announces the run.
+            time_s: end the run after so long, without a verdict.
+            may_fail: a run that fails has no verdict, and is no error.
+            of_a_search: more fields of the record.
+
+        Raises:
+            SetupError: early stopping does not pass with so few queries, however fast the system is.
+            HarnessError: the run failed; it has no verdict. Interrupted: by a signal.
+        """
+        number, planned = self.journal.next_number(step), self.count(rate)
+        self._refuse_too_few(rate, planned)
+        self.say(
+            f"\n{step} {number}{title}: {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
+            f"{duration(planned.expected_s)} ({planned.why})"
+        )
+        run_dir = RunDir(self.tune.place.run(step, number))
+        self.set_unfinished_aside(run_dir.root)
+        started_s = time.monotonic()
+        values = {**applied(self.tune.values, options), "target_qps": rate, "output_log_dir": run_dir.root}
+        outcome_facts = self._run(make_config(values), run_dir, planned, started_s + time_s, may_fail=may_fail)
+        record = TuneRun(
+            step=step,
+            number=number,
+            target_qps=rate,
+            queries_planned=planned.samples,
+            directory=run_dir.root.name,
+            options=options,
+            **of_a_search,
+            **outcome_facts,
+            wall_s=round(time.monotonic() - started_s, 1),
+        )
+        self.journal.add(record)
+        self.say(f"{step} {number}: {rate:g} samples/s {outcome(record)}")
+        return record
+
+    def _refuse_too_few(self, rate: float, planned: RunCount) -> None:
+        if self._is_server and planned.samples < (needed := min_queries(0, SERVER_PERCENTILE)):
+            raise SetupError(
+                f"at {rate:g} queries/s LoadGen issues {planned.samples} queries; with fewer than {needed} none can be "
+                "VALID",
+                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
+            )
+
+    @property
+    def _is_server(self) -> bool:
+        return self.prepared.plan.loadgen_scenario == "Server"
+
+    def _run(
+        self, config: RunConfig, run_dir: RunDir, planned: RunCount, end_s: float, *, may_fail: bool
+    ) -> dict[str, Any]:
+        """Follow a run until its end, or until it can no longer be VALID; the fields of its record that it decides."""
+        watch = None
+        if self._is_server:
+            percentile = self.setting("target_latency_percentile")
+            share = SERVER_PERCENTILE if percentile is None else percentile / 100
+            watch = ProbeWatch(run_dir.requests, planned.samples, share)
+
+        def on_progress(progress: Progress) -> None:
+            if watch is not None:
+                watch(progress)
+            if time.monotonic() > end_s:
+                raise _TimeIsUp("stopped: the search's time is over")
+
+        try:
+            return _of_result(run_watched(config, self.console, on_progress))
+        except Stopped as stopped:
+            assert watch is not None
+            assert watch.tally is not None
+            return {"verdict": "INVALID", "stopped": True, "reasons": [stopped.message], **watch.tally.facts()}
+        except _TimeIsUp as error:
+            return {"verdict": None, "reasons": [error.message], "cut": True}
+        except HarnessError as error:
+            if not may_fail:
+                raise
+            return {"verdict": None, "reasons": [error.message]}
+        finally:
+            if watch is not None:
+                watch.close()
+
+    def estimate_offline(self) -> Estimate:
+        """Measure the Offline rate, roughly: whole datasets, stopped by the clock.
+
+        Raises:
+            HarnessError: the run failed. Interrupted: by a signal.
+        """
+        place, text = self.tune.place, self.prepared.user_conf
+        self.say("\nestimate: an Offline run")
+        self.set_unfinished_aside(place.estimate)
+        key = submitted_benchmark(self.prepared.benchmark.submission_name, "Offline").loadgen_key
+        for name, value in (("min_duration", 1), ("min_query_count", ESTIMATE_SAMPLES), ("target_qps", 1)):
+            text = with_setting(text, key, "Offline", name, str(value))
+        write_atomic(place.estimate_conf, encode_conf(text))
+        values = {name: value for name, value in self.tune.values.items() if name not in _NOT_OFFLINE}
+        values |= {"scenario": "Offline", "lg_model_name": key, "user_conf": place.estimate_conf}
+        watch = RateWatch(self.tune.options.estimate_s)
+        rate, source = None, "a whole Offline run"
+        try:
+            result = run_watched(make_config({**values, "output_log_dir": place.estimate}), self.console, watch)
+            rate = result.reported.samples_per_second if result.reported else None
+        except Stopped as stopped:
+            rate, source = watch.samples_per_second, f"an Offline run, {stopped.message.partition(':')[0]}"
+        if not rate:
+            raise ExecutionError(f"{place.estimate}: the Offline run has no rate", "give --offline-qps")
+        return Estimate(samples_per_second=rate, source=source, directory=place.estimate.name)
+
+
+def run_watched(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:
+    """Start a run that `watch` may end."""
+    return execute_run(config, console, watch=watch).result
+
+
+def _of_result(result: Result) -> dict[str, Any]:
+    """The fields of a run that ran to its end; LoadGen's numbers."""
+    assert result.verdict != "DONE"  # that of an accuracy run
+    facts: dict[str, Any] = {
+        "verdict": result.verdict,
+        "reasons": result.reasons,
+        "queries_answered": result.counts.samples or 0,
+    }
+    if result.reported is not None:
+        row = result.reported.flat("p99")
+        facts |= {name: value for name, value in row.items() if name != "latency_p99_ms"}
+    for name in ("ttft", "tpot"):
+        if (limit_ns := getattr(result.in_force, f"{name}_limit_ns")) is not None:
+            facts[f"{name}_limit_ms"] = limit_ns / 1e6
+    if result.early_stopping is not None:
+        for name, verdict in result.early_stopping.verdicts.items():
+            facts |= {f"late_{name}": verdict.late, "late_allowed": verdict.allowed}
+    return facts
+
+
+def outcome(run: TuneRun) -> str:
+    """The verdict and its numbers, in one line."""
+    if run.verdict is None:
+        return f"no verdict: {'; '.join(run.reasons)}"
+    parts: list[str] = [run.verdict]
+    for name in ("ttft", "tpot"):
+        value, limit = getattr(run, f"{name}_p99_ms"), getattr(run, f"{name}_limit_ms")
+        if value is not None and limit is not None:
+            parts.append(f"p99 {name.upper()} {value:,.1f} of {limit:g} ms")
+    if run.samples_per_second is not None:
+        parts.append(f"{run.samples_per_second:,.4g} samples/s done")
+    if run.late_allowed is not None:
+        late = f"late {run.late_ttft or 0:,} (TTFT) and {run.late_tpot or 0:,} (TPOT), allowed {run.late_allowed:,}"
+        parts.append(f"{late} of {run.queries_planned:,}")
+    elif not run.valid:
+        parts += run.reasons[:1]
+    if run.stopped:
+        parts.append(f"stopped after {run.queries_answered:,} responses")
+    return ", ".join(parts)

@@ -1,0 +1,215 @@
+"""Writes requests.jsonl and keeps the running statistics, both off the hot path.
+
+The hot path appends the outcomes that came together to a queue. A thread of its own empties the queue a few times a
+second, turns the outcomes into lines and numbers, and writes. Nothing in memory grows with the number of samples. While
+the thread works it holds the interpreter, for which LoadGen's thread and the event loop wait; so it works in short
+slices with a pause after each.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from runs.errors import ExecutionError
+from runs.reading import REQUESTS_LOG
+from runs.record.requests_log import FIELDS
+from sut.engine import Request
+
+FLUSH_INTERVAL_S = 0.25
+SLICE_SAMPLES = 32  # about 0.1 ms of work, which a query may have to wait for
+PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
+KEPT = 1024  # values of lateness that are put into the histogram together
+
+Outcome = tuple[Request, "array[int]", str]  # of one sample: output IDs as LoadGen was given them, finish reason
+
+
+class LatencyHistogram:
+    """Percentiles so far from logarithmic bins: 1 µs to about 3 hours, 2 % wide, a fixed 1,200 counters."""
+
+    _LOW_NS = 1_000.0
+    _GROWTH = 1.02
+    _BINS = 1_200
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(self._BINS, dtype=np.int64)
+
+    def add(self, values_ns: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> None:
+        bins = np.log(np.maximum(values_ns, self._LOW_NS) / self._LOW_NS) / np.log(self._GROWTH)
+        np.add.at(self._counts, np.minimum(bins.astype(np.int64), self._BINS - 1), 1)
+
+    def percentile_ms(self, percentile: float) -> float | None:
+        total = int(self._counts.sum())
+        if not total:
+            return None
+        rank = min(int(total * percentile / 100), total - 1)
+        position = int(np.searchsorted(np.cumsum(self._counts), rank, side="right"))
+        return float(self._LOW_NS * self._GROWTH**position / 1e6)
+
+
+class RequestLogWriter:
+    """Owns requests.jsonl for one run.
+
+    Args:
+        path: final path; until `close` the lines go to `<path>.partial`.
+        on_error: called from the writer thread when writing fails (a full disk, say).
+    """
+
+    def __init__(self, path: Path, on_error: Callable[[BaseException], None]) -> None:
+        self._path = path
+        self._partial = partial_path(path)
+        self._on_error = on_error
+        self._pending: deque[tuple[int, list[Outcome]]] = deque()  # append and popleft are thread-safe
+        self._stop = threading.Event()
+        self.done = 0
+        self.output_tokens = 0
+        self.ttft = LatencyHistogram()
+        self.tpot = LatencyHistogram()
+        try:
+            self._stream = self._partial.open("wb")
+        except OSError as error:
+            raise ExecutionError(
+                f"cannot write {self._partial}: {error.strerror}", "free space or rights are missing"
+            ) from error
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
+        """Take samples that were completed together. Safe from any thread; costs one append."""
+        self._pending.append((complete_ns, outcomes))
+
+    def close(self) -> None:
+        """Write what is left and give the file its name.
+
+        Raises:
+            ExecutionError: the lines could not be written.
+        """
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._drain()
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+            self._partial.replace(self._path)
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(FLUSH_INTERVAL_S):
+                self._drain()
+        except OSError as error:
+            self._on_error(self._unwritten(error))
+        except BaseException as error:
+            self._on_error(error)
+
+    def _unwritten(self, error: OSError) -> ExecutionError:
+        fix = "free disk space, or raise the limit on the size of a file (ulimit -f)"
+        return ExecutionError(f"cannot write {self._path}: {error.strerror}", fix)
+
+    def _drain(self) -> None:
+        """Write everything that waits now; without pauses once that has taken longer than an interval."""
+        if not self._pending:
+            return
+        pauses_end_s = time.monotonic() + FLUSH_INTERVAL_S
+        ttft_ns: list[int] = []
+        tpot_ns: list[float] = []
+        since_pause = 0
+        for _ in range(len(self._pending)):
+            complete_ns, outcomes = self._pending.popleft()
+            self._stream.write(b"".join(_line(outcome, complete_ns) for outcome in outcomes))
+            for request, ids, _reason in outcomes:
+                self.output_tokens += len(ids)
+                if first_ns := request.first_token_ns:
+                    ttft_ns.append(first_ns - request.issue_ns)
+                    if len(ids) > 1:
+                        tpot_ns.append((complete_ns - first_ns) / (len(ids) - 1))
+            self.done += len(outcomes)
+            since_pause += len(outcomes)
+            if since_pause >= SLICE_SAMPLES and time.monotonic() < pauses_end_s:
+                since_pause = 0
+                self._stop.wait(PAUSE_S)  # none while closing: nothing waits for the interpreter then
+        self._stream.flush()
+        self.ttft.add(np.asarray(ttft_ns, dtype=np.float64))
+        self.tpot.add(np.asarray(tpot_ns, dtype=np.float64))
+
+
+def _line(outcome: Outcome, complete_ns: int) -> bytes:
+    """A sample's line of requests.jsonl."""
+    request, ids, finish_reason = outcome
+    # A dictionary with the record's names: a frozen record costs three times as much, most of it for being frozen.
+    values = (
+        request.seq,
+        request.sample_index,
+        len(request.prompt_ids),
+        len(ids),
+        request.issue_ns,
+        request.first_token_ns or None,
+        complete_ns,
+        finish_reason,
+        hashlib.sha256(ids).hexdigest(),
+        request.replica,
+    )
+    return orjson.dumps(dict(zip(FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def partial_path(path: Path) -> Path:
+    """Where the lines stand until the file is complete."""
+    return path.with_name(path.name + ".partial")
+
+
+def rescue_partial(path: Path) -> None:
+    """After a killed run: keep the complete lines that it had written, under the file's name."""
+    partial = partial_path(path)
+    if not partial.exists():
+        return
+    with partial.open("r+b") as stream:
+        # Truncated in place: the file may be large, and a full disk has no room for a copy.
+        start = max(0, partial.stat().st_size - 2 * REQUESTS_LOG.line_bytes)
+        stream.seek(start)
+        stream.truncate(start + stream.read().rfind(b"\n") + 1)
+    partial.replace(path)
+
+
+class Lateness:
+    """A histogram and the worst; nothing that grows."""
+
+    def __init__(self) -> None:
+        self._kept = array("q")
+        self._histogram = LatencyHistogram()
+        self.count = 0
+        self._worst_ns = 0
+
+    def add(self, value_ns: int) -> None:
+        self._kept.append(value_ns)
+        if len(self._kept) >= KEPT:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        if self._kept:
+            values = np.frombuffer(self._kept, dtype=np.int64).astype(np.float64)
+            self._kept = array("q")
+            self.count += len(values)
+            self._worst_ns = max(self._worst_ns, int(values.max()))
+            self._histogram.add(values)
+
+    def facts(self) -> dict[str, Any]:
+        """Count, p50, p99 and worst, in ms; percentiles are within 2 %, and 0.001 stands for anything less."""
+        self._take_in()
+        if not self.count:
+            return {"count": 0}
+        return {
+            "count": self.count,
+            "p50_ms": self._histogram.percentile_ms(50),
+            "p99_ms": self._histogram.percentile_ms(99),
+            "worst_ms": self._worst_ns / 1e6,
+        }

@@ -1,0 +1,325 @@
+"""Single runs: what their requests, replicas and machine show."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import ValidationError
+
+from compliance.judge.finding import Finding
+from compliance.signoff.changed_options import asked_options
+from compliance.signoff.claim import Claim
+from compliance.signoff.judge import sign_off
+from compliance.signoff.provenance import FOREIGN_DIFFERENCE, one_machine, run_proofs
+from compliance.signoff.requests import at_once, batch_limit, late_issues, replicas
+from runs.files import write_json
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.observed import FOREIGN_SHARE, Contention
+from tests.support.editing import each_record, read_records
+from tests.support.mechanism_rows import manifest, weights
+from tests.support.recorded import recorded
+from tests.support.signoff_fixtures import FrozenRuns, as_word, evidence
+from tests.support.submission_runs import CONFIGURATION
+
+FIRST_NS, TOKEN_NS = 2_000_000, 1_000_000
+WINDOW_S, CORES = 4.0, 2
+Json = dict[str, Any]
+With = Callable[[str, float], Path]
+
+
+def findings(path: Path) -> list[Finding]:
+    return [finding for finding in run_proofs(evidence(path)).findings if finding.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ss-1", "ss-acc", "srv-1", "srv-trace", "srv-acc", "off-1", "int-1", "vllm-off", "vllm-off-acc"]
+)
+def test_an_honest_run_has_nothing(runs: FrozenRuns, name: str) -> None:
+    assert findings(runs(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "faults", "check", "slug", "said"),
+    [
+        ("off-params", [["set_manifest", "plan.sampling.max_tokens", 128]], "P-4", "other_limit", "with 64"),
+        ("vllm-off", [["empty", "engine.log"]], "P-1", "missing_raw", "log is empty"),
+        ("ss-acc", [["cap_prompts", 512]], "H-2", "other_prompts", "512 tokens in place of"),
+        ("off-slots-1", [["set_manifest", "engine.configuration.slots", 4]], "P-7", "more_than_the_batch", "computes"),
+        ("srv-1", [["set_detail", "requested_server_target_qps", 201.0]], "P-7", "settings_contradict_record", "200"),
+        ("ss-1", [["set_detail", "requested_min_duration_ms", 600000]], "P-7", "settings_contradict_record", "400"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_found_by_its_check(
+    runs: FrozenRuns, tmp_path: Path, run: str, faults: list[list[object]], check: str, slug: str, said: str
+) -> None:
+    found = findings(runs.copy(tmp_path / "run", run, *faults))
+    assert [
+        one
+        for one in found
+        if (one.rule.partition("/")[0], as_word(one), one.slug) == (check, "FAIL", slug) and said in one.text
+    ]
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ([["cap_prompts", 512], ["set_manifest", "plan.dataset_sha256", "0" * 64]], [("NOTE", "prompts_not_compared")]),
+        ([["set_manifest", "plan.dataset_path", "/gone"]], []),  # the bundled one is the same
+    ],
+)
+def test_prompts_are_compared_with_the_data_set_of_the_record(
+    runs: FrozenRuns, tmp_path: Path, faults: list[list[object]], expected: list[tuple[str, str]]
+) -> None:
+    run = runs.copy(tmp_path / "run", "ss-1", *faults)
+    found = [one for one in run_proofs(evidence(run)).findings if one.rule.startswith("H-2/")]
+    assert [(as_word(one), one.slug) for one in found] == expected
+
+
+def test_requests_that_an_engine_may_have_set_aside_are_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
+    """Of vLLM, where the tokens in flight may have been more than its cache holds."""
+    run = RunDir(runs.copy(tmp_path / "run", "off-slots-1"))
+    content = orjson.loads(run.manifest.read_bytes())
+    content["plan"]["engine"] = "vllm"
+    content["observed"]["model"] |= {"sha256": {"model.safetensors": "0" * 64}, "weights": weights()}
+    content["engine"]["configuration"] = CONFIGURATION | {"max_num_seqs": 2, "data_parallel_size": 2}
+    write_json(run.manifest, content)
+
+    def severities() -> set[str]:
+        return {as_word(one) for one in findings(run.root) if one.slug == "more_than_the_batch"}
+
+    assert severities() == {"FLAG"}
+    run.engine_log.write_text("INFO GPU KV cache size: 1,000,000 tokens\n")
+    assert severities() == {"FAIL"}
+    run.engine_log.write_text("INFO GPU KV cache size: 9,000 tokens\n")
+    assert severities() == {"FLAG"}
+
+
+def test_how_many_requests_an_engine_computes_at_a_time() -> None:
+    assert batch_limit(manifest(configuration={})) is None
+    assert batch_limit(manifest(configuration={"max_num_seqs": 256})) == 256
+    assert batch_limit(manifest(configuration={"max_num_seqs": 256, "data_parallel_size": 2})) == 512
+    assert batch_limit(manifest(engine="dummy", configuration={"slots": 0})) is None
+    assert batch_limit(manifest(engine="dummy", configuration={"slots": 4})) == 4
+
+
+def test_what_was_asked_for_has_the_engine_s_names() -> None:
+    asked = manifest(options={"max_num_seqs": 8})
+    asked.asked |= {"dtype": "bfloat16", "tensor_parallel_size": None, "dummy_slots": 3}
+    assert asked_options(asked) == {"max_num_seqs": 8, "dtype": "bfloat16"}
+
+
+def test_a_busy_machine_that_issues_late_is_a_flag(runs: FrozenRuns, tmp_path: Path) -> None:
+    run = RunDir(runs.copy(tmp_path / "run", "srv-1"))
+    each_record(run, lambda one: one | {"issue_ns": one["issue_ns"] + 300_000_000 * (one["seq"] % 20 == 0)})
+    (found,) = late_issues(evidence(run.root))
+    assert (found.rule, found.severity) == ("B-4/contended", "warning")
+
+
+def on_machine(runs: FrozenRuns, hostname: str, boot_id: str | None) -> Manifest:
+    manifest = read_manifest(RunDir(runs("srv-1")).manifest)
+    host = manifest.observed.host.model_copy(update={"hostname": hostname, "boot_id": boot_id})
+    manifest.observed.host = host
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        (("node", "a"), ("node", "a"), True),
+        (("pod-1", "a"), ("pod-2", "a"), True),
+        (("localhost", "a"), ("localhost", "b"), False),
+        (("node", None), ("node", "b"), True),
+        (("localhost", None), ("localhost", None), None),
+        (("localhost.localdomain", None), ("localhost.localdomain", None), None),
+        (("node-1", None), ("node-2", None), False),
+    ],
+)
+def test_machines_are_told_apart_by_more_than_their_name(
+    runs: FrozenRuns, first: tuple[str, str | None], second: tuple[str, str | None], one: bool | None
+) -> None:
+    assert one_machine(on_machine(runs, *first), on_machine(runs, *second)) is one
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "foreign", "severities"), [(0.0, 0.0, ["error"]), (60_000.0, 0.0, []), (0.0, 0.9, ["warning"])]
+)
+def test_a_busy_machine_is_no_larger_batch(
+    runs: FrozenRuns, tmp_path: Path, lag_ms: float, foreign: float, severities: list[str]
+) -> None:
+    run = runs.copy(
+        tmp_path / "run", "srv-1", ["set_manifest", "engine.configuration.slots", 1],
+        ["set_manifest", "observed.loop_lag", {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}],
+        ["set_manifest", "observed.contention", contention(foreign)],
+    )  # fmt: skip
+    found = [one.severity for one in at_once(evidence(run))]
+    assert found == severities
+
+
+# Foreign CPU time ----------------------------------------------------------------------------------------------------
+
+
+def contention(foreign_share: float, over_s: float = WINDOW_S, **changed: Any) -> dict[str, Any]:
+    foreign_s = round(over_s * CORES * foreign_share, 2)
+    made = {"window_s": over_s, "usable_cores": CORES, "busy_cpu_s": foreign_s + 1.0, "stolen_cpu_s": 0.0}
+    made |= {"own_cpu_s": 1.0, "foreign_cpu_s": foreign_s, "load_average_start": 0.1, "load_average_end": 0.2}
+    return made | changed
+
+
+@pytest.fixture
+def beside(runs: FrozenRuns, tmp_path: Path) -> With:
+    """A run beside which others used some share of the cores."""
+
+    def make(name: str, share: float) -> Path:
+        requests = read_records(RunDir(runs(name)))
+        span_ns = max(one["complete_ns"] for one in requests) - min(one["issue_ns"] for one in requests)
+        window_s = span_ns / 1e9 + 0.1
+        return runs.copy(tmp_path / name, name, ["set_manifest", "observed.contention", contention(share, window_s)])
+
+    return make
+
+
+def contended(found: list[Finding]) -> list[Finding]:
+    return [one for one in found if one.slug == "contended"]
+
+
+def test_the_share_is_of_the_time_of_all_usable_cores() -> None:
+    found = Contention.model_validate(contention(0.25))
+    assert found.foreign_share == pytest.approx(2.0 / (4.0 * 2))
+
+
+@pytest.mark.parametrize("name", sorted(contention(0.1)))
+@pytest.mark.parametrize("value", [None, -1, float("nan"), float("inf"), "1", "-"])
+def test_a_number_that_is_none_is_damage(name: str, value: object) -> None:
+    damaged = contention(0.1, **{name: value})
+    if value == "-":
+        damaged.pop(name)
+    with pytest.raises(ValidationError, match=name):
+        Contention.model_validate(damaged)
+
+
+@pytest.mark.parametrize(("share", "said"), [(FOREIGN_SHARE - 0.02, "PASS"), (FOREIGN_SHARE + 0.02, "FLAG")])
+def test_one_busy_repeat_is_flagged_never_failed(beside: With, runs: FrozenRuns, share: float, said: str) -> None:
+    busy = beside("srv-2", share)
+    verdict = sign_off("baseline", [beside("srv-1", 0.0), busy, runs("srv-acc")])
+    assert verdict.outcome == said
+    assert [reason.where for reason in contended(verdict.findings)] == [str(busy / "manifest.json")] * (said == "FLAG")
+
+
+@pytest.mark.parametrize("scope", ["patch", "profile"])
+@pytest.mark.parametrize(
+    ("reference", "candidate", "flags"),
+    [
+        (0.01, 0.02, 0),
+        (0.40, 0.41, 0),  # both alike: favors none
+        (0.01 + FOREIGN_DIFFERENCE + 0.02, 0.01, 1),
+        (0.01, 0.01 + FOREIGN_DIFFERENCE + 0.02, 1),
+        (0.40, 0.30, 1),
+    ],
+)
+def test_in_a_comparison_the_difference_counts(
+    beside: With, runs: FrozenRuns, scope: Any, reference: float, candidate: float, flags: int
+) -> None:
+    ref = [beside("ss-1", reference), beside("ss-3", reference), runs("ss-acc")]
+    cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
+    verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
+    found = contended(verdict.findings)
+    assert [as_word(reason) for reason in found] == ["FLAG"] * flags
+    assert verdict.outcome == ("FLAG" if flags else "PASS")
+    for reason in found:
+        assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
+
+
+def test_scenarios_are_not_compared_with_each_other(beside: With) -> None:
+    runs = [beside(name, share) for name, share in (("ss-1", 0.0), ("ss-acc", 0.0), ("srv-1", 0.08), ("srv-acc", 0.5))]
+    assert contended(sign_off("bundle", runs).findings) == []
+
+
+def test_the_times_of_an_accuracy_run_count_nowhere(beside: With, runs: FrozenRuns) -> None:
+    assert sign_off("harness", [runs("ss-1"), beside("ss-acc", 0.6)]).outcome == "PASS"
+
+
+def test_older_and_short_runs_are_noted(beside: With, runs: FrozenRuns) -> None:
+    verdict = sign_off("baseline", [beside("off-1", 0.6), *runs.paths("off-2", "off-acc")])
+    (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
+    assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
+
+
+# Replicas -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = RunDir(shutil.copytree(recorded() / "replicas", tmp_path_factory.mktemp("replicas") / "run"))
+    renumber(run, lambda record: int(record["replica"]))
+    return run.root
+
+
+def renumber(run: RunDir, number: Callable[[Json], int], faster: float = 1.0) -> None:
+    """Let each query be answered by a replica in the time that the engine needs, as on a machine without other work."""
+
+    def edit(record: Json) -> Json:
+        first_ns = record["issue_ns"] + FIRST_NS
+        token_ns = TOKEN_NS / (faster if number(record) == 0 else 1.0)
+        end_ns = first_ns + int((record["output_tokens"] - 1) * token_ns)
+        return record | {"replica": number(record), "first_token_ns": first_ns, "complete_ns": end_ns}
+
+    each_record(run, edit)
+
+
+def of_replicas(run_dir: RunDir, *, contended: bool = False) -> list[tuple[str, str]]:
+    run = evidence(run_dir.root)
+    if contended:
+        assert run.manifest is not None
+        run.manifest.observed.contention = Contention.model_validate(contention(0.9))
+    return [(one.rule, one.severity) for one in replicas(run)]
+
+
+def other_weights(run: RunDir) -> None:
+    content = orjson.loads(run.manifest.read_bytes())
+    content["replicas"][1]["weights_sha256"] = {"a.safetensors": "0" * 64}
+    write_json(run.manifest, content)
+
+
+def more_cores(run: RunDir, faster: float) -> None:
+    """Twice as many as the other replica has."""
+    renumber(run, own, faster)
+    content = orjson.loads(run.manifest.read_bytes())
+    for one, cores in zip(content["replicas"], ([0, 1, 2, 3], [4, 5]), strict=True):
+        one["cores"] = cores
+    write_json(run.manifest, content)
+
+
+def own(record: Json) -> int:
+    return int(record["replica"])
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda run: None, []),
+        (other_weights, [("P-7/replicas_differ", "error")]),
+        (
+            lambda run: renumber(run, lambda _: 0),
+            [("P-4/silent_replica", "error"), ("H-5/replica_too_fast", "warning")],
+        ),
+        (lambda run: renumber(run, own, 1.5), []),
+        (lambda run: renumber(run, own, 3.0), [("H-5/replica_too_fast", "warning")]),
+        (lambda run: renumber(run, own, 20.0), [("H-5/replica_too_fast", "error")]),
+        (lambda run: more_cores(run, 3.0), []),  # 1.5 times for its cores
+        (lambda run: more_cores(run, 20.0), [("H-5/replica_too_fast", "error")]),  # 10 times
+        (lambda run: renumber(run, lambda one: int(one["seq"] % 5 == 0)), [("H-5/replica_too_fast", "warning")]),
+    ],
+    ids=["honest", "weights", "silent", "1.5 times", "3 times", "20 times", "cores", "cores of little use", "share"],
+)
+def test_replicas_against_the_record_and_each_other(
+    run: Path, tmp_path: Path, change: Callable[[RunDir], None], expected: list[tuple[str, str]]
+) -> None:
+    run_dir = RunDir(shutil.copytree(run, tmp_path / "run"))
+    change(run_dir)
+    assert of_replicas(run_dir) == expected
+    severities = {severity for rule, severity in of_replicas(run_dir, contended=True) if rule == "H-5/replica_too_fast"}
+    assert "error" not in severities  # on a busy machine

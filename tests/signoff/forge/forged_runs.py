@@ -1,0 +1,220 @@
+"""Faults that go through all files of a run alike, or make LoadGen's own files anew around a record: as somebody forges
+who knows what is compared (see faults.py)."""
+
+import random
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from runs.files import write_json
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.summary_log import _comparable, _headline_key, _normalize
+from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
+from runs.numbers.rederive import derive
+from runs.record.layout import ResultDir, RunDir
+from runs.record.requests_log import read_requests
+from tests.signoff.forge.manifest_faults import shift_requests
+from tests.support.editing import each_record, edit_lines, read_records, write_records
+
+Json = dict[str, Any]
+_STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
+_POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
+_SEED = 11  # of what a fault draws: the same in every back-test
+_POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
+
+
+def disguise(run: RunDir, by_s: int, pid: int, jitter_ns: int = 0) -> None:
+    """A copy of a run as another run: all its clocks and its process changed alike.
+
+    Args:
+        run: the copy.
+        by_s: how much later it is said to have run.
+        pid: its process.
+        jitter_ns: every stamp of the record moves by up to so much, too.
+    """
+    old = orjson.loads(run.manifest.read_bytes())
+    by_ns = by_s * 1_000_000_000
+    shift_requests(run, by_ns)
+    draw = random.Random(_SEED)
+    if jitter_ns:
+
+        def moved(one: Json) -> Json:
+            known = [name for name in _STAMPS if one[name] is not None]
+            return one | {
+                name: one[name] + draw.randrange(jitter_ns) * (1 if name == "issue_ns" else -1) for name in known
+            }
+
+        each_record(run, moved)
+    write_json(
+        run.manifest,
+        old | {"pid": pid} | {name: old[name] + by_ns for name in ("start_time_ns", "end_time_ns")},
+    )
+    if run.progress.is_file():
+        progress = orjson.loads(run.progress.read_bytes())
+        write_json(run.progress, progress | {"pid": pid, "time_ns": progress["time_ns"] + by_ns})
+    for path in (run.detail, run.trace):
+        if path.is_file():
+            text = path.read_text()
+            text = re.sub(rf'("pid": ?){old["pid"]}\b', rf"\g<1>{pid}", text)
+            path.write_text(
+                re.sub(r'(?<="value": ")\d\d-\d\d-\d{4} [\d:.]+(?=")', lambda found: _later(found[0], by_s), text)
+            )
+
+
+def _later(stamp: str, by_s: int) -> str:
+    return (datetime.strptime(stamp, _POWER_TIME) + timedelta(seconds=by_s)).strftime(_POWER_TIME)[:-3]
+
+
+def borrow_latencies(run: RunDir, other: RunDir) -> None:
+    """The times and responses of another run's requests, on this one's issue times."""
+    theirs = {one["seq"]: one for one in read_records(other)}
+
+    def edit(one: Json) -> Json:
+        their = theirs[one["seq"]]
+        times = {name: one["issue_ns"] + their[name] - their["issue_ns"] for name in _STAMPS[1:]}
+        return their | {"issue_ns": one["issue_ns"]} | times
+
+    each_record(run, edit)
+
+
+def borrow_answers(run: RunDir, other: RunDir, lengths: bool = True) -> None:
+    """The responses that another run gave to the same samples; without `lengths` only their hashes."""
+    theirs = {one["sample_index"]: one for one in read_records(other)}
+    names = ("output_sha256", "finish_reason", *(("output_tokens",) if lengths else ()))
+    each_record(run, lambda one: one | {name: theirs[one["sample_index"]][name] for name in names})
+
+
+def drop_slowest(run: RunDir, count: int) -> None:
+    """The slowest requests are not there, and the others are numbered anew."""
+    records = read_records(run)
+    slowest = sorted(records, key=lambda one: one["issue_ns"] - one["complete_ns"])[:count]
+    kept = sorted((one for one in records if one not in slowest), key=lambda one: one["seq"])
+    write_records(run, [one | {"seq": seq} for seq, one in enumerate(kept)])
+
+
+def repeat_fastest(run: RunDir, count: int) -> None:
+    """The slowest requests have the times of the fastest, moved to their own issue."""
+    records = sorted(read_records(run), key=lambda one: one["complete_ns"] - one["issue_ns"])
+    for slow, fast in zip(records[-count:], records[:count], strict=True):
+        for name in _STAMPS[1:]:
+            if fast[name] is not None:
+                slow[name] = slow["issue_ns"] + fast[name] - fast["issue_ns"]
+    write_records(run, sorted(records, key=lambda one: one["seq"]))
+
+
+def round_stamps(run: RunDir, to_ns: int) -> None:
+    """Stamps that went through a table with fewer digits."""
+    each_record(run, lambda one: one | {n: one[n] // to_ns * to_ns for n in _STAMPS if one[n] is not None})
+
+
+def plant_caching_audit(run: RunDir) -> None:
+    """A record beside the run that says that the audit of output caching passed."""
+    folder = ResultDir(run.root.parent).audit("output_caching")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "audit_output_caching.json", {"audit": "output_caching", "passed": True})
+
+
+def plant_verdict(run: RunDir, name: str, record: Json) -> None:
+    """A verdict that nobody gave, beside the run."""
+    write_json(run.root.parent / name, record)
+
+
+# LoadGen's files anew ------------------------------------------------------------------------------------------
+
+_BEFORE_NS, _AFTER_NS = (3_000, 20_000), (5_000, 40_000)  # how far LoadGen's stamps lie outside ours
+_IN_NANOSECONDS = "result_token_throughput"  # LoadGen logs this rate in tokens per nanosecond
+
+
+def blur(run: RunDir, by_ns: int, seed: int) -> None:
+    """Every latency of the record a little different, in its own way for each seed; nothing else moves."""
+    draw = random.Random(seed)
+
+    def edit(one: Json) -> Json:
+        first = one["first_token_ns"] and one["first_token_ns"] - draw.randrange(by_ns)
+        return one | {"first_token_ns": first, "complete_ns": one["complete_ns"] - draw.randrange(by_ns)}
+
+    each_record(run, edit)
+
+
+def shave_tail(run: RunDir, count: int, share: float) -> None:
+    """The slowest first tokens come earlier by a share of their time, and their responses with them."""
+    records = sorted(read_records(run), key=lambda one: one["issue_ns"] - one["first_token_ns"])
+    for one in records[:count]:
+        by_ns = int((one["first_token_ns"] - one["issue_ns"]) * share)
+        for name in _STAMPS[1:]:
+            one[name] -= by_ns
+    write_records(run, sorted(records, key=lambda one: one["seq"]))
+
+
+def cap_prompts(run: RunDir, most: int) -> None:
+    """Only the start of each prompt was given to the model."""
+    each_record(run, lambda one: one | {"prompt_tokens": min(one["prompt_tokens"], most)})
+
+
+def rebuild(run: RunDir, seed: int) -> None:
+    """LoadGen's results, in detail log and summary, as they would be around the record."""
+    draw = random.Random(seed)
+    kept = run.requests.read_bytes()
+
+    def outside(one: Json) -> Json:
+        later = {name: one[name] and one[name] + draw.randrange(*_AFTER_NS) for name in _STAMPS[1:]}
+        return one | later | {"issue_ns": one["issue_ns"] - draw.randrange(*_BEFORE_NS)}
+
+    each_record(run, outside)
+    detail = read_detail(run.detail)
+    derived = derive(detail, read_requests(run.requests), None)
+    run.requests.write_bytes(kept)
+    results: dict[str, int | float] = {}
+    for name, key in RATE_KEYS[detail.scenario].items():
+        value = getattr(derived.numbers, name)
+        if value is not None and key in detail.values:
+            results[key] = float(f"{value / (1e9 if key == _IN_NANOSECONDS else 1):.6g}")
+    for name in LATENCIES:
+        numbers = getattr(derived.numbers, name)
+        if numbers is not None:
+            results |= {
+                key: getattr(numbers, statistic) for statistic, key in latency_keys(name) if key in detail.values
+            }
+    _write_results(run, detail, results)
+
+
+def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | float]) -> None:
+    edit_lines(run.detail, lambda one: one | {"value": results[one["key"]]} if one["key"] in results else one)
+    shown, keys = [], _comparable(detail)
+    head, mark, parameters = run.summary.read_text().partition("Test Parameters Used")
+    for text in head.splitlines(keepends=True):
+        name, colon, _ = text.rpartition(":")
+        key = _headline_key(_normalize(name)) or keys.get(_normalize(name), "")
+        value = results.get(key, "")
+        if isinstance(value, float):
+            value = format(
+                value * (1e9 if key == _IN_NANOSECONDS else 1), ".6g" if detail.scenario == "Offline" else ".2f"
+            )
+        shown.append(f"{name}{colon} {value}\n" if key in results else text)
+    run.summary.write_text("".join(shown) + mark + parameters)
+
+
+def scale_clock(run: RunDir, factor: float) -> None:
+    """LoadGen's own clock, and the end of its window, as if it had run faster or slower."""
+    values = read_detail(run.detail).values
+    begin, end = (datetime.strptime(str(values[key]), _POWER_TIME) for key in ("power_begin", "power_end"))
+    text = run.detail.read_text().replace(
+        str(values["power_end"]), (begin + (end - begin) * factor).strftime(_POWER_TIME)[:-3]
+    )
+    text = re.sub(r'("time_ms": ?)([\d.]+)', lambda found: f"{found[1]}{float(found[2]) * factor:.6f}", text)
+    run.detail.write_text(text)
+
+
+def redate(run: RunDir, day: str) -> None:
+    """Another day in LoadGen's own date of the test: "2026-11-24"."""
+    text = run.detail.read_text()
+    run.detail.write_text(re.sub(r'("test_datetime", ?"value": ?")\d{4}-\d\d-\d\d', rf"\g<1>{day}", text))
+
+
+def unask(run: RunDir, name: str) -> None:
+    """The user did not ask for an option; what the engine ran with stays."""
+    content = orjson.loads(run.manifest.read_bytes())
+    content["asked"].pop(name)
+    write_json(run.manifest, content)

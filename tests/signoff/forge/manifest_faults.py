@@ -1,0 +1,165 @@
+"""Faults in requests.jsonl, the request log, and in the responses that belong to it (see faults.py)."""
+
+import random
+from typing import Any
+
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.loadgen.trace_log import read_trace
+from runs.record.layout import RunDir
+from tests.support.editing import change_responses, each_record, read_records, write_records
+
+Json = dict[str, Any]
+_SEED = 7  # of what a fault draws: the same in every back-test
+
+
+def add_to_requests(run: RunDir, changes: list[Json]) -> None:
+    """Add to fields of single requests: each change has a `seq` and amounts by field."""
+    by_seq = {change["seq"]: change for change in changes}
+
+    def edit(record: Json) -> Json:
+        change = by_seq.get(record["seq"], {})
+        return record | {name: record[name] + amount for name, amount in change.items() if name != "seq"}
+
+    each_record(run, edit)
+
+
+def shift_requests(run: RunDir, by_ns: int) -> None:
+    """Another clock: all stamps later by so much."""
+    names = ("issue_ns", "first_token_ns", "complete_ns")
+    each_record(run, lambda one: one | {name: one[name] + by_ns for name in names if one[name] is not None})
+
+
+def stretch_requests(run: RunDir, factor: float) -> None:
+    """A slower clock: all times after the first issue multiplied."""
+    start_ns = min(record["issue_ns"] for record in read_records(run))
+    names = ("issue_ns", "first_token_ns", "complete_ns")
+
+    def edit(one: Json) -> Json:
+        return one | {n: start_ns + int((one[n] - start_ns) * factor) for n in names if one[n] is not None}
+
+    each_record(run, edit)
+
+
+def shorten_requests(run: RunDir, factor: float) -> None:
+    """Faster responses: every latency and time to first token multiplied, issue times kept."""
+
+    def edit(one: Json) -> Json:
+        new = {n: one["issue_ns"] + int((one[n] - one["issue_ns"]) * factor) for n in ("complete_ns",)}
+        if one["first_token_ns"] is not None:
+            new["first_token_ns"] = one["issue_ns"] + int((one["first_token_ns"] - one["issue_ns"]) * factor)
+        return one | new
+
+    each_record(run, edit)
+
+
+def swap_requests(run: RunDir, other: RunDir, seqs: list[int]) -> None:
+    """Records of another run in place of this one's."""
+    theirs = {record["seq"]: record for record in read_records(other)}
+    each_record(run, lambda one: theirs[one["seq"]] if one["seq"] in seqs else one)
+
+
+def reorder_requests(run: RunDir) -> None:
+    """Other samples than the seeds issue, as many of each."""
+    records = sorted(read_records(run), key=lambda one: one["seq"])
+    indices = [record["sample_index"] for record in records]
+    random.Random(_SEED).shuffle(indices)
+    moved = [record | {"sample_index": index} for record, index in zip(records, indices, strict=True)]
+    write_records(run, moved)
+
+
+def regenerate_from_trace(run: RunDir) -> None:
+    """A record with the trace's own times."""
+    trace = read_trace(run.trace)
+    assert trace is not None
+    start_ns = min(record["issue_ns"] for record in read_records(run))
+    places = {int(seq): place for place, seq in enumerate(trace.sample_seq)}
+    origin_ns = int(start_ns - trace.scheduled_ns[0])
+
+    def edit(one: Json) -> Json:
+        place = places[one["seq"]]
+        due_ns = origin_ns + int(trace.scheduled_ns[place])
+        first_ns = one["first_token_ns"] and due_ns + int(trace.first_token_ns[place])
+        done_ns = due_ns + int(trace.complete_ns[place])
+        issued_ns = due_ns + int(trace.issue_delay_ns[place])
+        return one | {"issue_ns": issued_ns, "first_token_ns": first_ns, "complete_ns": done_ns}
+
+    each_record(run, edit)
+
+
+def regenerate_from_percentiles(run: RunDir) -> None:
+    """Latencies drawn to have LoadGen's percentiles, on the issue times that are there."""
+    values = read_detail(run.detail).values
+    shares = (0.0, 0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
+    spelled = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+    latencies = [values["result_min_latency_ns"], *(values[f"result_{s}_percentile_latency_ns"] for s in spelled)]
+    records = sorted(read_records(run), key=lambda one: one["seq"])
+    count = len(records)
+    drawn = [
+        next(v for share, v in reversed(list(zip(shares, latencies, strict=True))) if i >= int(count * share))
+        for i in range(count)
+    ]
+    drawn[-1] = values["result_max_latency_ns"]
+    random.Random(_SEED).shuffle(drawn)
+    made = []
+    for one, latency_ns in zip(records, drawn, strict=True):
+        done_ns = one["issue_ns"] + latency_ns
+        first_ns = one["first_token_ns"]
+        made.append(one | {"complete_ns": done_ns, "first_token_ns": first_ns and min(first_ns, done_ns)})
+    write_records(run, made)
+
+
+def regenerate_steady(run: RunDir) -> None:
+    """Every request with LoadGen's mean latency."""
+    values = read_detail(run.detail).values
+    mean_ns, first_ns = values["result_mean_latency_ns"], values.get("result_first_token_mean_latency_ns")
+
+    def edit(one: Json) -> Json:
+        first = one["issue_ns"] + first_ns if one["first_token_ns"] is not None and first_ns else one["first_token_ns"]
+        return one | {"first_token_ns": first, "complete_ns": one["issue_ns"] + mean_ns}
+
+    each_record(run, edit)
+
+
+def invent_outputs(run: RunDir) -> None:
+    """Other responses of the same lengths: in the record, and in the accuracy log where there are any."""
+    draw = random.Random(_SEED)
+    made: dict[str, bytes] = {}
+
+    def response(key: str, count: int) -> bytes:
+        if key not in made:
+            made[key] = b"".join(draw.randrange(32, 250).to_bytes(4, "little") for _ in range(count))
+        return made[key]
+
+    change_responses(run, response)
+
+
+def invent_each_output(run: RunDir) -> None:
+    """A new hash for every single request, of repeated samples too."""
+    digests = random.Random(_SEED)
+    each_record(run, lambda one: one | {"output_sha256": digests.randbytes(32).hex()})
+
+
+def regenerate_on_schedule(run: RunDir) -> None:
+    """Issue times exactly on LoadGen's Poisson schedule, all latencies kept."""
+    detail = read_detail(run.detail)
+    records = sorted(read_records(run), key=lambda one: one["seq"])
+    qps = detail.number("effective_target_qps")
+    offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(records)).tolist()
+    start_ns = records[0]["issue_ns"] - offsets_ns[0]
+    made = []
+    for one, offset_ns in zip(records, offsets_ns, strict=True):
+        by_ns = start_ns + offset_ns - one["issue_ns"]
+        made.append(one | {name: one[name] + by_ns for name in ("issue_ns", "first_token_ns", "complete_ns")})
+    write_records(run, made)
+
+
+def repeat_one_token(run: RunDir) -> None:
+    """Responses of one token over and over, of the same lengths: in the record and in the accuracy log."""
+    change_responses(run, lambda _, count: (101).to_bytes(4, "little") * count)
+
+
+def append_requests(run: RunDir, other: RunDir) -> None:
+    """Another run's records behind this one's, numbered on."""
+    ours = read_records(run)
+    write_records(run, ours + [one | {"seq": one["seq"] + len(ours)} for one in read_records(other)])

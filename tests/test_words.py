@@ -1,0 +1,128 @@
+"""The field's words: a word that the style guide replaces stands only in keys, rule IDs and options."""
+
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.support.import_graph import ROOT
+
+REPLACED = {"leg", "legs", "lever", "levers", "knob", "knobs"}  # run, changed option, option
+RESPONSES = {"answer", "answers"}  # in Python names; in a text it may be a verb
+NAMES_GONE = {"look", "walk", "room", "floor", "way", "ways"}
+PHRASES = re.compile(
+    r"\bdata sets?\b|\b\w*(?:organis[ae]|quantis|tokenis|normalis|summaris|recognis|customis|optimis)\w*"
+    r"|\b\w*(?:behaviour|favour|neighbour|honour)\w*",
+    re.IGNORECASE,
+)
+# Keys of JSON records, and kinds of directories there; always in quotes.
+KEYS = {
+    "leg", "legs", "lever", "levers", "lever_class", "lever_evidence", "lever_decomposition", "legs_found",
+    "legs_shortened", "answer", "answers",
+}  # fmt: skip
+# Rule IDs and their parts, options and their fields.
+INTERFACES = {
+    "submit/leg-missing", "several_levers", "G-1/several_levers", "second_knob", "G-1/second_knob", "unknown_lever",
+    "G-8/unknown_lever", "search-leg-s", "search_leg_s", "SEARCH_LEG_S", "organisation", "min_tokens_honoured",
+}  # fmt: skip
+# Attributes and arguments whose name is a key.
+FIELDS = {
+    "compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_evidence", "lever_decomposition"},
+    "tests/compliance/signoff/*.py": {"lever", "levers", "lever_class", "lever_decomposition"},
+    "compliance/signoff/provenance.py": {"legs"},
+    "compliance/submission/check/check_tree.py": {"legs_found"},
+    "tests/compliance/submission/*.py": {"legs_found"},
+    "compliance/*.py": {"answers", "answers_sha256"},
+    "tests/signoff/*.py": {"borrow_answers", "lever", "levers"},  # a fault that frozen cases name
+    "runs/record/*.py": {"answers"},
+    "tests/*.py": {"answers"},
+    "sut/endpoint/*.py": {"answers", "longest_answer_ns"},
+    "*": {
+        "answers_with_cached_count", "answers_with_their_id", "answers_with_their_prompt", "answers_in_one_chunk",
+        "answers_read_at_once",
+    },
+}  # fmt: skip
+# Other people's texts, frozen texts, and this list.
+LEFT_OUT = (
+    "qsl/embedded/data/*", "compliance/mechanisms/registry/*", "requirements/*", "tests/frozen/*.txt",
+    "tests/signoff/cases.jsonl", "CHANGELOG.md", "tests/test_words.py",
+)  # fmt: skip
+QUOTED = ('""', "''", "``", "::")  # the last in urn:mlperf-llama-vllm:leg:v1, the type of an attestation
+TOKEN = re.compile(r"[A-Za-z_]\w*(?:[-/]\w+)*")
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """The repository's files of text, by path."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for path in listed.split():
+        file = ROOT / path
+        if file.is_file() and not any(fnmatch(path, pattern) for pattern in LEFT_OUT):
+            content = file.read_bytes()
+            if b"\0" not in content:
+                yield path, content.decode()
+
+
+def has_part(token: str, words: set[str]) -> bool:
+    return not words.isdisjoint(part.lower() for part in PART.findall(token))
+
+
+def is_field(path: str, name: str) -> bool:
+    return any(name in names and fnmatch(path, pattern) for pattern, names in FIELDS.items())
+
+
+def names_a_case(path: str, text: str, found: re.Match[str]) -> bool:
+    """Frozen cases have names that stay: keys in tests, such as `"a leg too many": …`."""
+    line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
+    return path.startswith("tests/") and bool(re.match(r'\s*f?"[^"]*":', line))
+
+
+def is_interface(path: str, text: str, found: re.Match[str]) -> bool:
+    token = found.group()
+    quoted = text[found.start() - 1 : found.start()] + text[found.end() : found.end() + 1] in QUOTED
+    is_case = (path.startswith("tests/") and "-" in token) or names_a_case(path, text, found)
+    return token in INTERFACES or (quoted and token in KEYS) or is_field(path, token) or is_case
+
+
+def test_replaced_words_are_interfaces() -> None:
+    found = [
+        f"{path}:{text.count(chr(10), 0, one.start()) + 1}: {one.group()}"
+        for path, text in texts()
+        for one in TOKEN.finditer(text)
+        if has_part(one.group(), REPLACED) and not is_interface(path, text, one)
+    ]
+    assert found == []
+
+
+def test_spellings() -> None:
+    found = [
+        f"{path}:{text.count(chr(10), 0, one.start()) + 1}: {one.group()}"
+        for path, text in texts()
+        for one in PHRASES.finditer(text)
+        if one.group() not in INTERFACES and not names_a_case(path, text, one)
+    ]
+    assert found == []
+
+
+def names(path: Path) -> Iterator[tuple[int, str]]:
+    """The names in a Python file, with their lines; not those of other libraries' functions."""
+    with path.open("rb") as file:
+        tokens = [(token.type, token.string, token.start[0]) for token in tokenize.tokenize(file.readline)]
+    for (_, module, _), (kind, name, line) in zip(tokens, tokens[2:], strict=False):
+        if kind == tokenize.NAME and module not in ("ast", "os", "math"):
+            yield line, name
+
+
+def test_names() -> None:
+    found = [
+        f"{path}:{line}: {name}"
+        for path, _ in texts()
+        if path.endswith(".py")
+        for line, name in names(ROOT / path)
+        if name in NAMES_GONE
+        or re.match(r"_?(?:MOST|LEAST)_", name)
+        or (has_part(name, RESPONSES) and not is_field(path, name) and not name.startswith("test_"))
+    ]
+    assert found == []
