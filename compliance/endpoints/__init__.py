@@ -1,9 +1,9 @@
-"""Run folders of the MLPerf Endpoints client, judged: the load that was asked for, its audit, the rules."""
+"""Rules on run directories of the MLPerf Endpoints client: their files, load, audit, and the rules of the round."""
 
 from importlib import import_module
 from typing import Any
 
-# Commands that also judge results of LoadGen import these modules by name, and only for run folders.
+# Modules that commands import by name, and only for run directories of the client.
 JUDGES = {"verdict": "compliance.endpoints.verdict", "submission": "compliance.endpoints.submission"}
 
 

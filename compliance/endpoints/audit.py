@@ -1,9 +1,8 @@
-"""The client's output-caching audit, judged again from its two runs: unique samples, then as many of one of them.
+"""Rules on the client's output-caching audit: a reference run of unique samples, and a run that repeats one sample.
 
-The client compares two rates and nothing else: a repeated sample that is shorter than the mean, or a reference that ran
-before the server was warm, make a cheat of an honest server; and after a run of the same samples a server that keeps
-responses has them for the reference as well. So the limits are raised by the lengths and by what a cold start took, as
-in our own audit, and the reference is compared with the run before it.
+The client compares two rates only. An honest server fails if the repeated sample is short or the reference run started
+cold, and a caching server passes if it already has the responses of the reference run. Therefore the limits here allow
+for lengths and a cold start, and the reference run is compared with the run before it.
 [mlcommons/endpoints ea332753: compliance/audit_test/output_caching_test.py]
 """
 
@@ -17,7 +16,7 @@ from pydantic import BaseModel, Field
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, deciding_rate
 from compliance.endpoints.load import Load, judge_load, read_load
 from compliance.judge.check import decides
-from compliance.judge.finding import Finding, compared, fail, note
+from compliance.judge.finding import Finding, compared, note
 from compliance.judge.rule import AUDIT_AGAIN, OURS, RERUN
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
@@ -26,15 +25,14 @@ from runs.fields import Amount, Count, strictly
 from runs.reading import read_as, read_record
 
 TEXT = "verify_OUTPUT_CACHING_TEST.txt"
-_FIX = "take the unchanged file of the client's audit"
-# A run twice as fast as the one before it shows that responses were kept; a machine does not change so much.
+_FIX = "restore the file that the client wrote"
+# Increase of the rate over the previous run that shows a cache; the speed of a system varies less.
 SECOND_TIME_THRESHOLD = 1.0
-# Faster runs are not compared, because chance decides how much faster another run of the one pair is: a whole run with
-# everything sent at once, a response, a first token.
+# Minimum duration of an Offline run, latency, and TTFT; shorter times vary too much to be compared.
 MIN_RUN_S, MIN_LATENCY_NS, MIN_TTFT_NS = 0.05, 5_000_000, 5_000_000
-# Responses that are computed come piece by piece; from a cache they come at once. What keeps prompts leaves that pace.
+# Decoding speed-up that shows cached responses; a prefix cache does not change the speed of decoding.
 DECODE_FASTER = 1.5
-_SAME = ("model_params", "endpoint_config", "datasets")  # of config.yaml
+_SAME = ("model_params", "endpoint_config", "datasets")  # sections of config.yaml that all runs share
 
 
 class ClientVerdict(BaseModel):
@@ -53,7 +51,7 @@ class ClientVerdict(BaseModel):
 
     @property
     def follows(self) -> bool:
-        """The verdict of the client's own rule on these numbers."""
+        """The verdict that the client's rule gives for these numbers."""
         least = 1.0 - self.threshold
         answered = self.ref_completed >= self.ref_requested * least
         answered = answered and self.audit_completed >= self.audit_requested * least
@@ -62,27 +60,27 @@ class ClientVerdict(BaseModel):
 
 @decides(
     "contradiction",
-    ("endpoints-audit", "error", OURS, "the audit's two runs and its verdict are there", RERUN),
-    ("endpoints-audit-same", "error", OURS, "the audit is of the same system, and after the run", RERUN),
-    ("endpoints-audit-numbers", "error", OURS, "the client's verdict follows from its two runs", RERUN),
+    ("endpoints-audit", "error", OURS, "missing parts of the audit", RERUN),
+    ("endpoints-audit-same", "error", OURS, "differences between the configurations of the audit's runs", RERUN),
+    ("endpoints-audit-numbers", "error", OURS, "the client's verdict, compared with the audit's runs", RERUN),
 )  # fmt: skip
 def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
-    """Every rule on a folder's audit; the loads of its two runs are judged as well.
+    """Check the audit of a run directory, and the loads of its two runs.
 
     Args:
-        main: the run before the audit, where there was one.
+        main: the run before the audit; None if the audit ran alone.
     """
     root = run.root / AUDIT
     reference, cached = (read_load(EndpointsRun(root / name)) for name in (REFERENCE, CACHED))
     client = read_as(root / VERDICT, ClientVerdict, _FIX, within=root) if (root / VERDICT).exists() else None
-    asked = client if run.config is None else run.config.audit  # an audit that ran alone has no other record of it
+    asked = client if run.config is None else run.config.audit  # An audit that ran alone has no config.yaml.
     if asked is None or reference is None or cached is None or client is None:
         there = {
             "audit in config.yaml": asked, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
             f"{AUDIT}/{VERDICT}": client,
         }  # fmt: skip
         missing = ", ".join(name for name, found in there.items() if found is None)
-        yield fail("endpoints-audit", f"the audit is not whole: no {missing}", root)
+        yield compared("endpoints-audit", "", False, missing, "none", root)
         return
     for load in (reference, cached):
         yield from judge_load(load)
@@ -90,10 +88,9 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     raw = [load.run.raw_config for load in loads]
     others = [name for name in _SAME if any(one.get(name) != raw[0].get(name) for one in raw)]
     others += ["settings"] * (reference.config.settings != cached.config.settings)
-    differ = ", ".join(others) or "nothing"
-    yield compared("endpoints-audit-same", "what its configurations differ in", not others, differ, "nothing")
+    yield compared("endpoints-audit-same", "", not others, ", ".join(others) or "none", "none")
     overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
-    text = "runs that began before the one before them had ended"
+    text = "runs that began before the previous run ended"
     yield compared("endpoints-audit-same", text, not overlap, f"{overlap}", "0", root)
     yield from _client_numbers(client, asked.threshold, reference, cached)
     yield from _judged(client, asked.threshold, main, reference, cached)
@@ -110,12 +107,12 @@ def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, ca
         found = f"{qps:g} queries/s, {completed} of {requested}"
         yield compared(
             "endpoints-audit-numbers", f"{name} in the verdict", same and load.audit_samples == requested, found,
-            "as its summary and config.yaml", root / VERDICT,
+            "the values in its summary and config.yaml", root / VERDICT,
         )  # fmt: skip
     right = client.passed == client.follows and client.threshold == threshold
-    found = f"{_word(client.passed)} at {client.threshold}"
-    rule = f"{_word(client.follows)} by its rule, at {threshold}"
-    yield compared("endpoints-audit-numbers", "the verdict", right, found, rule, root / VERDICT)
+    found = f"{_word(client.passed)} at threshold {client.threshold}"
+    rule = f"{_word(client.follows)} at threshold {threshold}"
+    yield compared("endpoints-audit-numbers", "the client's verdict", right, found, rule, root / VERDICT)
     if (text := root / TEXT).exists():
         content = read_record(text, _FIX).decode(errors="replace").strip()
         wanted = f"Performance check pass: {client.passed}"
@@ -128,17 +125,18 @@ def _word(passed: bool) -> str:
 
 @decides(
     "audit",
-    ("endpoints-audit-answered", "error", OURS, "the samples asked for were answered", AUDIT_AGAIN),
+    ("endpoints-audit-answered", "error", OURS, "samples with a response", AUDIT_AGAIN),
     ("endpoints-audit-too-fast", "warning", OURS, "duration of the audit's reference run",
      "run the client's audit with more samples"),
     ("endpoints-audit-kept-prompts", "warning", "[endpoints] §2.9.5",
-     "repeated prompts were answered sooner, and not from kept responses",
-     "ask with a salt, or with prefix caching off, to see the responses' own pace"),
-    ("endpoints-audit-second-time", "error", OURS, "the reference's samples were not answered faster than before it",
-     "find out what is kept between queries; run the audit alone, on a server just started"),
-    ("endpoints-audit-lengths", "warning", OURS, "the reference's responses are as long as they were before it",
-     "take the unchanged folder; run again"),
-    ("endpoints-audit-verdict", "note", OURS, "the client's verdict and ours", "see the numbers of both"),
+     "speed of repeated prompts (prefix cache)",
+     "run the audit with a salt or with prefix caching off"),
+    ("endpoints-audit-second-time", "error", OURS, "speed of the reference run, compared with the run before it",
+     "turn response caches off, and run the audit alone on a server that was just started"),
+    ("endpoints-audit-lengths", "warning", OURS, "length of responses, compared with the run before the audit",
+     "restore the directory that the client wrote, or run again"),
+    ("endpoints-audit-verdict", "note", OURS, "verdict of the client and of this program",
+     "compare the numbers of both verdicts"),
 )  # fmt: skip
 def _judged(
     client: ClientVerdict, threshold: float, main: Load | None, reference: Load, cached: Load
@@ -146,16 +144,15 @@ def _judged(
     root = reference.run.root.parent
     for label, load in ((REFERENCE, reference), (CACHED, cached)):
         least, answered = len(load.rows) * (1 - threshold), int(load.answered.sum())
-        text = f"{label}: samples answered"
+        text = f"{label}: samples with a response"
         yield compared("endpoints-audit-answered", text, answered >= least, f"{answered}", f"at least {least:g}", root)
         if not answered:
             return
-    # Lengths of responses are bytes; where all ended at the limit, they are of one length, whatever a random model
-    # wrote.
+    # Response lengths are bytes. Responses that all ended at the token limit count as equally long.
     runs = (reference, cached)
     ends = [np.unique(load.events.reason[load.rows][load.answered]).tolist() for load in runs]
     by_limit = ends == [[load.events.reasons.get("length")] for load in runs]
-    # How much longer the first response took where the server had answered nothing before.
+    # The cold start is the extra time of the first response of a server without earlier requests.
     first_ns = [int((load.complete_ns - load.issued_ns)[load.answered][0]) for load in runs]
     cold = main is None and not reference.config.settings.warmup.enabled
     cold_ns = max(0, first_ns[0] - first_ns[1]) if cold else 0
@@ -165,8 +162,8 @@ def _judged(
         yield from against
         yield compared("endpoints-audit-too-fast", f"{REFERENCE}: {too_fast[0]}", False, *too_fast[1:], root)
         broken = next((one for one in against if one.severity == "error"), None)
-        ours = f"FAIL, {broken.text}" if broken else "no verdict, the reference run is too short"
-        text = f"{_client_verdict(client)}; here: {ours}"
+        ours = f"FAIL, {broken.text}" if broken else "no verdict, because the reference run is too short"
+        text = f"{_client_verdict(client)}; this program: {ours}"
         yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=False if broken else None)
         return
     paced = findings = compare_paces(*paces, threshold, least_ttft_ns=MIN_TTFT_NS)
@@ -181,35 +178,36 @@ def _judged(
     broken = next((one for one in findings if one.severity == "error"), None)
     rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
-    text = f"{_client_verdict(client)}; here: "
+    text = f"{_client_verdict(client)}; this program: "
     text += (
         f"FAIL, {broken.text}"
         if broken
         else (
-            f"PASS, {rate['name']} {rate['test']:.6g} with a limit of {rate['limit']:.6g}: prompts {prompts:.0%} and "
-            f"responses {responses:.0%} as long as the reference's"
+            f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}; lengths relative to the reference: "
+            f"prompts {prompts:.0%}, responses {responses:.0%}"
         )
-        + (f", which began {cold_ns / 1e9:.2f} s cold" if cold_ns else "")
+        + (f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else "")
     )
     yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=broken is None)
 
 
 def _client_verdict(client: ClientVerdict) -> str:
     return (
-        f"client: {_word(client.passed)}, {client.audit_qps:.6g} queries/s against {client.ref_qps:.6g} × "
+        f"client: {_word(client.passed)}, {client.audit_qps:.6g} queries/s, limit {client.ref_qps:.6g} × "
         f"{1 + client.threshold:g}"
     )
 
 
 def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
-    """A run in the numbers that are compared; with `by_limit` all responses are of one length.
+    """Return the numbers of a run that are compared; with `by_limit` all responses count as equally long.
 
-    A cold start never takes more than half away: a run of one batch is all start.
+    The cold start reduces a time by at most half, because it can be all of a run with one batch.
     """
     events, answered = load.events, load.answered
     rows, issued_ns = load.rows[answered], load.issued_ns[answered]
     latency = (load.complete_ns[answered] - issued_ns).astype(float)
-    wave = int(load.config.settings.load_pattern.target_concurrency or 1) if cold_ns else 0  # those sent first
+    # Number of samples that are issued first, before the server is warm.
+    wave = int(load.config.settings.load_pattern.target_concurrency or 1) if cold_ns else 0
     streamed = events.first_ns[rows] != NO_TIME
     ttft = (events.first_ns[rows] - issued_ns)[streamed]
     ttft = ttft[wave:] if len(ttft) > wave else ttft
@@ -242,7 +240,7 @@ def _pace(load: Load, label: str, by_limit: bool, cold_ns: int = 0) -> Pace:
 
 
 def _too_fast(reference: Pace) -> tuple[str, str, str] | None:
-    """What is too short to be compared, what was found and what is required."""
+    """Return which time is too short to be compared, its value and its limit; None if none is."""
     if reference.scenario == "Offline":
         if reference.seconds >= MIN_RUN_S:
             return None
@@ -253,7 +251,7 @@ def _too_fast(reference: Pace) -> tuple[str, str, str] | None:
 
 
 def _decodes_alike(reference: Load, cached: Load) -> bool:
-    """Whether the pieces after the first came no faster; only with streaming can that be seen."""
+    """Return whether decoding was no faster in the audit run; without streaming this is unknown (False)."""
     pace = []
     for load in (reference, cached):
         first_ns, rest = load.events.first_ns[load.rows], load.events.rest_bytes[load.rows]
@@ -265,19 +263,19 @@ def _decodes_alike(reference: Load, cached: Load) -> bool:
 
 
 def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
-    """The reference against the run before it, which had its samples already."""
+    """Compare the reference run with the run before it, which had the same samples."""
     before, after = _pace(main, "the run before", by_limit), _pace(reference, REFERENCE, by_limit)
     same_load = main.config.settings.load_pattern == reference.config.settings.load_pattern
     if same_load and _too_fast(before) is None:
-        # A server that keeps responses has those of the reference.
-        name = RATE if after.scenario == "Offline" else LATENCY  # in Offline more samples wait longer
+        # A server with a response cache already has the responses of the reference run.
+        name = RATE if after.scenario == "Offline" else LATENCY  # In Offline, latency grows with the number of samples.
         rates = compare_paces(before, after, SECOND_TIME_THRESHOLD, least_ttft_ns=MIN_TTFT_NS)
         found = next(one for one in rates if one.numbers.get("name") == name)
-        text = f"{REFERENCE}: {name}, of samples that the run before had"
+        text = f"{REFERENCE}: {name} of samples that the run before also had"
         yield replace(found, rule="endpoints-audit-second-time", text=text)
     lengths, again = (_pace(load, "", by_limit=False).lengths for load in (main, reference))
     both, params = lengths.keys() & again.keys(), main.run.raw_config.get("model_params")
-    # Without sampling a prompt has one response, up to what changes with the others in its batch.
+    # At temperature 0 a prompt has one response, except for small changes that the batch causes.
     if both and isinstance(params, dict) and params.get("temperature") == 0:
         expected, found_bytes = (float(np.mean([one[index][1] for index in both])) for one in (lengths, again))
         text, right = (

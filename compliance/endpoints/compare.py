@@ -1,9 +1,7 @@
-"""Do the client's reports agree with its events, and with one another?
+"""Comparison of the client's reports with its events and with each other.
 
-What is expected is derived once (derive.py) and has the form of the file that it is compared with. Whole numbers, and
-percentiles, which are single observed values, agree exactly. Means, deviations, sums of squares and rates are quotients
-of such numbers in the client's doubles; so is every TPOT, and sums of these depend on the order of adding, which is in
-no file: they agree up to ROUNDING.
+The expected values (derive.py) have the form of the compared file. Whole numbers and percentiles, which are observed
+values, must be equal. Means, deviations, rates and TPOT are rounded doubles, so they may differ by ROUNDING.
 """
 
 import math
@@ -26,11 +24,11 @@ from compliance.endpoints.derive import (
 )
 from runs.endpoints.folder import EndpointsRun, LoadPattern, Series, Snapshot, Summary
 
-Difference = tuple[str, Any, Any]  # of one number: its path in the file, what is reported, what is expected
+Difference = tuple[str, Any, Any]  # path of a number in the file, reported value, expected value
 
 
 def differences(reported: Any, expected: Any, name: str = "") -> Iterator[Difference]:
-    """Everything that is expected and reported otherwise, by its path in the file."""
+    """Yield the reported values that differ from the expected ones."""
     if isinstance(expected, Mapping) and isinstance(reported, Mapping):
         for key, value in expected.items():
             yield from differences(reported.get(key), value, f"{name}.{key}" if name else key)
@@ -48,14 +46,14 @@ def _agree(reported: Any, expected: Any) -> bool:
 
 
 def windowed(run: EndpointsRun, metrics: Metrics) -> bool:
-    """Whether the client takes QPS and TPS over the window of LoadGen's Server."""
+    """Return whether the client computes QPS and TPS over the window of LoadGen's Server scenario."""
     pattern = run.config.settings.load_pattern if run.config else LoadPattern()
     asked = pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
     return asked and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
 
 
 def reported_metrics(snapshot: Snapshot) -> Metrics:
-    """The metrics of final_snapshot.json by name."""
+    """Return the metrics of final_snapshot.json by name."""
     return {
         stat.name: stat.model_dump(exclude={"type", "name", "value"}) if stat.type == "series" else stat.value or 0
         for stat in snapshot.metrics
@@ -64,7 +62,7 @@ def reported_metrics(snapshot: Snapshot) -> Metrics:
 
 
 def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> Iterator[Difference]:
-    """result_summary.json against the events; what does not follow from these, against final_snapshot.json."""
+    """Compare result_summary.json with the events, and numbers that events lack with final_snapshot.json."""
     metrics, others, counts_reasons = derived, {}, False
     if (snapshot := run.snapshot) is not None:
         empty, reported = dict.fromkeys(COUNTERS, 0) | dict.fromkeys(FIELDS.values(), EMPTY), reported_metrics(snapshot)
@@ -72,16 +70,17 @@ def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> It
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
         others = {"state": snapshot.state, "complete": complete}
     expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": _run_config(run, summary)}
-    if not (summary.finish_reason_counts or counts_reasons):  # an earlier client's
+    if not (summary.finish_reason_counts or counts_reasons):  # Earlier clients do not count finish reasons.
         del expected["finish_reason_counts"]
     yield from differences(summary.model_dump(), expected)
 
 
-_CONFIGURED = ("load_pattern", "warmup", "scheduler_random_seed", "dataloader_random_seed")  # of its run_config
+# Settings in the run_config of result_summary.json.
+_CONFIGURED = ("load_pattern", "warmup", "scheduler_random_seed", "dataloader_random_seed")
 
 
 def _run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
-    """The configuration in result_summary.json, as config.yaml has it, which leaves out what is null."""
+    """Return the expected run_config of result_summary.json from config.yaml, which omits null values."""
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}
     runtime = settings.get("runtime")
@@ -110,15 +109,17 @@ _STATISTICS = {"Min": "min", "Max": "max", "Median": "median", "Avg.": "avg", "S
 
 
 def compare_report(text: str, summary: Summary) -> Iterator[Difference]:
-    """report.txt against result_summary.json, to the two decimals that it has. In its sections nothing else may stand;
-    before them the client also writes of accuracy."""
+    """Compare report.txt with result_summary.json, to two decimals.
+
+    The sections of statistics may have no other lines. Before them the client also reports accuracy.
+    """
     reported, expected = _by_place(text.splitlines()), _by_place(_report_of(summary))
     more = {place: None for place in reported if place not in expected and place.startswith(tuple(_SECTIONS))}
     yield from differences(reported, expected | more)
 
 
 def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:
-    """What stands behind each label, by its section and the part of it; bars of histograms are left out."""
+    """Return the values behind each label, by section and part of it, without the bars of histograms."""
     found: dict[str, list[str]] = {}
     section = part = ""
     for line in lines:
@@ -132,7 +133,7 @@ def _by_place(lines: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _report_of(summary: Summary) -> Iterator[str]:
-    """The lines of report.txt that follow from the summary."""
+    """Yield the lines of report.txt that follow from the summary."""
     yield f"Version: {summary.version}"
     for name, asked in (summary.run_config or {}).items():
         if asked is not None:

@@ -1,14 +1,14 @@
-"""Every number of the client's report, derived again from events.jsonl by the client's own definitions.
+"""All numbers of the client's report, recomputed from events.jsonl by the client's own definitions.
 
 [mlcommons/endpoints ea332753: metrics/report.py, metrics/early_stopping.py, services/metrics_aggregator/]
-  tracked    issued while the client measured; all that is reported is about tracked samples
-  completed  answered, or ended by an error: what failed is in it
+  tracked    issued in the measured phase; the report covers tracked samples only
+  completed  ended with a response or with an error, so failed samples are included
   duration   from the start of measuring to the last completion of a tracked sample
   window     Poisson only: from the first issue to the completion of the sample that was issued last
   QPS, TPS   completed / duration and tokens / duration; over the window (completed - 1) / window and tokens / window
-  TTFT       first piece - issue; latency: completion - issue, of what failed too
+  TTFT       first piece - issue; latency: completion - issue, also of failed samples
   TPOT       (completion - first piece) / tokens after the first piece
-  tokens     counted by the client, which tokenizes the text of each response again
+  tokens     counted by the client, which tokenizes the text of each response
 """
 
 import math
@@ -29,30 +29,30 @@ Metrics = dict[str, Any]  # as in final_snapshot.json, by name: a counter's valu
 
 PERCENTILES = (99.9, 99.0, 97.0, 95.0, 90.0, 80.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0)
 BUCKETS = 30
-# Fields of the summary, and the metrics of the snapshot that they are made of.
+# Fields of the summary, and the metrics of the snapshot that they come from.
 TTFT, TPOT, LATENCY, INPUT, OUTPUT, CHUNKS = "ttft_ns", "tpot_ns", "sample_latency_ns", "isl", "osl", "chunk_delta_ns"
 FIELDS = {
     "ttft": TTFT, "tpot": TPOT, "latency": LATENCY, "input_sequence_lengths": INPUT, "output_sequence_lengths": OUTPUT,
 }  # fmt: skip
-EMPTY = {"count": 0, "early_stopping_percentiles": None}  # a series of nothing
+EMPTY = {"count": 0, "early_stopping_percentiles": None}  # statistics of a series without values
 SERIES = (*FIELDS.values(), CHUNKS)
-EARLY_STOPPING = (TTFT, TPOT, LATENCY)  # series that it estimates percentiles of, from the median upwards
+EARLY_STOPPING = (TTFT, TPOT, LATENCY)  # series with early-stopping estimates of the percentiles from p50
 REASON, REASONS = "tracked_finish_reason_", ("stop", "length", "tool_calls", "content_filter", "function_call", "other")
 ISSUED, COMPLETED, FAILED = (f"tracked_samples_{what}" for what in ("issued", "completed", "failed"))
 DURATION, WINDOW = "tracked_duration_ns", "legacy_loadgen_window_duration_ns"
 COUNTERS = (*(REASON + reason for reason in REASONS), ISSUED, COMPLETED, FAILED, DURATION, WINDOW)
-ROUNDING = 1e-9  # far above what doubles lose, and far below what a change could gain
+ROUNDING = 1e-9  # relative tolerance; the rounding of doubles is far smaller, a useful change far larger
 BATCH = 2_000  # texts that are tokenized in one call
 
 
 class ApproximateFloat(float):
-    """A number that rounding moves by more than ROUNDING: `within` is the share."""
+    """A number with a rounding error above ROUNDING; `within` is its relative tolerance."""
 
     within: float = ROUNDING
 
 
 def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Column | None) -> Metrics:
-    """All numbers that follow from the events; those of tokens only with their counts."""
+    """Recompute all numbers from the events; numbers of tokens need the token counts."""
     tracked, done = events.tracked, events.completed & events.tracked
     issued, first, complete = events.issued_ns, events.first_ns, events.complete_ns
     values: dict[str, Values] = {LATENCY: (complete - issued)[done]}
@@ -104,13 +104,15 @@ def _counters(events: Events, done: NDArray[np.bool_]) -> dict[str, int]:
 
 
 def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
-    """Three rows: the tokens of each sample's response, of what came after its first piece, and of its prompt. None
-    where a chat template would join the parts of a response."""
+    """Return three rows of token counts: response, response after its first piece, and prompt of each sample.
+
+    Return None if a chat template would have to join the parts of a response.
+    """
     if np.any(events.response_kind[events.tracked] == MESSAGES):
         return None
     counts = np.zeros((3, len(events)), np.int64)
-    special = len(tokenizer.encode(""))  # the client counts without what a tokenizer puts before or after a text
-    known: dict[int, int] = {}  # of a text's hash: texts come again with each pass over the dataset
+    special = len(tokenizer.encode(""))  # The client does not count the special tokens that a tokenizer adds.
+    known: dict[int, int] = {}  # hash of a text → tokens; texts repeat in each pass over the dataset
 
     def count(column: Column, texts: list[tuple[int, str]]) -> None:
         new = {hash(text): text for _, text in texts if hash(text) not in known}
@@ -127,7 +129,7 @@ def count_tokens(events: Events, tokenizer: Tokenizer) -> Column | None:
 
 
 def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
-    """A series as the client's snapshot has it. Percentiles are observed values, no means of two."""
+    """Return the statistics of a series in the form of the client's snapshot. Percentiles are observed values."""
     ordered: Values = values.copy()
     ordered.sort()
     listed = ordered.tolist()
@@ -140,7 +142,7 @@ def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
         }
     if not listed:
         return found
-    # Equal steps of the logarithm, from the smallest to the largest value; what lies outside counts in the outermost.
+    # The buckets are equal steps of the logarithm; values outside count in the first or last bucket.
     low = max(float(listed[0]), 1.0)
     first, last = math.log(low), math.log(max(float(listed[-1]), low * 10))
     edges = [math.exp(first + number * ((last - first) / BUCKETS)) for number in range(BUCKETS + 1)]
@@ -156,7 +158,7 @@ def statistics(values: Values, *, early_stopping: bool) -> dict[str, Any]:
 
 
 def summarized(stat: Mapping[str, Any]) -> dict[str, Any]:
-    """The statistics of a series as result_summary.json has them."""
+    """Return the statistics of a series in the form of result_summary.json."""
     names = ("total", "min", "max", "percentiles", "early_stopping_percentiles")
     count, total, squares = stat["count"], stat.get("total"), stat.get("sum_sq")
     if not count or total is None or squares is None:
@@ -164,7 +166,7 @@ def summarized(stat: Mapping[str, Any]) -> dict[str, Any]:
         return {**empty, "early_stopping_percentiles": stat["early_stopping_percentiles"]}
     spread = max((squares - total * total / count) / (count - 1), 0.0) if count > 1 else 0.0
     deviation = ApproximateFloat(math.sqrt(spread))
-    if spread:  # the difference of two large sums, each of them rounded
+    if spread:  # It is the difference of two large rounded sums.
         deviation.within = ROUNDING + ROUNDING * squares / ((count - 1) * spread)
     return {name: stat[name] for name in names} | {
         "median": stat["percentiles"].get("50.0"),
@@ -178,7 +180,7 @@ def summarized(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
-    """result_summary.json, as it follows from the metrics; without what is not among them."""
+    """Return the content of result_summary.json that follows from the metrics."""
     tokens = metrics.get(OUTPUT, EMPTY)
     qps, tps = rates(metrics, tokens["total"] if tokens["count"] else None, windowed)
     return {
@@ -195,7 +197,7 @@ def summary_of(metrics: Metrics, *, windowed: bool) -> dict[str, Any]:
 
 
 def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float | None, float | None]:
-    """QPS and TPS over the window or over the duration; None where there is no time or no token."""
+    """Return QPS and TPS over the window or over the duration; None without a time span or tokens."""
     span_s = metrics[WINDOW if windowed else DURATION] / 1e9
     if span_s <= 0:
         return None, None
@@ -203,7 +205,7 @@ def rates(metrics: Metrics, tokens: float | None, windowed: bool) -> tuple[float
 
 
 def numbers(metrics: Metrics) -> dict[str, Any]:
-    """For programs: everything that was derived. `answered_qps` is without what failed, over the duration."""
+    """Return all recomputed numbers for programs. `answered_qps` counts samples that did not fail, per second."""
     series = {name: summarized(stat) for name, stat in metrics.items() if isinstance(stat, dict)}
     for stat in series.values():
         stat.pop("histogram", None)

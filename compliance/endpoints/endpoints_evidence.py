@@ -1,4 +1,4 @@
-"""The evidence on a run directory of the MLPerf Endpoints client."""
+"""Data of a run directory of the MLPerf Endpoints client, as checks read them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,22 +20,22 @@ COMPLETE = "complete"
 
 @dataclass(eq=False)
 class EndpointsEvidence:
-    """A run directory of the MLPerf Endpoints client, what was derived of it, and what it is judged with."""
+    """A run directory of the MLPerf Endpoints client, the numbers recomputed from it, and the inputs of checks."""
 
     run: EndpointsRun
-    model_path: str | None = None  # whose tokenizer counts tokens
-    dataset_path: Path | None = None  # for scores
-    left: list[NotJudged] = field(default_factory=list)  # smaller than a rule
+    model_path: str | None = None  # model whose tokenizer counts tokens
+    dataset_path: Path | None = None  # dataset file, to rescore responses and compare prompts
+    left: list[NotJudged] = field(default_factory=list)  # parts of rules that were not checked
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return why an input is missing, or an empty text."""
         name = {"events": EVENTS, "snapshot": SNAPSHOT}.get(need)
         if name is not None and getattr(self.run, need) is None:
             return f"{name} is missing"
         if need == "load" and self.load is None:
-            return "the directory has no measured phase that could be replayed"
+            return "the directory has no measured phase that can be replayed"
         if need == "complete" and not self.is_complete:
-            return "the client did not end by itself: its statistics are estimates of a part"
+            return "the client did not finish, so its statistics are estimates for a part of the run"
         return ""
 
     @cached_property
@@ -44,21 +44,21 @@ class EndpointsEvidence:
 
     @cached_property
     def streaming(self) -> bool:
-        """As config.yaml has it, else whether there are first tokens."""
+        """Whether the client streamed: by config.yaml, or if that is silent, by events of first tokens."""
         config, events = self.run.config, self.run.events
         asked = None if config is None else config.streaming
         return asked if asked is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
 
     @cached_property
     def tokens(self) -> Column | None:
-        """Counted again; None without a tokenizer or events, or where a chat template would be needed."""
+        """Token counts; None without a tokenizer or events, or if counting needs a chat template."""
         if self.model_path is None or self.run.events is None:
             return None
         return count_tokens(self.run.events, load_tokenizer(self.model_path))
 
     @property
     def total_tokens(self) -> int | None:
-        """Of all responses, counted again."""
+        """Tokens of all responses, counted with the tokenizer of `model_path`."""
         if self.tokens is None or self.run.events is None:
             return None
         return int(self.tokens[0, self.run.events.answered].sum())
@@ -69,8 +69,10 @@ class EndpointsEvidence:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What is derived, as the client's snapshot has it; with tokens where the tokenizer counts what the client
-        counted; empty without events."""
+        """The metrics recomputed from the events, in the form of the client's snapshot.
+
+        They include tokens if the tokenizer counts as many as the client. Without events they are empty.
+        """
         if self.run.events is None:
             return {}
         config = self.run.config
@@ -80,15 +82,15 @@ class EndpointsEvidence:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """The same for programs, with rates."""
+        """The recomputed metrics and rates for programs."""
         return numbers(self.metrics) if self.metrics else {}
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client ended by itself: else its statistics are estimates of a part."""
+        """Whether the client finished; otherwise its statistics are estimates for a part of the run."""
         report = self.run.summary or self.run.snapshot
         return report is not None and report.state == COMPLETE
 
     def leave(self, what: str, why: str) -> None:
-        """Note that something within a rule is not judged."""
+        """Note that a part of a rule is not checked."""
         self.left.append(NotJudged(what, why))

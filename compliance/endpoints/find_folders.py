@@ -1,4 +1,4 @@
-"""Run folders of the MLPerf Endpoints client, and submissions of them, by their files."""
+"""Search for run directories of the MLPerf Endpoints client, and for submissions built from them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from runs.endpoints.layout import AUDIT, AUDIT_FILES, EVENTS, is_run_folder
 from runs.errors import InputError
 
-MAX_FOLDERS = 64  # twice as many as a curve has points
+MAX_FOLDERS = 64  # run directories; twice the points of a curve
 _DIVISIONS = ("closed", "open", "network")
 
 
 def is_for_endpoints(root: Path) -> bool:
-    """Whether a directory is a run folder of the client, holds some, or is a submission of them.
+    """Return whether a directory is a run directory of the client, contains some, or is a submission of them.
 
-    The directory's own marks decide before what lies in it: a tree of LoadGen results may have a run folder somewhere.
+    The directories closed/ and open/ decide first, because a tree of LoadGen results may contain a run directory.
     """
     if is_run_folder(root):
         return True
@@ -23,10 +23,10 @@ def is_for_endpoints(root: Path) -> bool:
 
 
 def run_folders(root: Path) -> list[Path]:
-    """The run folder, or those below, without the two of each audit.
+    """Return the run directories at or below a path, without the two of each audit.
 
     Raises:
-        InputError: there are too many.
+        InputError: If there are more than MAX_FOLDERS.
     """
     if is_run_folder(root):
         return [root]
@@ -40,10 +40,10 @@ def run_folders(root: Path) -> list[Path]:
     )
     found = {folder for folder in there if folder.parent.name != AUDIT}
     if len(found) > MAX_FOLDERS:
-        raise InputError(f"{root} has more than {MAX_FOLDERS} run folders", "check those of one curve at a time")
+        raise InputError(f"{root}: more than {MAX_FOLDERS} run directories", "give the directories of one curve")
     return sorted(found)
 
 
 def points(root: Path) -> Iterator[Path]:
-    """Yield what may be the points of a submission."""
+    """Yield the directories that may be points of a submission."""
     return (path for depth in ("", "*/", "*/*/") for path in root.glob(f"{depth}results/*/*/r[0-9]*"))

@@ -1,4 +1,4 @@
-"""Rules on one run folder: whole, in order, and its numbers those of its events."""
+"""Rules on one run directory: its files, the order of its events, and the reported numbers."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,64 +18,64 @@ from runs.endpoints.folder import PERFORMANCE
 from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
 from runs.wording import counted, printable
 
-AGENTIC = "agentic_inference"  # its client ends samples by itself, in no order of receiving
+AGENTIC = "agentic_inference"  # load pattern whose client ends samples itself, in any order
 MAX_SHOWN = 8  # differences of one file that are findings of their own
-TOKENS_OFF_PCT = 1.0
-# Short responses do come at once: with an honest server of a few responses at a time, one or two of 60.
+TOKENS_OFF_PCT = 1.0  # percent
+# Share of the samples; an honest server sends one or two of 60 short responses in one piece.
 FEW_LATE = 0.05
-# The client's process for metrics counts its snapshots: one in this time from the session's start on, and the last once
-# all responses are tokenized. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
-SNAPSHOT_S, TIMER_S = 0.25, 0.1  # and what its timers may err by
-MAX_APART = 8  # intervals between two snapshots on average: at most 2.6 in runs of a busy machine
-# Tokenizing ends with the session or some seconds later; what is more than this may be a session made shorter.
+# The client writes a snapshot at this interval from the start of the session, and the last one after tokenizing all
+# responses. [mlcommons/endpoints ea332753: services/metrics_aggregator/publisher.py, __main__.py]
+SNAPSHOT_S, TIMER_S = 0.25, 0.1  # interval, and error of its timers
+MAX_APART = 8  # intervals from one snapshot to the next on average; at most 2.6 on a busy machine
+# Tokenizing ends some seconds after the session; a longer time can show that the session was shortened.
 LONG_AFTER_S, LONG_AFTER_SHARE = 10.0, 0.05
-UNCHANGED = "take the client's own files, unchanged"
-KEEP = "keep the whole folder as the client wrote it"
+UNCHANGED = "restore the files that the client wrote"
+KEEP = "keep the complete directory as the client wrote it"
 
 
 @decides(
     "result",
-    ("endpoints-files", "error", OURS, "the folder has every file that the client writes", KEEP),
-    ("endpoints-finished", "error", OURS, "the client ended by itself and counted everything", RERUN),
+    ("endpoints-files", "error", OURS, "missing files", KEEP),
+    ("endpoints-finished", "error", OURS, "state of the client at the end", RERUN),
 )  # fmt: skip
 def check_files(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Is everything there, and did the run end?"""
+    """Check whether the client wrote all its files and finished."""
     run = case.run
-    found = "missing: " + ", ".join(run.missing) if run.missing else "all there"
-    yield compared("endpoints-files", "", not run.missing, found, "all of them", run.root, missing=run.missing)
+    found = ", ".join(run.missing) or "none"
+    yield compared("endpoints-files", "", not run.missing, found, "none", run.root, missing=run.missing)
     for name in run.missing:
         case.leave(name, "the file is missing")
     if (summary := run.summary) is not None:
         done = summary.complete and summary.state == COMPLETE
-        found = f"state {printable(summary.state, 40)}, {'complete' if summary.complete else 'not complete'}"
-        yield compared("endpoints-finished", "", done, found, f"state {COMPLETE}, complete", run.path(SUMMARY))
+        found = f"{printable(summary.state, 40)}, statistics {'complete' if summary.complete else 'incomplete'}"
+        yield compared("endpoints-finished", "", done, found, f"{COMPLETE}, statistics complete", run.path(SUMMARY))
 
 
 @decides(
     "contradiction",
-    ("endpoints-events", "error", OURS, "every event stands where the client writes it, once, in its order", UNCHANGED),
-    ("endpoints-samples", "error", OURS, "sample_idx_map.json has the events' samples, in their order", UNCHANGED),
+    ("endpoints-events", "error", OURS, "order of the events", UNCHANGED),
+    ("endpoints-samples", "error", OURS, "samples in sample_idx_map.json, compared with the events", UNCHANGED),
     needs=("events",),
 )  # fmt: skip
 def order_of_events(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Do the events fit one another, and the map of samples?"""
+    """Check the order of the events, and compare sample_idx_map.json with them."""
     run, events = case.run, case.run.events
     if events is None:
         return
     agentic = run.config is not None and run.config.settings.load_pattern.type == AGENTIC
     if agentic:
-        case.leave("order of completions", "the client of an agentic run ends samples by itself")
+        case.leave("order of completions", "the client of an agentic run ends samples itself")
     found = f"{sum(events.counts.values()):,} events of {counted(len(events), 'sample')}"
     odd = list(_odd(events, agentic, case.is_complete))[:MAX_SHOWN]
     yield from odd or [compared("endpoints-events", "", True, found, "", events.path)]
     if run.indices is not None:
         files = run.path(SAMPLES), events.path
         wrong = [fail("endpoints-samples", text, *files) for text in _samples(run.indices, events)]
-        yield from wrong or [compared("endpoints-samples", "", True, "the same samples", "", *files)]
+        yield from wrong or [compared("endpoints-samples", "", True, "equal", "", *files)]
 
 
 def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
-    """Events that do not fit."""
+    """Report events that are out of place."""
     for what, odd in events.odd.items():
         if not (agentic and "completion" in what):
             of = f" of sample {printable(odd.uuid, 40)}" if odd.uuid else ""
@@ -90,63 +90,63 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
         "end of measuring": bool(events.phases) and events.phases[-1][1] == NO_TIME,
     }
     if complete and (names := ", no ".join(name for name, lacks in lacking.items() if lacks)):
-        text = f"the session has no {names}, and the client reports that it is complete"
+        text = f"the client reports a complete session, but its events have no {names}"
         yield fail("endpoints-events", text, events.path)
 
 
 def _samples(phases: dict[str, dict[str, int]], events: Events) -> Iterator[str]:
-    """What in the map of samples does not fit the events."""
+    """Yield the differences between sample_idx_map.json and the events."""
     rows = {name: np.array([events.rows.get(uuid, -1) for uuid in phases[name]], np.int64) for name in phases}
     measured, tracked = rows.pop(PERFORMANCE, np.zeros(0, np.int64)), np.flatnonzero(events.tracked)
     for name, found in (*rows.items(), (PERFORMANCE, measured)):
         if (found < 0).any():
-            yield f"phase {printable(name, 40)} has a sample that was not issued"
+            yield f"phase {printable(name, 40)} has a sample that was never issued"
             break
     if not np.array_equal(np.sort(measured), tracked):
-        yield f"{len(tracked):,} samples were issued while the client measured, and the map has {len(measured):,}"
+        yield f"samples of the measured phase: {len(measured):,}, issued: {len(tracked):,}"
     elif not np.array_equal(measured, tracked):
-        yield "the map has the measured samples in another order than they were issued"
+        yield "the measured samples are not in the order of issue"
     others = np.concatenate([np.zeros(0, np.int64), *rows.values()])
     late = np.flatnonzero(~events.tracked & (np.arange(len(events)) > tracked.max(initial=-1)))
     if len(tracked) and not np.array_equal(np.sort(others), late):
-        yield f"{len(late):,} samples were issued after measuring, and the map has {len(others):,} of other phases"
+        yield f"samples of other phases: {len(others):,}, issued after the measured phase: {len(late):,}"
 
 
 @decides(
     "contradiction",
-    ("endpoints-clock", "error", OURS, "final_snapshot.json was made after the session, no sooner than its count takes",
-     UNCHANGED),
+    ("endpoints-clock", "error", OURS, "time of the last snapshot after the session's start", UNCHANGED),
     needs=("events", "snapshot", "complete"),
 )  # fmt: skip
 def check_clock(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Does the session last as long as the client's snapshots, which another process counts by a clock of its own?"""
+    """Compare the session with the number of snapshots, which another process of the client counts by its own clock."""
     events, snapshot = case.run.events, case.run.snapshot
     if events is None or snapshot is None or snapshot.timestamp_ns is None or not case.is_complete:
         return
     session_s, taken_s = ((time_ns - events.started_ns) / SECOND for time_ns in (events.last_ns, snapshot.timestamp_ns))
     counted_s, files = ((snapshot.counter or 1) - 1) * SNAPSHOT_S - TIMER_S, (case.run.path(SNAPSHOT), events.path)
-    text, limit = "the last snapshot, after the session's start", f"after the session's {session_s:.3f} s"
-    yield compared("endpoints-clock", text, taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
+    limit = f"at least {session_s:.3f} s (length of the session)"
+    yield compared("endpoints-clock", "", taken_s >= session_s, f"{taken_s:.3f} s", limit, *files)
     problems = {
-        f"and {snapshot.counter} take {counted_s:.3f} s": taken_s < counted_s,
-        f"with {snapshot.counter} in all, one every {SNAPSHOT_S} s": taken_s
+        f"at least {counted_s:.3f} s ({snapshot.counter} snapshots)": taken_s < counted_s,
+        f"about {SNAPSHOT_S * (snapshot.counter or 0):.3f} s ({snapshot.counter} snapshots)": taken_s
         > MAX_APART * SNAPSHOT_S * (snapshot.counter or 0),
-        f"and the session has {session_s:.3f} s: tokenizing took long, or the session was longer": taken_s
+        f"about {session_s:.3f} s (length of the session); tokenizing was slow, or the session was shortened": taken_s
         > session_s + max(LONG_AFTER_S, LONG_AFTER_SHARE * session_s),
     }
     for problem in (problem for problem, holds in problems.items() if holds):
-        yield warn("endpoints-clock", f"{text}: {taken_s:.3f} s, {problem}", *files)
+        what = "time of the last snapshot after the session's start"
+        yield warn("endpoints-clock", f"{what}: {taken_s:.3f} s, expected: {problem}", *files)
 
 
 @decides(
     "contradiction",
-    ("endpoints-summary", "error", OURS, "result_summary.json follows from the events", UNCHANGED),
-    ("endpoints-snapshot", "error", OURS, "final_snapshot.json follows from the events", UNCHANGED),
-    ("endpoints-report", "error", OURS, "report.txt has the numbers of result_summary.json", UNCHANGED),
+    ("endpoints-summary", "error", OURS, "result_summary.json, recomputed from the events", UNCHANGED),
+    ("endpoints-snapshot", "error", OURS, "final_snapshot.json, recomputed from the events", UNCHANGED),
+    ("endpoints-report", "error", OURS, "report.txt, compared with result_summary.json", UNCHANGED),
     needs=("complete",),
 )  # fmt: skip
 def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Are the reported numbers those of the events, and the same in every file?"""
+    """Compare the reported numbers with the events, and the files of the report with each other."""
     run, summary, snapshot = case.run, case.run.summary, case.run.snapshot
     against, reported = run.path(EVENTS), {} if snapshot is None else reported_metrics(snapshot)
     if summary is not None and (reported or case.metrics):
@@ -164,27 +164,27 @@ def reported_numbers(case: EndpointsEvidence) -> Iterator[Finding]:
 def _compared(rule: str, differences: Iterable[Difference], *files: Path) -> Iterator[Finding]:
     found = list(differences)
     for name, reported, expected in found[:MAX_SHOWN]:
-        text = f"{name}: {_shown(reported)} reported, {_shown(expected)} derived again"
+        text = f"{name}: {_shown(reported)}, recomputed: {_shown(expected)}"
         yield fail(rule, text, *files, name=name, reported=_plain(reported), expected=_plain(expected))
     if len(found) > MAX_SHOWN:
-        yield fail(rule, f"and {len(found) - MAX_SHOWN} more numbers", *files, differences=len(found))
+        yield fail(rule, f"{len(found) - MAX_SHOWN} more numbers differ", *files, differences=len(found))
     if not found:
-        yield compared(rule, "", True, "every number agrees", "", *files)
+        yield compared(rule, "", True, "all numbers agree", "", *files)
 
 
 def _shown(value: Any) -> str:
-    return "nothing" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)[:60]
+    return "missing" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)[:60]
 
 
 def _plain(value: Any) -> Any:
-    """For programs: a number as it is, what a configuration or a histogram has as a text."""
+    """Return a value for programs: numbers unchanged, other values as text."""
     if isinstance(value, float):
         return float(value)
     return value if value is None or (isinstance(value, int) and abs(value) < 2**63) else str(value)[:200]
 
 
 def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) -> Iterator[Finding]:
-    """What is known of token counts without their tokenizer: how many there are, and that they fit themselves."""
+    """Check reported token counts without a tokenizer: their number, their totals, and their own consistency."""
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
     for name, title, texts, sizes, kinds in (
@@ -202,13 +202,13 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             continue
         count, total, most = reported[name]["count"], reported[name]["total"], int(texts.sum())
         if not count and most:
-            case.leave(title, "the client counted none: it found no tokenizer for the model")
+            case.leave(title, "the client counted no tokens, because it found no tokenizer for the model")
             continue
-        other = "the tokenizer of --model-path counts others"
-        case.leave(title, other if case.model_path else "give --model-path to count tokens again")
+        other = "the tokenizer of --model-path gives other counts"
+        case.leave(title, other if case.model_path else "give --model-path to count tokens")
         of_bytes, of_text = sizes[texts], name != TPOT and bool((kinds[texts] == TEXT).all())
         problems = {
-            f"{name}.count: {count} reported, {most} texts": count > most or (name != TPOT and count != most),
+            f"{name}.count: {count}, texts: {most}": count > most or (name != TPOT and count != most),
             f"{name}.total: {total} tokens in {of_bytes.sum()} bytes": of_text and (total or 0) > of_bytes.sum(),
             f"{name}.percentiles: more tokens than bytes": of_text
             and _exceeds(reported[name]["percentiles"], of_bytes),
@@ -218,36 +218,36 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
 
 
 def _exceeds(percentiles: dict[str, Any], sizes: Column) -> bool:
-    """Whether a percentile of tokens lies above that of bytes; a tokenizer may put one token before a text."""
+    """Return whether a percentile of tokens is above that of bytes; a tokenizer may add one token to a text."""
     shares = list(map(float, percentiles))
     most = np.percentile(sizes, shares, method="higher") + 1 if len(sizes) else np.zeros(len(shares))
     return any(value > limit for value, limit in zip(percentiles.values(), most.tolist(), strict=True))
 
 
 def _unfit(stat: dict[str, Any]) -> dict[str, bool]:
-    """What in a series cannot be true by itself, and whether it is so."""
+    """Return the contradictions that a series can have in itself, and whether it has them."""
     count, total, least, most = (stat[name] for name in ("count", "total", "min", "max"))
     grid = [stat["percentiles"][share] for share in sorted(stat["percentiles"], key=float)]
     ordered = [value for value in (least, *grid, most) if value is not None]
     known = None not in (total, least, most)
     return {
-        "percentiles out of order": ordered != sorted(ordered),
-        "the histogram has another number of values": bool(stat["histogram"])
+        "percentiles are out of order": ordered != sorted(ordered),
+        "the histogram has a different number of values": bool(stat["histogram"])
         and sum(number for _, number in stat["histogram"]) != count,
-        "a total below its least": known and least > 0 and least * count > total * (1 + ROUNDING),
-        "a total above its most": known and most > 0 and total > most * count * (1 + ROUNDING),
+        "the total is below count × minimum": known and least > 0 and least * count > total * (1 + ROUNDING),
+        "the total is above count × maximum": known and most > 0 and total > most * count * (1 + ROUNDING),
     }
 
 
 @decides(
     "plausible",
-    ("endpoints-failed", "warning", OURS, "no sample failed", "run again with a server that answers every request"),
-    ("endpoints-first-token", "warning", OURS, "a first token comes before the whole response",
-     "have the server send its pieces one by one"),
+    ("endpoints-failed", "warning", OURS, "failed samples", "correct the server, and run again"),
+    ("endpoints-first-token", "warning", OURS, "samples whose first token came with the complete response",
+     "set the server to stream its responses piece by piece"),
     needs=("events",),
 )  # fmt: skip
 def failures(case: EndpointsEvidence) -> Iterator[Finding]:
-    """What the client's own numbers hide."""
+    """Check failed samples and late first tokens, which the client's numbers hide."""
     events, summary, metrics = case.run.events, case.run.summary, case.metrics
     if events is None:
         return
@@ -255,46 +255,46 @@ def failures(case: EndpointsEvidence) -> Iterator[Finding]:
     if failed:
         rate = f"QPS {summary.qps:.4g}" if summary is not None and summary.qps is not None else "QPS"
         text = (
-            f"{failed:,} of {completed:,} completed samples failed; the client counts them as completed, "
-            f"in its {rate}; responses alone: {alone or 0:.4g}/s"
+            f"{failed:,} of {completed:,} completed samples failed; the client includes them in its {rate}; "
+            f"without them: {alone or 0:.4g}/s"
         )
         yield warn("endpoints-failed", text, events.path, failed=failed, answered_per_second=alone)
     else:
-        yield compared("endpoints-failed", "", True, "none", "none", events.path)
+        yield compared("endpoints-failed", "", True, "0", "0", events.path)
     if case.streaming:
         first_ns, streamed = events.first_ns, events.tracked & events.completed & (events.rest_bytes > 0)
         if late := int((streamed & (first_ns >= events.complete_ns)).sum()):
-            text = f"the first token of {counted(late, 'sample')} came with the whole response: its TPOT is 0 or less"
+            text = f"the first token of {counted(late, 'sample')} came with the complete response, so TPOT is 0 or less"
             make = warn if late > FEW_LATE * completed else note
             yield make("endpoints-first-token", text, events.path, samples=late)
         else:
-            yield compared("endpoints-first-token", "", True, "in every sample", "", events.path)
+            yield compared("endpoints-first-token", "", True, "0", "", events.path)
 
 
 @decides(
     "result",
-    ("endpoints-tokens", "error", OURS, "the reported tokens are those of the responses' texts, within 1 %",
-     "name the tokenizer of the model that was served"),
-    ("endpoints-tokens-served", "error", OURS, "no more tokens are reported than the server can have made, within 1 %",
-     "count tokens by the server's usage or IDs"),
+    ("endpoints-tokens", "error", OURS, "reported tokens, compared with the texts of the responses",
+     "give --model-path the model that was served"),
+    ("endpoints-tokens-served", "error", OURS, "reported tokens, compared with the limit of the requests",
+     "have the client count the token IDs or the usage that the server returns"),
 )  # fmt: skip
 def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Tokens counted again, and against the most that the server was allowed to make."""
+    """Compare the reported tokens with the texts, and with the number of tokens that the requests allow."""
     events, config, total, ours = case.run.events, case.run.config, case.reported_tokens, case.total_tokens
     if total is None or events is None:
-        case.leave("tokens", "the client counted none")
+        case.leave("tokens", "the client counted no tokens")
         return
     files = case.run.path(SUMMARY), events.path
     if ours is not None:
         off = 100 * (total / ours - 1) if ours else 0.0
-        text = f"the client reports {total:,} tokens, its responses have {ours:,} by this tokenizer, {off:+.2f} %"
+        text = f"the client reports {total:,} tokens; with this tokenizer the responses have {ours:,} ({off:+.2f}%)"
         found: dict[str, Any] = {"reported": total, "counted": ours, "difference_pct": off}
         if total == ours:
             yield compared("endpoints-tokens", "", True, text, "", *files, **found)
         else:
             yield (fail if abs(off) > TOKENS_OFF_PCT else warn)("endpoints-tokens", text, *files, **found)
     elif case.model_path is not None:
-        case.leave("tokens", "responses with reasoning or tool calls are counted through a chat template")
+        case.leave("tokens", "responses with reasoning or tool calls need a chat template to be counted")
     most = config.model_params.max_new_tokens if config is not None else None
     if most is None:
         case.leave("tokens of the server", "config.yaml has no max_new_tokens")
@@ -304,12 +304,12 @@ def honest_tokens(case: EndpointsEvidence) -> Iterator[Finding]:
     if over <= TOKENS_OFF_PCT:
         text = f"{total:,} reported, {limit:,} allowed"
         yield compared("endpoints-tokens-served", "", True, text, "", events.path, reported=total, allowed=limit)
-        case.leave("tokens of the server", "the folder records neither its usage nor its IDs")
+        case.leave("tokens of the server", "the directory records neither usage nor token IDs of the server")
         return
-    # Without a tokenizer it is not known whether the client counted its own tokens right; with one it counted too many.
+    # Without a tokenizer the client's count could be wrong, so the rule is a warning.
     text = (
-        f"{total:,} tokens are reported, {over:.1f} % more than the server was allowed to make ({limit:,}): the client "
-        f"tokenizes the text of each response again, which gives other tokens than the server made"
+        f"the client reports {total:,} tokens, {over:.1f}% above the limit of the requests ({limit:,}); it tokenizes "
+        f"the text of each response, which gives other tokens than the server generated"
     )
     make = fail if case.model_path is not None else warn
     yield make("endpoints-tokens-served", text, files[0], reported=total, allowed=limit, over_pct=over)

@@ -1,9 +1,9 @@
-"""The load of a run folder, replayed: which samples the client had to send, in which order, when, how many at a time.
+"""Rules on the load of a run directory: samples, order, issue times and concurrency, replayed from the settings.
 
 The order follows from dataloader_random_seed and the size of the dataset, Poisson arrivals from scheduler_random_seed
 and the rate, both by Python's generator. [mlcommons/endpoints ea332753: load_generator/sample_order.py, delay.py,
-strategy.py, session.py; config/runtime_settings.py] Latencies count from when a sample was sent, so a sample that was
-sent late waited before its latency began.
+strategy.py, session.py; config/runtime_settings.py] The latency of a sample starts when it is issued, so the delay of a
+sample that is issued late is in no latency.
 """
 
 import math
@@ -25,57 +25,58 @@ from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
 from runs.reading import read_object
 
-# The client's loop keeps its timers in whole milliseconds; the clock that it reads once a turn can be older than the
-# event that its turn begins with.
+# Errors of the client's timers: it rounds times to milliseconds, and reads its clock once per turn of its loop.
 EARLY_NS = 3_000_000
 TURN_NS = 250_000_000
-# A timer this late waited for a busy machine.
+# Lateness of a sample that shows an overloaded client.
 LATE_NS = 10_000_000
-# The client's arrivals scatter by a few ms around their schedule; around another of the same rate by this share more.
+# Share of the random walk between two schedules of one rate; issue times of the client scatter by a few ms only.
 ANOTHER_SCHEDULE = 0.2
-# Beyond this many standard deviations of two schedules' difference the client did not keep up at all.
+# Standard deviations between two schedules; a client that is later did not keep up with the rate.
 NOT_KEPT_UP = 5.0
-# Poisson runs of the client end up to 0.15 s after the last response; after a second it was stopped.
+# Time from the last response to the end; Poisson runs take up to 0.15 s, so a longer time shows that the run stopped.
 STALLED_NS = 1_000_000_000
-# What late sending may hide of the latencies.
+# Share of the p99 latency that late issuing may hide.
 LATE_SHARE = 0.10
-# Share of the asked concurrency, on average, that is still that concurrency.
+# Minimum share of the requested concurrency, on average.
 FULL_SHARE = 0.95
-# The client asks for 10 a second where a run by duration names no rate, and for a tenth more than the duration takes.
+# Defaults of the client for a run by duration: requests per second, and the factor on the number of samples.
 USUAL_QPS, MORE = 10.0, 1.1
-# Without the dataset its size is looked for, up to so many times the highest index, in so many steps of shuffling.
+# Limits of the search for the dataset's size: multiple of the highest index, steps of shuffling, minimum of samples,
+# and probability of a wrong size.
 SIZES, STEPS, ENOUGH, CHANCE = 8, 4_000_000, 6, 1e-9
 MAX_ROWS = 10_000_000
 MS, SECOND = 1e6, 1e9
-INTERRUPTED = "the run was interrupted"
-ANY_SAMPLE = -1  # one sample, whichever it is
+INTERRUPTED, TIME_UP = "the run was interrupted", "max_duration_ms was reached"
+SEPARATE_CORES = "run the client on separate CPU cores"
+ANY_SAMPLE = -1  # index of a repeated sample that is unknown
 
 
 @dataclass(frozen=True)
 class Load:
-    """A run's measured phase: its samples in the order of issue."""
+    """The measured phase of a run: its samples in the order of issue."""
 
     run: EndpointsRun
     config: Config
     events: Events
-    rows: Column  # of the events
-    index: Column  # in the dataset
+    rows: Column  # rows of the samples in the events
+    index: Column  # indices of the samples in the dataset
     issued_ns: Column
     complete_ns: Column
-    answered: NDArray[np.bool_]  # neither failed nor open
+    answered: NDArray[np.bool_]  # samples that completed and did not fail
     start_ns: int
     end_ns: int
-    audit_samples: int | None  # of a run of an audit, whose own config.yaml does not have it: how many were asked for
-    repeats: int | None  # and the index of the one sample that all queries are of
+    audit_samples: int | None  # requested samples of an audit run, which are not in its own config.yaml
+    repeats: int | None  # index of the sample that an audit run repeats
 
     @cached_property
     def size(self) -> tuple[int | None, bool]:
-        """Of the dataset, by which the order follows from the seed; and whether that is sure."""
+        """The size of the dataset, found from the order of the samples, and whether the search was complete."""
         return dataset_size(self.index, self.config.settings.runtime.dataloader_random_seed)
 
     @cached_property
     def wanted(self) -> int | None:
-        """How many samples were asked for; None where that depends on a size that is not known."""
+        """The requested number of samples; None if it depends on an unknown dataset size."""
         runtime, size = self.config.settings.runtime, self.size[0]
         if self.audit_samples is not None:
             return self.audit_samples
@@ -88,12 +89,12 @@ class Load:
 
     @property
     def left(self) -> NDArray[np.bool_]:
-        """Samples without an end."""
+        """Boolean mask of samples that never completed."""
         return np.asarray(self.complete_ns == NO_TIME)
 
 
 def replayed_order(seed: int, size: int, count: int) -> Column:
-    """The first `count` indices: the dataset shuffled, and what came of it shuffled again for each further pass."""
+    """Return the first `count` indices. Each pass over the dataset shuffles the order of the previous pass."""
     draw, order = random.Random(seed), list(range(size))
     passes: list[int] = []
     while len(passes) < count:
@@ -103,21 +104,23 @@ def replayed_order(seed: int, size: int, count: int) -> Column:
 
 
 def replayed_arrivals(seed: int, target_qps: float, count: int) -> Column:
-    """When the first `count` samples are due, in ns from the start of sending."""
+    """Return the issue times of the first `count` samples, in ns from the start of issuing."""
     draw, rate = random.Random(seed), target_qps / SECOND
     return np.cumsum(np.array([max(1, int(draw.expovariate(rate))) for _ in range(count)], np.int64))
 
 
 def dataset_size(index: Column, seed: int) -> tuple[int | None, bool]:
-    """The size of a dataset whose shuffled order begins with these indices, None where none does; and whether there is
-    none, as far as chance allows.
+    """Find the size of the dataset whose shuffled order begins with these indices.
 
-    Sizes are tried from the smallest that holds them all to the place where the first index comes again.
+    Sizes are tried upward from the highest index, up to the position of the first repeated index.
+
+    Returns:
+        The size, None if no size fits; and whether the search was complete.
     """
     if len(index) == 0 or index.min() < 0 or index.max() >= MAX_ROWS:
         return None, True
     first, steps = int(index.max()) + 1, 0
-    # That all of `len(index)` lie below one share of the size has this chance: the share to that power.
+    # All indices lie below a share of the size with a probability of that share to the power of len(index).
     most = int(first * min(SIZES, math.exp(-math.log(CHANCE) / len(index))))
     once = np.unique(index, return_index=True)[1]
     again = np.setdiff1d(np.arange(len(index)), once)
@@ -132,7 +135,7 @@ def dataset_size(index: Column, seed: int) -> tuple[int | None, bool]:
 
 
 def read_load(run: EndpointsRun) -> Load | None:
-    """None where the folder has no measured phase that could be replayed."""
+    """Read the measured phase of a run; None if the directory has none that can be replayed."""
     events, config = run.events, run.config
     if events is None or config is None or not events.phases or not events.tracked.any():
         return None
@@ -146,8 +149,10 @@ def read_load(run: EndpointsRun) -> Load | None:
 
 
 def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
-    """What one of the two runs of an audit was asked for, by the configuration two folders up; by the verdict, where
-    the audit ran alone and there is none: the number of samples, and the index of the one that is repeated."""
+    """Return the requested samples of an audit run, and the index of the sample that it repeats.
+
+    They come from the configuration two directories up; for an audit that ran alone, from its verdict.
+    """
     top, verdict, repeats = EndpointsRun(root.parent.parent), root.parent / VERDICT, root.name == CACHED
     if root.parent.name != AUDIT or root.name not in (REFERENCE, CACHED):
         return None, None
@@ -156,30 +161,28 @@ def _asked_by_audit(root: Path) -> tuple[int | None, int | None]:
         return (repeated, audit.sample_index) if repeats else (audit.samples, None)
     if top.has(CONFIG) or not verdict.is_file():
         return None, None
-    reported = read_object(verdict, "take the unchanged file of the client's audit", within=root.parent)
+    reported = read_object(verdict, "restore the file that the client wrote", within=root.parent)
     count = reported.get("audit_requested" if repeats else "ref_requested")
     return count if isinstance(count, int) else 0, ANY_SAMPLE if repeats else None
 
 
 @decides(
     "contradiction",
-    ("endpoints-order", "error", OURS, "the samples' order follows from dataloader_random_seed",
-     "take the unchanged folder; run again"),
-    ("endpoints-prompts", "error", OURS, "one index of the dataset stands for one prompt", RERUN),
-    ("endpoints-count", "error", OURS, "as many samples were sent as were asked for", RERUN),
-    ("endpoints-arrivals", "error", OURS, "samples were sent at the times of scheduler_random_seed", RERUN),
-    ("endpoints-late", "warning", OURS, "no sample was sent late",
-     "give the client cores of its own, or more workers; run again"),
-    ("endpoints-concurrency", "error", OURS, "never more samples were open than asked for", RERUN),
-    ("endpoints-concurrency-kept", "warning", OURS, "as many samples were open as asked for",
-     "give the client cores of its own; run again"),
-    ("endpoints-burst", "warning", OURS, "all samples were sent at once",
-     "give the client cores of its own; run again"),
-    ("endpoints-warm-up", "error", OURS, "warm-up is what was asked for, and apart from what is measured", RERUN),
-    ("endpoints-drained", "error", OURS, "every sample sent was waited for", RERUN),
+    ("endpoints-order", "error", OURS, "samples out of the order of dataloader_random_seed",
+     "restore the directory that the client wrote, or run again"),
+    ("endpoints-prompts", "error", OURS, "dataset indices with more than one prompt", RERUN),
+    ("endpoints-count", "error", OURS, "issued samples", RERUN),
+    ("endpoints-arrivals", "error", OURS, "issue times, compared with the schedule of scheduler_random_seed", RERUN),
+    ("endpoints-late", "warning", OURS, "lateness of issued samples",
+     "run the client with more workers or on separate CPU cores"),
+    ("endpoints-concurrency", "error", OURS, "largest number of open samples", RERUN),
+    ("endpoints-concurrency-kept", "warning", OURS, "average number of open samples", SEPARATE_CORES),
+    ("endpoints-burst", "warning", OURS, "time to issue all samples", SEPARATE_CORES),
+    ("endpoints-warm-up", "error", OURS, "warm-up samples", RERUN),
+    ("endpoints-drained", "error", OURS, "issued samples that never completed", RERUN),
 )  # fmt: skip
 def judge_load(load: Load) -> Iterator[Finding]:
-    """Every rule on the load of one run."""
+    """Check the load of one run."""
     pattern = load.config.settings.load_pattern
     yield from _order(load)
     yield from _whole(load)
@@ -191,9 +194,8 @@ def judge_load(load: Load) -> Iterator[Finding]:
         took_s, whole_s = (
             time_ns / SECOND for time_ns in (load.issued_ns[-1] - load.start_ns, load.end_ns - load.start_ns)
         )
-        limit = f"at most {LATE_SHARE:.0%} of the run's {whole_s:.3f} s, or 1 s"
-        right = took_s <= max(LATE_SHARE * whole_s, 1.0)
-        yield _compared(load, "burst", "time in which all samples were sent", right, f"{took_s:.3f} s", limit)
+        most_s = max(LATE_SHARE * whole_s, 1.0)
+        yield _compared(load, "burst", "", took_s <= most_s, f"{took_s:.3f} s", f"at most {most_s:.3f} s")
     yield from _warm_up(load)
 
 
@@ -206,77 +208,81 @@ def _compared(
 def _order(load: Load) -> Iterator[Finding]:
     index, seed, place = load.index, load.config.settings.runtime.dataloader_random_seed, load.events.path
     if lost := int((index == NO_INDEX).sum()):
-        yield fail("endpoints-order", f"{lost} of {len(index)} samples sent have no index", load.run.path(SAMPLES))
+        text = f"{lost} of {len(index)} issued samples have no dataset index"
+        yield fail("endpoints-order", text, load.run.path(SAMPLES))
         return
     size, sure = load.size
     if load.repeats is not None:
         wrong = int((index != (index[0] if load.repeats == ANY_SAMPLE else load.repeats)).sum())
-        yield _compared(load, "order", "queries of another sample than the repeated one", not wrong, wrong, 0)
+        yield _compared(load, "order", "samples other than the repeated sample", not wrong, wrong, 0)
     elif not sure:
-        yield note("endpoints-order", "too few samples to find the size of the dataset, and so their order", place)
+        yield note("endpoints-order", "order not checked: too few samples to find the size of the dataset", place)
     else:
         wrong = len(index) if size is None else int((replayed_order(seed, size, len(index)) != index).sum())
         text = f"samples out of the order of seed {seed}" + (f" and {size} rows" if size else "")
         yield _compared(load, "order", text, not wrong, f"{wrong} of {len(index)}", 0, rows=size)
     pairs = np.unique(np.stack([index, load.events.prompt_hash[load.rows]]), axis=1)
     doubled = pairs.shape[1] - len(np.unique(index))
-    yield _compared(load, "prompts", "indices with more than one prompt", not doubled, doubled, 0)
+    yield _compared(load, "prompts", "", not doubled, doubled, 0)
 
 
 def _arrivals(load: Load, target_qps: float) -> Iterator[Finding]:
     count, seed = len(load.rows), load.config.settings.runtime.scheduler_random_seed
     late = load.issued_ns - load.start_ns - replayed_arrivals(seed, target_qps, count)
-    # No event marks when sending began. Where most samples were sent in time, they show it: none goes before them.
+    # No event marks the start of issuing. If most samples were issued on time, the earliest of them show it.
     fifth, quarter = np.percentile(late, [5, 25])
     least = fifth - EARLY_NS if quarter - fifth < EARLY_NS else -TURN_NS
     early = int((late < max(least, -TURN_NS)).sum())
-    text = f"samples sent before their time by seed {seed} and {target_qps:g}/s"
-    limit = f"0 by more than {EARLY_NS / MS:g} ms, what the client's timers err by"
-    yield _compared(load, "arrivals", text, not early, early, limit)
+    text = f"samples issued more than {EARLY_NS / MS:g} ms before the schedule of seed {seed} and {target_qps:g}/s"
+    yield _compared(load, "arrivals", text, not early, early, 0)
     if early:
         return
     late = late - late.min()
-    # A schedule of other times drifts apart from there as a random walk does.
+    # The difference between two schedules is a random walk.
     lag, step_ns = max(1, count // 8), math.sqrt(2) / target_qps * SECOND
     if count >= ENOUGH and late[-1] < NOT_KEPT_UP * math.sqrt(count) * step_ns:
         apart, random_walk_ns = float(np.median(np.abs(late[lag:] - late[:-lag]))), math.sqrt(lag) * step_ns
         most = max(ANOTHER_SCHEDULE * random_walk_ns, LATE_NS)
-        text = f"how far {lag} samples' times shift against their schedule, half of the time"
-        limit = f"at most {most / MS:.1f} ms; another schedule's shift {random_walk_ns / MS:.0f} ms"
+        text = f"median drift from the schedule over {lag} samples"
+        limit = f"at most {most / MS:.1f} ms (a different schedule drifts {random_walk_ns / MS:.0f} ms)"
         yield _compared(load, "arrivals", text, apart <= most, f"{apart / MS:.1f} ms", limit)
-    # What late sending hides: the wait before a late sample was sent is in no latency.
+    # Late issuing hides waiting time, because the latency of a sample starts when it is issued.
     ended = ~load.left
     latency = float(np.percentile((load.complete_ns - load.issued_ns)[ended], 99)) if ended.any() else 0.0
     p99, most_late = float(np.percentile(late, 99)), int(late.max())
-    found = f"{p99 / MS:.1f} ms, {int((late > LATE_NS).sum())} of {count} more than {LATE_NS / MS:g} ms late, at most "
-    limit = f"at most {LATE_SHARE:.0%} of the p99 latency of {latency / MS:.1f} ms, or {LATE_NS / MS:g} ms"
+    most = max(LATE_NS, LATE_SHARE * latency)
+    found = f"{p99 / MS:.1f} ms (maximum {most_late / MS:.1f} ms; {int((late > LATE_NS).sum())} of {count} samples "
+    found += f"above {LATE_NS / MS:g} ms)"
     yield _compared(
-        load, "late", "p99 of how late samples were sent", p99 <= max(LATE_NS, LATE_SHARE * latency),
-        f"{found}{most_late / MS:.1f} ms", limit, p99_late_ms=p99 / MS, most_late_ms=most_late / MS,
+        load, "late", "p99 of the lateness of issued samples", p99 <= most, found, f"at most {most / MS:.1f} ms",
+        p99_late_ms=p99 / MS, most_late_ms=most_late / MS,
     )  # fmt: skip
 
 
 def _concurrency(load: Load, target: int) -> Iterator[Finding]:
-    # Times at which the number of open samples changes, and the number from then on. Who ends makes room first.
+    # Times at which the number of open samples changes, and the number from then on. At equal times, completions are
+    # counted before new issues.
     times = np.concatenate([ended := load.complete_ns[~load.left], load.issued_ns])
     order = np.argsort(times, kind="stable")
     times, count = times[order], np.cumsum(np.where(order < len(ended), -1, 1))
     most = int(count.max())
-    yield _compared(load, "concurrency", "most samples open", most <= target, most, f"at most {target}")
-    last = int(load.issued_ns[-1])  # from then on none is left to take the place of one that ends
+    yield _compared(load, "concurrency", "", most <= target, most, f"at most {target}")
+    last = int(load.issued_ns[-1])  # After the last issue the number of open samples falls.
     first = int(times[np.argmax(count >= min(target, most))])
     if most < target or last <= first:
         make = note if most >= FULL_SHARE * len(load.rows) else warn
-        yield make("endpoints-concurrency-kept", f"{most} of {target} samples were open at most", load.events.path)
+        text = f"at most {most} samples were open, requested: {target}"
+        yield make("endpoints-concurrency-kept", text, load.events.path)
         return
     inside = (times >= first) & (times < last)
     spans = np.diff(np.append(times[inside], last))
     mean = float((spans * count[inside]).sum() / (last - first))
     fewer_s = float(spans[count[inside] < target].sum()) / SECOND
     yield _compared(
-        load, "concurrency-kept", "samples open on average, once they were as many as asked for",
-        mean >= FULL_SHARE * target, f"{mean:.2f}; fewer for {fewer_s:.3f} of {(last - first) / SECOND:.3f} s",
-        f"at least {FULL_SHARE:.0%} of {target}", mean_open=mean, fewer_s=fewer_s,
+        load, "concurrency-kept", "average number of open samples from the first time at full concurrency",
+        mean >= FULL_SHARE * target,
+        f"{mean:.2f} (below {target} for {fewer_s:.3f} of {(last - first) / SECOND:.3f} s)",
+        f"at least {FULL_SHARE * target:.2f} ({FULL_SHARE:.0%} of {target})", mean_open=mean, fewer_s=fewer_s,
     )  # fmt: skip
 
 
@@ -285,42 +291,43 @@ def _warm_up(load: Load) -> Iterator[Finding]:
     before = load.events.issued_ns < load.start_ns
     sent, wanted = int(before.sum()), (warm_up.n_requests or load.size[0]) if warm_up.enabled else 0
     if wanted is None:
-        yield note("endpoints-warm-up", f"{sent} samples were sent before; the dataset's size is not known", place)
+        text = f"number of warm-up samples ({sent}) not checked: the size of the dataset is unknown"
+        yield note("endpoints-warm-up", text, place)
         return
-    yield _compared(load, "warm-up", "samples sent before the measurement", sent == wanted, sent, wanted)
-    # The client records a warm-up sample's completion only once the measurement runs.
+    yield _compared(load, "warm-up", "samples issued before the measured phase", sent == wanted, sent, wanted)
+    # The client records completions of warm-up samples only in the measured phase.
     if still_open := int((before & (load.events.complete_ns >= load.start_ns)).sum()):
-        text = f"{still_open} samples of the warm-up were still being answered when the measurement began"
-        text += ", and it was to be drained" if warm_up.drain else ""
+        text = f"{still_open} warm-up samples were open when the measured phase began"
+        text += ", although warmup.drain is on" if warm_up.drain else ""
         yield warn("endpoints-warm-up", text, place, still_open=still_open)
 
 
 def _whole(load: Load) -> Iterator[Finding]:
-    """Was everything sent, and did it end; if not, does the folder show why?"""
+    """Check whether all samples were issued and completed; otherwise look for the reason."""
     place, settings, left = load.events.path, load.config.settings, load.left
     wanted, sent, open_ones = load.wanted, len(load.rows), int(left.sum())
     patience_s, limit_ns = settings.drain.performance_timeout_s, float(settings.runtime.max_duration_ms) * MS
     time_was_up = 0 < limit_ns <= load.end_ns - load.start_ns + EARLY_NS
-    # The client writes nothing of ^C: it sends nothing more and waits for no response.
+    # The client does not record Ctrl-C: it issues no more samples and waits for no response.
     interrupted = open_ones > 0 and wanted is not None and sent < wanted
     if wanted is None:
-        yield note("endpoints-count", "how many samples were asked for depends on the dataset's size", place)
+        yield note("endpoints-count", "issued samples not checked: the size of the dataset is unknown", place)
     elif sent < wanted and (time_was_up or interrupted):
-        text = f"{sent} of {wanted} samples were sent: {'max_duration_ms was over' if time_was_up else INTERRUPTED}"
+        text = f"{sent} of {wanted} samples were issued: {TIME_UP if time_was_up else INTERRUPTED}"
         yield warn("endpoints-count", text, place, sent=sent, asked=wanted)
     else:
-        yield _compared(load, "count", "samples sent", sent == wanted, sent, wanted)
+        yield _compared(load, "count", "", sent == wanted, sent, wanted)
     if not open_ones:
-        yield _compared(load, "drained", "samples without an end", True, 0, 0)
+        yield _compared(load, "drained", "", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
             text = (
-                f"measuring ended {idle_ns / SECOND:.3f} s after the last response: later samples may have been "
-                "taken out"
+                f"the measured phase ended {idle_ns / SECOND:.3f} s after the last response; later samples may have "
+                "been removed"
             )
             yield warn("endpoints-drained", text, place, idle_s=idle_ns / SECOND)
         return
-    # After ^C once all is sent, no response came for a while before the client stopped, or what is left waited no
-    # longer than others did for theirs. Of a response taken out early neither holds.
+    # An interrupt after the last issue leaves a time without responses at the end, or open samples that waited no
+    # longer than completed ones. If a response was removed, neither is true.
     waited_ns = np.where(left, load.end_ns, load.complete_ns) - load.issued_ns
     while_it_drained = (
         bool(left.all())
@@ -329,13 +336,11 @@ def _whole(load: Load) -> Iterator[Finding]:
     )
     drained_ns = load.end_ns - int(load.issued_ns[-1])
     reasons = {
-        "the time for draining was over": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
-        "max_duration_ms was over": time_was_up,
+        "performance_timeout_s was reached": patience_s is not None and drained_ns >= patience_s * SECOND - EARLY_NS,
+        TIME_UP: time_was_up,
         INTERRUPTED: interrupted,
-        f"{INTERRUPTED} while it drained, or responses were taken out": while_it_drained,
+        f"{INTERRUPTED} while it waited for responses, or responses were removed": while_it_drained,
     }
     why = next((reason for reason, holds in reasons.items() if holds), None)
-    text = f"{open_ones} of {sent} samples have no end" + (
-        f": {why}" if why else ", and nothing in the folder explains it"
-    )
+    text = f"{open_ones} of {sent} samples never completed: {why or 'the reason is unknown'}"
     yield (warn if why else fail)("endpoints-drained", text, place, left=open_ones)

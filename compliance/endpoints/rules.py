@@ -1,7 +1,7 @@
-"""What a round of MLPerf Endpoints asks of one point of a curve, which is one run folder.
+"""Rules of a round of MLPerf Endpoints on one point of a curve, which is one run directory.
 
-The numbers stand in configs/rounds/endpoints/, each with its source. What the published rules leave open for a model is
-not judged, and so is what a point does not show by itself (which points a curve has, steady state, power).
+configs/rounds/endpoints/ has the limits with their sources. Requirements that the published rules do not state for a
+model are not checked, nor is what one point cannot show (the other points, steady state, power).
 """
 
 import re
@@ -26,28 +26,28 @@ from runs.wording import printable, shortened_list
 
 NEWEST = "v1.0"
 ACCURACY = "accuracy/accuracy_results.json"
-ROUGE_DECIMALS = 4  # of the client, whose procedure is that of the reference
+ROUGE_DECIMALS = 4  # decimals that the client writes
 _IN_REPORT = {"unit": "unit_samples", "repeats": "num_repeats", "total": "total_samples"}
 _ENDPOINTS = "[endpoints]"
-_FIX = "take the unchanged file of the client's run folder"
+_FIX = "restore the file that the client wrote"
 
 
 @cache
 def round_rules(name: str = NEWEST) -> dict[str, Any]:
-    """The table of a round.
+    """Return the table of a round.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: If no table has that name.
     """
     known = sorted(path.stem for path in (TABLES / "endpoints").glob("v*.json"))
     if name not in known:
-        raise InputError(f"{name!r} is no round of MLPerf Endpoints", f"give one of {', '.join(known)}")
+        raise InputError(f"unknown round of MLPerf Endpoints: {name!r}", f"give one of {', '.join(known)}")
     table: dict[str, Any] = orjson.loads((TABLES / "endpoints" / f"{name}.json").read_bytes())
     return table
 
 
 def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
-    """The benchmark's name and what is asked of it, by the last part of the model's name; nothing of other models."""
+    """Return the benchmark and its rules, by the last part of the model's name; empty for other models."""
     config = case.run.config
     name = "" if config is None else config.model_params.name.rstrip("/").rpartition("/")[2].lower()
     models = round_rules()["models"]
@@ -56,27 +56,29 @@ def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
 
 @decides(
     "official",
-    ("endpoints-rule-model", "error", f"{_ENDPOINTS} §3.2", "the model is the round's", "run a model of the round"),
-    ("endpoints-rule-pattern", "error", f"{_ENDPOINTS} §6.1", "a point has a fixed concurrency, or all samples at once",
-     "set load_pattern to concurrency; a curve has one Offline point"),
-    ("endpoints-rule-dataset", "error", f"{_ENDPOINTS} §2.9.1", "the dataset is the benchmark's", "use that one"),
-    ("endpoints-rule-sampling", "error", f"{_ENDPOINTS} §2.9.1", "sampling is the benchmark's", "set model_params so"),
-    ("endpoints-rule-seeds", "error", f"{_ENDPOINTS} §4.6", "the seeds are those of a published set",
-     "set both seeds to those of one set"),
-    ("endpoints-rule-streaming", "error", f"{_ENDPOINTS} §4.1", "a point with a concurrency streams",
+    ("endpoints-rule-model", "error", f"{_ENDPOINTS} §3.2", "model", "run a model of the round"),
+    ("endpoints-rule-pattern", "error", f"{_ENDPOINTS} §6.1", "load pattern",
+     "set load_pattern to concurrency, or to max_throughput for the Offline point"),
+    ("endpoints-rule-dataset", "error", f"{_ENDPOINTS} §2.9.1", "dataset", "run with the dataset of the benchmark"),
+    ("endpoints-rule-sampling", "error", f"{_ENDPOINTS} §2.9.1", "sampling parameters",
+     "set model_params to the required values"),
+    ("endpoints-rule-seeds", "error", f"{_ENDPOINTS} §4.6", "random seeds",
+     "set scheduler_random_seed and dataloader_random_seed to the values of one published set"),
+    ("endpoints-rule-streaming", "error", f"{_ENDPOINTS} §4.1", "streaming at a fixed concurrency",
      "set model_params.streaming to on"),
-    ("endpoints-rule-warm-up", "error", f"{_ENDPOINTS} §6.3.1", "warm-up takes no sample of the performance data",
-     "set warmup.salt: the client warms up with the performance data"),
-    ("endpoints-rule-failures", "error", f"{_ENDPOINTS} §9.1", "no sample failed", RERUN),
-    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "samples are whole passes over the dataset",
-     "set n_samples_to_issue to a multiple of its rows"),
-    ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "a point lasts as long as its concurrency asks for",
-     "issue more passes"),
-    ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "the P90 of TPOT is above 0", "stream, with a tokenizer"),
+    ("endpoints-rule-warm-up", "error", f"{_ENDPOINTS} §6.3.1", "salt of the warm-up prompts",
+     "set warmup.salt, because the client warms up with samples of the performance dataset"),
+    ("endpoints-rule-failures", "error", f"{_ENDPOINTS} §9.1", "failed samples", RERUN),
+    ("endpoints-rule-samples", "error", f"{_ENDPOINTS} §6.4", "issued samples",
+     "set n_samples_to_issue to a multiple of the dataset's rows"),
+    ("endpoints-rule-duration", "warning", f"{_ENDPOINTS} §6.2", "duration of the measured phase",
+     "raise n_samples_to_issue"),
+    ("endpoints-rule-tpot", "error", f"{_ENDPOINTS} §9.1", "p90 of TPOT",
+     "set model_params.streaming to on, and give the client a tokenizer"),
     needs=("load",),
 )  # fmt: skip
 def point(case: EndpointsEvidence) -> Iterator[Finding]:
-    """What config.yaml asks for, and what was measured."""
+    """Check the settings in config.yaml and the measured values against the rules of the round."""
     load, table = case.load, round_rules()
     assert load is not None  # see `needs`
     model, settings, (benchmark, rules) = load.config.model_params, load.config.settings, model_rules(case)
@@ -88,7 +90,7 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         ("model", bool(benchmark), model.name, ", ".join(table["models"])),
         ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
         ("seeds", seeds in table["seed_sets"].values(), seeds, " or ".join(f"set {one}" for one in table["seed_sets"])),
-        ("warm-up", warm_up.salt or not warm_up.enabled, f"salt {warm_up.salt}", "a salt, or no warm-up"),
+        ("warm-up", warm_up.salt or not warm_up.enabled, warm_up.salt, "true, or no warm-up"),
         ("failures", not failed, failed, 0),
     ]
     if pattern.type == "concurrency":
@@ -100,29 +102,29 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
         p90 = None if case.run.summary is None else case.run.summary.tpot.percentiles.get("90.0")
         rows += [
             ("streaming", load.config.streaming is True, model.streaming, "on"),
-            ("duration", duration_s >= least_s, f"{duration_s:.1f} s", f"{least_s} s"),
-            ("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0"),
+            ("duration", duration_s >= least_s, f"{duration_s:.1f} s", f"at least {least_s} s"),
+            ("tpot", bool(p90 and p90 > 0), "none" if p90 is None else f"{p90 / 1e6:.3f} ms", "above 0 ms"),
         ]
     else:
-        case.leave("duration", "the published rules name none for the Offline point")
+        case.leave("duration", "the published rules state no duration for the Offline point")
     if size is None:
-        case.leave("number of samples", "the dataset's size is not known")
+        case.leave("number of samples", "the size of the dataset is unknown")
     else:
-        rows.append(("samples", sent % size == 0, f"{sent} of {size} rows", f"a multiple of {size}"))
+        rows.append(("samples", sent % size == 0, sent, f"a multiple of the dataset's {size} rows"))
     if "dataset" in rules:
         names = [str(one.get("name")) for one in case.run.datasets()]
         right = rules["dataset"] in names and size == rules["rows"]
         wanted = f"{rules['dataset']}, {rules['rows']} rows"
         rows.append(("dataset", right, f"{', '.join(names)}, {size} rows", wanted))
     else:
-        case.leave("dataset", "the published rules name none for this model")
+        case.leave("dataset", "the published rules state no dataset for this model")
     if "sampling" in rules:
         given = case.run.raw_config.get("model_params")
         sampling = {key: given.get(key) for key in rules["sampling"]} if isinstance(given, dict) else {}
         rows.append(("sampling", sampling == rules["sampling"], sampling, rules["sampling"]))
     else:
-        case.leave("sampling and output limits", "the published rules name none for this model")
-    case.leave("steady state and power", "the client writes neither")
+        case.leave("sampling and output limits", "the published rules state no sampling parameters for this model")
+    case.leave("steady state and power", "the client does not record them")
     for rule, right, found, required in rows:
         yield compared(
             f"endpoints-rule-{rule}", "", right, str(found), str(required), case.run.path(CONFIG), load.events.path
@@ -131,30 +133,32 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "official",
-    ("endpoints-rule-accuracy", "error", f"{_ENDPOINTS} §4.3", "the accuracy meets the benchmark's targets",
-     "correct the model or its sampling; run again with an accuracy dataset"),
-    ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "four points and the Offline one have one",
-     "add the benchmark's dataset with type accuracy"),
+    ("endpoints-rule-accuracy", "error", f"{_ENDPOINTS} §4.3", "accuracy",
+     "correct the model or its sampling parameters, and run again with an accuracy dataset"),
+    ("endpoints-rule-accuracy-there", "note", f"{_ENDPOINTS} §4.3", "accuracy results of the point",
+     "add the benchmark's dataset to config.yaml with type accuracy"),
 )  # fmt: skip
 def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
-    """What accuracy_results.json claims."""
+    """Check the scores in accuracy_results.json against the targets of the benchmark."""
     entries, path = accuracy_entries(case.run), case.run.path(ACCURACY)
     if not entries:
-        yield note("endpoints-rule-accuracy-there", f"there is no {ACCURACY}", path)
+        text = f"{ACCURACY} is missing; four points and the Offline point of a curve need it"
+        yield note("endpoints-rule-accuracy-there", text, path)
         return
     _, rules = model_rules(case)
     if "targets" not in rules:
-        case.leave("accuracy", "the published rules name no target for this model")
+        case.leave("accuracy", "the published rules state no target for this model")
         return
     for name, entry in entries.items():
         count, least = entry.get("num_samples", entry.get("unit_samples")), rules["accuracy_samples"]
         enough = isinstance(count, int) and count >= least
-        yield compared("endpoints-rule-accuracy", f"{name}: samples scored", enough, f"{count}", f"{least}", path)
+        text = f"{name}: scored samples"
+        yield compared("endpoints-rule-accuracy", text, enough, f"{count}", f"at least {least}", path)
         scores = scores_of(entry)
         for score, (low, high) in rules["targets"].items():
             found = scores.get(score, scores.get("score") if len(rules["targets"]) == 1 else None)
             if found is None:
-                case.leave("accuracy", f"{name} has no {score}")
+                case.leave("accuracy", f"{score} of {name} is missing")
                 continue
             right = found >= low and (high is None or found <= high)
             limit = f"at least {low:g}" + ("" if high is None else f", at most {high:g}")
@@ -162,7 +166,7 @@ def accuracy(case: EndpointsEvidence) -> Iterator[Finding]:
 
 
 def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
-    """The scores of each dataset, by its name; without those of the measured phase."""
+    """Return the accuracy results by dataset, without those of the measured phase."""
     if not run.has(ACCURACY):
         return {}
     content = read_object(run.path(ACCURACY), _FIX, within=run.root).get("accuracy_scores")
@@ -172,7 +176,7 @@ def accuracy_entries(run: EndpointsRun) -> dict[str, dict[str, Any]]:
 
 
 def scores_of(entry: dict[str, Any]) -> dict[str, float]:
-    """The numbers of an entry; one without a name is `score`."""
+    """Return the scores of an accuracy result by name; a score without a name is called `score`."""
     score = entry.get("score")
     named = score if isinstance(score, dict) else {"score": score}
     texts = {str(name): str(value) for name, value in named.items()}
@@ -181,13 +185,13 @@ def scores_of(entry: dict[str, Any]) -> dict[str, float]:
 
 @decides(
     "contradiction",
-    ("endpoints-accuracy", "error", _ENDPOINTS, "the scores follow from the responses", _FIX),
+    ("endpoints-accuracy", "error", _ENDPOINTS, "score, compared with the score of the responses", _FIX),
 )  # fmt: skip
 def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
-    """ROUGE of the logged responses against the dataset's references, as the client's own scorer computes it.
+    """Score the logged responses with ROUGE as the client does, and compare the scores.
 
     Raises:
-        InputError: the dataset has no such rows.
+        InputError: If the dataset lacks rows of the run.
     """
     run, events, dataset_path = case.run, case.run.events, case.dataset_path
     for one in run.datasets():
@@ -200,11 +204,11 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         if not place:
             continue
         if dataset_path is None:
-            case.leave("scores", "give --dataset-path to score the responses again")
+            case.leave("scores", "give --dataset-path to rescore the responses")
             continue
         rows = parse_rows(read_bytes(dataset_path), dataset_path, (column,))
         if max(place.values()) >= len(rows):
-            text = f"{dataset_path} has {len(rows)} rows, and the run asked for row {max(place.values())}"
+            text = f"--dataset-path {dataset_path}: {len(rows)} rows, but the run used row {max(place.values())}"
             raise InputError(text, "give the dataset of the run")
         pairs = [
             (response.text, str(rows[place[row]].get(column))) for row, response in events.responses() if row in place
@@ -223,11 +227,11 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
         "endpoints-accuracy-files",
         "warning",
         OURS,
-        "datasets of config.yaml and accuracy_results.json that differ",
+        "datasets that only config.yaml or only accuracy_results.json has",
         _FIX,
     ),
     ("endpoints-accuracy-counts", "warning", OURS, "samples in accuracy_results.json", _FIX),
-    ("endpoints-accuracy-report", "warning", OURS, "lines of report.txt on accuracy", _FIX),
+    ("endpoints-accuracy-report", "warning", OURS, "accuracy lines of report.txt", _FIX),
     needs=("events", "complete"),
 )
 def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
@@ -246,7 +250,7 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
         }
         for what, value in reported.items():
             if name in phases and value is not None:
-                text = f"{printable(name, 40)}: samples, {what}"
+                text = f"{printable(name, 40)}: {what} samples"
                 right, files = value == phases[name], (path, run.path(SAMPLES))
                 yield compared("endpoints-accuracy-counts", text, right, f"{value}", f"{phases[name]}", *files)
         score = entry.get("score")
@@ -254,6 +258,6 @@ def accuracy_files(case: EndpointsEvidence) -> Iterator[Finding]:
         numbers = ", ".join(f"{key}={entry.get(of)}" for key, of in _IN_REPORT.items())
         if run.report is not None and "\nAccuracy:\n" in run.report:
             line = f"  {name}: {shown} ({numbers}"
-            found = "reported" if line in run.report else "not reported"
-            text, files = printable(line.strip(), 100), (run.path(REPORT), path)
-            yield compared("endpoints-accuracy-report", text, found == "reported", found, "reported", *files)
+            found = "present" if line in run.report else "missing"
+            text, files = f"line {printable(line.strip(), 100)!r}", (run.path(REPORT), path)
+            yield compared("endpoints-accuracy-report", text, found == "present", found, "present", *files)

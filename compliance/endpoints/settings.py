@@ -1,6 +1,6 @@
-"""Settings of config.yaml that the events or another file contradict.
+"""Rules on settings in config.yaml that the events or another file contradict.
 
-The client resolves its settings before it writes config.yaml, and refuses those that exclude each other.
+The client resolves its settings before it writes config.yaml, and refuses settings that exclude each other.
 [mlcommons/endpoints ea332753: config/schema.py, endpoint_client/config.py, load_generator/session.py]
 """
 
@@ -14,33 +14,33 @@ from compliance.judge.rule import OURS, RERUN
 from runs.endpoints.events import NO_TIME, TEXT
 from runs.endpoints.layout import CONFIG
 
-# The client tokenizes the text again. 128 random tokens become 1.13 times as many at most (1.21 on average, measured
-# with a model of random weights); a response of a trained model that ended at the limit has nearly that many.
+# The client tokenizes the text of a response, which changes the number of tokens: up to 1.21 times as many for a model
+# of random weights, and nearly as many as the limit for a response of a trained model that ended at the limit.
 MAX_OVER_LIMIT, MIN_OF_LIMIT = 1.5, 0.5
-AT_LIMIT = 0.9  # share of those responses that count as ended there: text of repeated signs has fewer tokens again
-# The client hands samples to its workers in turn.
+AT_LIMIT = 0.9  # share of the responses that ended at the limit; text of repeated characters has fewer tokens
+# Minimum of samples per worker; the client hands samples to its workers in turn.
 SAMPLES_PER_WORKER = 10
 PATTERNS = {"offline": ("max_throughput",), "online": ("poisson", "concurrency", "agentic_inference")}
-NO_REASON = -2  # a place that no response has
+NO_REASON = -2  # index that no finish reason has
 
-Row = tuple[str, str, bool, object, object]  # rule, what is compared, whether it is met, found, required
+Row = tuple[str, str, bool, object, object]  # rule, text, whether the rule is met, found value, required value
 
 
 @decides(
     "contradiction",
-    ("endpoints-settings", "warning", OURS, "settings that the client refuses", RERUN),
+    ("endpoints-settings", "warning", OURS, "setting that the client checks before a run", RERUN),
     ("endpoints-streaming", "warning", OURS, "events of first tokens and later pieces", RERUN),
-    ("endpoints-min-duration", "warning", OURS, "duration of the measured phase", "issue more samples and run again"),
+    ("endpoints-min-duration", "warning", OURS, "duration of the measured phase", "raise n_samples_to_issue"),
     ("endpoints-max-duration", "warning", OURS, "duration of the measured phase", RERUN),
-    ("endpoints-drain", "warning", OURS, "wait for responses after the last sample was issued", RERUN),
+    ("endpoints-drain", "warning", OURS, "time from the last issue to the last response", RERUN),
     ("endpoints-output-limit", "warning", OURS, "tokens of the longest response", RERUN),
-    ("endpoints-dataset-size", "warning", OURS, "size of the dataset", RERUN),
+    ("endpoints-dataset-size", "warning", OURS, "samples of the dataset in config.yaml", RERUN),
     ("endpoints-phases", "warning", OURS, "phases without a dataset in config.yaml", RERUN),
-    ("endpoints-workers", "warning", OURS, "workers by the worker_id of responses", RERUN),
+    ("endpoints-workers", "warning", OURS, "worker_id values of responses", RERUN),
     needs=("load",),
 )
 def settings_in_force(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Compare what config.yaml asks for with what was recorded."""
+    """Compare the settings in config.yaml with the recorded events."""
     load = case.load
     assert load is not None  # see `needs`
     files = case.run.path(CONFIG), load.events.path
@@ -59,9 +59,9 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
         (f"load pattern of an {config.mode} run", pattern in allowed, pattern, " or ".join(allowed)),
         ("max_duration_ms", not 0 < runtime.max_duration_ms < runtime.min_duration_ms, runtime.max_duration_ms,
          f"0 or at least min_duration_ms, {runtime.min_duration_ms}"),
-        (f"min_new_tokens with api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
+        (f"min_new_tokens for api_type {api}", api == "openai_completions" or model.min_new_tokens == 1,
          model.min_new_tokens, 1),
-        ("prompts that are texts with api_type sglang", api != "sglang" or not texts.any(), int(texts.sum()), 0),
+        ("text prompts for api_type sglang", api != "sglang" or not texts.any(), int(texts.sum()), 0),
         ("workers", workers < 1 or not urls or workers % urls == 0, workers, f"a multiple of {urls} endpoints"),
     ):  # fmt: skip
         yield "settings", text, right, found, required
@@ -73,13 +73,13 @@ def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     later, all_chunks = events.counts["sample.recv_non_first"], load.config.settings.client.stream_all_chunks
     if asked:
         lacking = int((events.answered[load.rows] & ~first).sum())
-        yield "streaming", "responses without a first-token event, with streaming on", not lacking, lacking, 0
+        yield "streaming", "responses without a first-token event, streaming on", not lacking, lacking, 0
     elif asked is False:
-        yield "streaming", "first-token events, with streaming off", not first.any(), int(first.sum()), 0
+        yield "streaming", "first-token events, streaming off", not first.any(), int(first.sum()), 0
     if all_chunks is False:
-        yield "streaming", "events of later pieces, with stream_all_chunks off", not later, later, 0
+        yield "streaming", "events of later pieces, stream_all_chunks off", not later, later, 0
     elif all_chunks and asked and (rest := int((events.rest_bytes[load.rows] > 0).sum())):
-        text = f"events of later pieces, with stream_all_chunks on and {rest} responses of two pieces or more"
+        text = f"events of later pieces, stream_all_chunks on, {rest} responses of at least 2 pieces"
         yield "streaming", text, later > 0, later, "at least 1"
 
 
@@ -89,42 +89,43 @@ def _durations(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     least_s, most_s = (float(limit_ms) * MS / SECOND for limit_ms in (runtime.min_duration_ms, runtime.max_duration_ms))
     # Without n_samples_to_issue the number of samples follows from min_duration_ms: see endpoints-count.
     if runtime.n_samples_to_issue is not None:
-        yield "min-duration", "", took_s >= least_s, f"{took_s:.2f} s", f"at least min_duration_ms, {least_s:g} s"
+        yield "min-duration", "", took_s >= least_s, f"{took_s:.2f} s", f"at least {least_s:.2f} s (min_duration_ms)"
     if most_s:
         right = took_s <= most_s + TURN_NS / SECOND
-        yield "max-duration", "", right, f"{took_s:.2f} s", f"at most max_duration_ms, {most_s:g} s"
+        yield "max-duration", "", right, f"{took_s:.2f} s", f"at most {most_s:.2f} s (max_duration_ms)"
     if timeout_s is not None and not load.left.all():
         wait_s = float(load.complete_ns.max() - load.issued_ns[-1]) / SECOND
         right = wait_s <= timeout_s + TURN_NS / SECOND
-        yield "drain", "", right, f"{wait_s:.2f} s", f"at most performance_timeout_s, {timeout_s:g} s"
+        yield "drain", "", right, f"{wait_s:.2f} s", f"at most {timeout_s:.2f} s (performance_timeout_s)"
 
 
 def _lengths(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     summary, events, limit = case.run.summary, load.events, load.config.model_params.max_new_tokens
     most = None if summary is None else summary.output_sequence_lengths.max
     if summary is None or not limit or not most:
-        case.leave("max_new_tokens", "config.yaml has none, or the client counted no tokens")
+        case.leave("max_new_tokens", "config.yaml has no limit, or the client counted no tokens")
         return
-    yield "output-limit", "", most <= MAX_OVER_LIMIT * limit, f"{most:g}", f"at most {MAX_OVER_LIMIT:g} × {limit}"
+    wanted = f"at most {MAX_OVER_LIMIT:g} × max_new_tokens {limit}"
+    yield "output-limit", "", most <= MAX_OVER_LIMIT * limit, f"{most:g}", wanted
     if by_limit := int((events.reason[load.rows] == events.reasons.get("length", NO_REASON)).sum()):
         grid = {float(share): value for share, value in summary.output_sequence_lengths.percentiles.items()}
         least_share = 100 * (1 - AT_LIMIT * by_limit / len(load.rows))
         least = next((grid[share] for share in sorted(grid) if share >= least_share), None) or most
-        text = f"tokens of the longest responses, {by_limit} of which ended at the limit"
-        yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", f"at least {MIN_OF_LIMIT:g} × {limit}"
+        text = f"tokens of the {by_limit} responses that ended at the limit"
+        wanted = f"at least {MIN_OF_LIMIT:g} × max_new_tokens {limit}"
+        yield "output-limit", text, least >= MIN_OF_LIMIT * limit, f"{least:g}", wanted
 
 
 def _dataset(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
     size, measured = load.size[0], case.run.datasets(measured=True)
     samples = measured[0].get("samples") if len(measured) == 1 else None
-    # The client takes all rows, whatever `samples` is; it cannot take more than there are.
+    # The client uses all rows, even if `samples` is lower; a higher value is wrong.
     if isinstance(samples, int) and size is not None and load.repeats is None:
-        text = "samples in config.yaml"
-        yield "dataset-size", text, samples <= size, samples, f"at most {size} rows, by the order of samples"
+        yield "dataset-size", "", samples <= size, samples, f"at most {size} (rows, by the order of the samples)"
     names = {str(one.get("name")) for one in case.run.datasets()}
     extra = sorted(name for name in case.run.indices or () if name != "performance" and name not in names)
     yield "phases", "", not extra, ", ".join(extra) or "none", "none"
     answering, workers = load.events.workers, load.config.settings.client.num_workers
     if answering and workers > 0 and len(load.rows) >= SAMPLES_PER_WORKER * workers:
         right = answering == set(range(workers))
-        yield "workers", "", right, sorted(answering), f"each of num_workers, {workers}"
+        yield "workers", "", right, sorted(answering), f"0 to {workers - 1} (num_workers {workers})"

@@ -1,8 +1,8 @@
-"""What run folders lack to be a submission to MLPerf Endpoints, and the verdict of its own checker.
+"""Files and points missing for a submission to MLPerf Endpoints, and the verdict of the official checker.
 
-A submission is a curve: a point for each run folder, laid out as results/<system>/<model>/r<concurrency>/. The client
-writes two of a point's files; the others are the submitter's. The checker is the package endpoints-submission-cli; it
-reads summaries alone, and it is the authority on a tree.
+A submission is a curve. Each run directory is a point in results/<system>/<model>/r<concurrency>/. The client writes
+two files of a point; the submitter writes the others. The official checker is the package endpoints-submission-cli; it
+decides about a tree, and reads summaries only.
 """
 
 import math
@@ -33,8 +33,8 @@ from runs.wording import counted, printable, shortened_list
 
 PROGRAM = "endpoints-submission-cli"
 TIMEOUT_S = 600
-MAX_MESSAGES = 500
-# A point's files in a submission: where the client's folder has them, or who makes them.
+MAX_MESSAGES = 500  # messages of the official checker that are kept
+# File of a point in a submission → its path in the run directory.
 POINT_FILES = {
     CONFIG: CONFIG,
     "result_summary.json": SUMMARY,
@@ -42,24 +42,24 @@ POINT_FILES = {
     "point.yaml": "point.yaml",
     "system_desc.json": "system_desc.json",
 }
-# Of the whole submission; listed as lacking, since no run folder has them.
+# Files of the whole submission, which no run directory has.
 TREE_FILES = ("src/<implementation>/README.md", "docs/", "results/<system>/system_power.json")
 
 
 @dataclass
 class FoldersChecked(Verdict):
-    """Run folders, held to a round and to what a submission of them needs."""
+    """The outcome of checking run directories against a round and the requirements of a submission."""
 
     schema_version = 2
 
     root: Path
-    runs: list[EndpointsRun] = field(default_factory=list)  # those that can be read
-    verdicts: dict[str, Outcome] = field(default_factory=dict)  # of `verify --official`, by folder
-    official: dict[str, Any] | None = None  # what endpoints-submission-cli reports: program, outcome, messages
+    runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
+    verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
+    official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
 
     @property
     def outcome(self) -> Outcome:
-        """A refusal of the official checker counts as an error does."""
+        """The verdict; a refusal of the official checker counts as an error."""
         return "FAIL" if self.official and self.official["outcome"] != "ok" else super().outcome
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
@@ -72,15 +72,15 @@ class FoldersChecked(Verdict):
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-        yield f"{counted(len(self.verdicts), 'run folder')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
-        yield from (f"  {folder}: {outcome} by its events" for folder, outcome in self.verdicts.items())
+        """Yield the report for people."""
+        yield f"{counted(len(self.verdicts), 'point')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
+        yield from (f"  {folder}: {outcome}" for folder, outcome in self.verdicts.items())
         if self.error is not None:
             yield f"  {self.error}"
         yield from finding_lines(self, self.of("error", "warning", "note"), with_place=True)
         yield from not_judged_lines(self)
         if self.official is None:
-            yield f"official checker: not run (on a submission: install {PROGRAM}, or name it with --official)"
+            yield f"official checker: not run (to check a submission, install {PROGRAM} or give it with --official)"
             return
         response = "accepts the tree" if self.official["outcome"] == "ok" else "refuses the tree"
         yield f"official checker ({self.official['program']}): {response}"
@@ -92,7 +92,7 @@ class FoldersChecked(Verdict):
 def check_folders(
     folders: Sequence[Path], dataset_path: Path | None = None, *, model_path: str | None = None
 ) -> FoldersChecked:
-    """Judge run folders as `verify --official` does, and what they lack to be submitted."""
+    """Check run directories as `verify --official` does, and report what a submission of them lacks."""
     checked = FoldersChecked(folders[0])
     for folder in (found for named in folders for found in run_folders(named)):
         verdict = judge_folder(folder, official=True, model_path=model_path, dataset_path=dataset_path)
@@ -107,22 +107,25 @@ def check_folders(
 
 @decides(
     "submit",
-    ("endpoints-file", "warning", "[endpoints] §8.1", "a point's file is there", "write it by §8 of the rules"),
-    ("endpoints-tree", "note", "[endpoints] §8.1", "what a submission has besides its points", "write it"),
-    ("endpoints-points", "warning", "[endpoints] §5.3", "a curve has enough points, not too many", "run more points"),
-    ("endpoints-regions", "warning", "[endpoints] §5.4", "a curve has a point in each region", "run a point there"),
-    ("endpoints-offline", "warning", "[endpoints] §5.7", "a curve has one Offline point",
-     "run one with max_throughput, or elect the point of the highest concurrency"),
-    ("endpoints-one-system", "error", "[endpoints] §5.1", "a curve has one model, sampling, dataset and seeds",
-     "give the run folders of one curve"),
+    ("endpoints-file", "warning", "[endpoints] §8.1", "missing files of a point",
+     "write the files as §8 of the rules describes"),
+    ("endpoints-tree", "note", "[endpoints] §8.1", "files of a submission besides its points",
+     "write the files as §8 of the rules describes"),
+    ("endpoints-points", "warning", "[endpoints] §5.3", "points of the curve", "run more points, or submit fewer"),
+    ("endpoints-regions", "warning", "[endpoints] §5.4", "points in a region of the curve",
+     "run a point with a concurrency of this region"),
+    ("endpoints-offline", "warning", "[endpoints] §5.7", "Offline points of the curve",
+     "run one point with load_pattern max_throughput, or elect the point with the highest concurrency"),
+    ("endpoints-one-system", "error", "[endpoints] §5.1", "differences between the points of the curve",
+     "give the run directories of one curve"),
 )  # fmt: skip
 def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
-    """What each point lacks, and all of them together."""
+    """Report the missing files of each point, and the missing points of the curve."""
     for run in runs:
         lacks = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
         if lacks:
-            found = f"no {shortened_list(lacks, len(lacks))}"
-            yield compared("endpoints-file", "", False, found, "all of them", run.root)
+            found = shortened_list(lacks, len(lacks))
+            yield compared("endpoints-file", "", False, found, "none", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
         {one.target_concurrency for one in patterns if one.type == "concurrency" and one.target_concurrency}
@@ -138,11 +141,11 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
         there = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
         yield compared("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
-    yield compared("endpoints-tree", "", False, "not in run folders", ", ".join(TREE_FILES), root)
+    yield compared("endpoints-tree", "", False, "none in run directories", ", ".join(TREE_FILES), root)
 
 
 def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
-    """What the configurations of several folders differ in; streaming, load and server addresses may."""
+    """Compare the configurations of several run directories; streaming, load and server addresses may differ."""
     asked = []
     for run in runs:
         model, settings = run.raw_config.get("model_params"), run.config.settings if run.config else None
@@ -151,12 +154,12 @@ def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
         facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
         asked.append({name: value for name, value in facts.items() if name != "streaming"})
     differ = sorted({name for one in asked for name in differences(asked[0], one)})
-    found = ", ".join(differ) or "nothing"
-    yield compared("endpoints-one-system", "what the configurations differ in", not differ, found, "nothing", root)
+    found = ", ".join(differ) or "none"
+    yield compared("endpoints-one-system", "", not differ, found, "none", root)
 
 
 def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]:
-    """Bounds of the regions between the lowest and the highest concurrency of a curve. [endpoints] §5.5"""
+    """Return the bounds of the regions between the lowest and highest concurrency of a curve. [endpoints] §5.5"""
     if not levels or levels[-1] <= ultra_low:
         return {"ultra low": (1, ultra_low)}
     lowest, highest = min(levels[0], ultra_low), levels[-1]
@@ -167,31 +170,32 @@ def regions(levels: Sequence[int], ultra_low: int) -> dict[str, tuple[int, int]]
 
 
 def find_checker(named: Path | None, root: Path) -> str | None:
-    """The program that was named, or for a submission the one that is installed.
+    """Return the given checker program, or for a submission the installed one.
 
     Raises:
-        InputError: the named one is no program.
+        InputError: If the given path is not a program.
     """
     if named is None:
         return shutil.which(PROGRAM) if any(True for _ in points(root)) else None
     found = shutil.which(str(named.resolve()))
     if found is None:
-        raise InputError(f"--official {named} is no program", f"name {PROGRAM} of the environment that has it")
+        raise InputError(f"--official {named}: program not found", f"give the path of the {PROGRAM} program")
     return found
 
 
 def run_checker(program: str, root: Path) -> dict[str, Any]:
-    """Run it in a working directory of its own; the tree is not written to. Its outcome is ok or errors.
+    """Run the official checker in a separate working directory, without writing to the tree.
 
     Raises:
-        ExecutionError: it does not start, does not end, or has no output that can be read.
+        ExecutionError: If it does not start, does not end, or prints no readable result.
     """
     command = [program, "check-submission", "--json", "--no-annotate", str(root.resolve())]
     with temporary_folder("endpoints-check-") as folder:
         try:
             done = run_program(command, cwd=folder, timeout_s=TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ExecutionError(f"{program} could not be run: {error}", "run it by hand to see why") from error
+            fix = f"run `{' '.join(command)}` in a shell"
+            raise ExecutionError(f"--official {program}: could not run: {error}", fix) from error
     try:
         results = orjson.loads(done.stdout[done.stdout.index(b"{") :])["results"]
         fields = {"severity": "severity", "rule": "rule", "text": "message"}
@@ -199,8 +203,8 @@ def run_checker(program: str, root: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise ExecutionError(
-            f"{program} printed nothing that can be read (exit code {done.returncode}): {last[:300]}",
-            "use version 1.5 of the package, which has --json",
+            f"--official {program}: no JSON in its output (exit code {done.returncode}): {last[:300]}",
+            f"install version 1.5 of {PROGRAM}",
         ) from error
     outcome = "ok" if done.returncode == 0 else "errors"
     messages = messages[:MAX_MESSAGES]

@@ -1,4 +1,4 @@
-"""Prompts and responses against one another, against the dataset, and against the reported numbers of tokens."""
+"""Rules that compare prompts and responses with each other, with the dataset, and with the reported token counts."""
 
 from collections.abc import Iterator
 
@@ -14,17 +14,17 @@ from runs.endpoints.events import NO_TIME, NOTHING, TEXT
 from runs.endpoints.folder import NO_INDEX
 from runs.endpoints.layout import SUMMARY
 
-# Responses of fewer different words than DIFFERENT_IDS can be equal by chance ("I cannot help with that."): they count
-# where more than half of the prompts, and more than eight, have the response.
+# Limits for responses with fewer than DIFFERENT_IDS distinct words, which can be equal by chance ("I cannot help with
+# that."): share of the prompts, and number of prompts, with an identical response.
 SHORT_SHARE, SHORT_PROMPTS = 0.5, 8
-# Datasets have some rows twice.
+# Share of the rows whose prompt may repeat; some rows of datasets are equal.
 SHARED_PROMPTS = 0.01
 # Mean bytes of text per token. SmolLM2's tokenizer has 4.4 for the bundled articles, 3.3 for code, 1.6 for Chinese, 1.0
-# for numbers and 7.8 at most for 128 random tokens of its vocabulary; only repeated dashes or blanks have more.
+# for numbers and at most 7.8 for 128 random tokens; only repeated dashes or spaces have more.
 MAX_TOKEN_BYTES = 16.0
-# Median TPOT against an estimate by bytes instead of tokens, whose ratio differs between responses.
+# Factor between the median TPOT and its estimate from bytes, because bytes per token differ between responses.
 TPOT_APART = 1.6
-# Honest servers spread their first tokens over a third of the median and more, also one request at a time.
+# Share of the median TTFT; on honest servers TTFT varies by a third of the median or more.
 UNIFORM_TTFT = 0.01
 TIMES_AT_LEAST = 20
 
@@ -32,15 +32,15 @@ TIMES_AT_LEAST = 20
 @decides(
     "plausible",
     ("endpoints-shared-responses", "warning", OURS, "prompts with an identical response", RERUN),
-    ("endpoints-swapped-responses", "warning", OURS, "responses of a prompt that are also those of another", RERUN),
+    ("endpoints-swapped-responses", "warning", OURS, "responses that two prompts exchanged", RERUN),
     needs=("load",),
 )
 def responses(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Compare the responses to different prompts, without their digits: a counter makes no other response."""
+    """Compare the responses to different prompts. Digits are ignored, because a counter could differ in each."""
     load = case.load
     assert load is not None  # see `needs`
     events, rows = load.events, load.rows[load.events.answered[load.rows]]
-    # Each response once for each prompt.
+    # Pairs of response and prompt, each pair once.
     texts, prompts = np.unique(np.stack([events.response_hash[rows], events.prompt_hash[rows]]), axis=1)
     count = len(np.unique(prompts))
     if count < 2:
@@ -55,9 +55,9 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     few = max(SHORT_SHARE * count, SHORT_PROMPTS)
     limits = {text: allowed if number >= DIFFERENT_IDS else int(few) for text, number in words.items()}
     most = max((shared[text] for text in words if shared[text] > limits[text]), default=0)
-    limit = f"at most {allowed} with {DIFFERENT_IDS} different words or more, {few:g} with fewer"
+    limit = f"at most {allowed} (at least {DIFFERENT_IDS} distinct words) or {few:g} (fewer words)"
     yield compared("endpoints-shared-responses", "", not most, f"{most} of {count}", limit, events.path)
-    # Responses that two samples exchanged: both prompts have the response of the other, and one of their own.
+    # Two samples exchanged their responses if both prompts have the response of the other prompt and their own.
     _, own, kinds = np.unique(prompts, return_inverse=True, return_counts=True)
     swapped = int(((times[inverse] > 1) & (kinds[own] > 1)).sum())
     right = swapped <= allowed or most > 0
@@ -66,13 +66,13 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
-    ("endpoints-shared-prompts", "warning", OURS, "indices of the dataset with the prompt of another", RERUN),
-    ("endpoints-prompt-rows", "warning", OURS, "prompts without the text of their row", "name the run's dataset"),
-    ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "name the run's dataset"),
+    ("endpoints-shared-prompts", "warning", OURS, "dataset indices with the prompt of another index", RERUN),
+    ("endpoints-prompt-rows", "warning", OURS, "prompts without the text of their row", "give the run's dataset"),
+    ("endpoints-dataset-rows", "warning", OURS, "rows of the dataset", "give the run's dataset"),
     needs=("load",),
 )
 def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Compare the prompts of different samples with one another, and with the dataset."""
+    """Compare the prompts of different samples with each other, and with the dataset."""
     load = case.load
     assert load is not None  # see `needs`
     events, place = load.events, load.events.path
@@ -84,18 +84,18 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
         yield compared("endpoints-shared-prompts", "", shared <= allowed, f"{shared}", f"at most {allowed}", place)
     measured = case.run.datasets(measured=True)
     if case.dataset_path is None or len(measured) != 1 or not (kinds == TEXT).all():
-        case.leave("prompts", "give --dataset-path to compare prompts that are texts with their rows")
+        case.leave("prompts", "give --dataset-path to compare text prompts with the rows of the dataset")
         return
     dataset = parse_rows(read_bytes(case.dataset_path), case.dataset_path, ())
     if (size := load.size[0]) is not None and load.repeats is None:
-        text, files = f"{size} by the order of samples", (case.dataset_path, place)
+        text, files = f"{size} (by the order of the samples)", (case.dataset_path, place)
         yield compared("endpoints-dataset-rows", "", len(dataset) == size, f"{len(dataset)}", text, *files)
     parser = measured[0].get("parser")
     named = [*parser.values(), *parser] if isinstance(parser, dict) else []
     columns = (*named, "article", "prompt")
     column = next((name for name in columns if dataset and isinstance(dataset[0].get(str(name)), str)), None)
     if column is None:
-        case.leave("prompts", f"{case.dataset_path} has no column that config.yaml names")
+        case.leave("prompts", f"{case.dataset_path} has none of the columns in config.yaml")
         return
     asked = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
     wrong = sum(
@@ -108,13 +108,13 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "plausible",
-    ("endpoints-token-bytes", "warning", OURS, "bytes of text per reported token", "name the model's tokenizer"),
-    ("endpoints-tpot", "warning", OURS, "median TPOT, estimated by the bytes of text", RERUN),
-    ("endpoints-tool-calls", "warning", OURS, "responses of text alone that ended with a tool call", RERUN),
+    ("endpoints-token-bytes", "warning", OURS, "bytes of text per reported token", "use the model's tokenizer"),
+    ("endpoints-tpot", "warning", OURS, "median TPOT, estimated from the bytes of text", RERUN),
+    ("endpoints-tool-calls", "warning", OURS, "text responses with a tool call as finish reason", RERUN),
     needs=("load", "complete"),
 )
 def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Compare the reported numbers of tokens with the texts, where no tokenizer counts them again."""
+    """Compare the reported token counts with the texts, without a tokenizer."""
     load, summary = case.load, case.run.summary
     assert load is not None  # see `needs`
     events, answered = load.events, load.events.answered
@@ -133,18 +133,18 @@ def token_counts(case: EndpointsEvidence) -> Iterator[Finding]:
         spans_ns, rest = (events.complete_ns - events.first_ns)[streamed], events.rest_bytes[streamed]
         estimate = float(np.median(spans_ns / rest)) * per_token
         right = reported / TPOT_APART <= estimate <= reported * TPOT_APART
-        limit = f"{reported / 1e6:.3f} ms as reported, within a factor of {TPOT_APART:g}"
+        limit = f"{reported / 1e6:.3f} ms (reported) within a factor of {TPOT_APART:g}"
         yield compared("endpoints-tpot", "", right, f"{estimate / 1e6:.3f} ms", limit, *files)
 
 
 @decides(
     "plausible",
-    ("endpoints-uniform-ttft", "warning", "[endpoints] §9.2", "spread of TTFT, from p10 to p90", RERUN),
-    ("endpoints-repeats", "warning", OURS, "median time of later pieces of a repeated prompt", RERUN),
+    ("endpoints-uniform-ttft", "warning", "[endpoints] §9.2", "difference of TTFT between p10 and p90", RERUN),
+    ("endpoints-repeats", "warning", OURS, "decoding time of a prompt relative to its first time", RERUN),
     needs=("load",),
 )
 def times(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Look for first tokens that all take one time, and for responses that were kept."""
+    """Check for first tokens that all take equal time, and for cached responses."""
     load = case.load
     assert load is not None  # see `needs`
     events = load.events
@@ -153,13 +153,13 @@ def times(case: EndpointsEvidence) -> Iterator[Finding]:
     if streamed.sum() < TIMES_AT_LEAST:
         return
     p10, p50, p90 = np.percentile((first_ns - load.issued_ns)[streamed], [10, 50, 90]) / 1e6
-    if len(np.unique(events.prompt_size[load.rows])) > 1:  # of prompts of one length they may be alike
-        found, limit = f"{p10:.3f} to {p90:.3f} ms", f"more than {UNIFORM_TTFT:.0%} of the median of {p50:.3f} ms"
+    if len(np.unique(events.prompt_size[load.rows])) > 1:  # Prompts of one length may have equal TTFT.
+        found, limit = f"{p90 - p10:.3f} ms", f"above {UNIFORM_TTFT * p50:.3f} ms ({UNIFORM_TTFT:.0%} of the median)"
         yield compared("endpoints-uniform-ttft", "", p90 - p10 > UNIFORM_TTFT * p50, found, limit, events.path)
     spans_ns, prompts = (load.complete_ns - first_ns)[streamed], events.prompt_hash[load.rows][streamed]
     _, place, inverse = np.unique(prompts, return_index=True, return_inverse=True)
     again = np.arange(len(prompts)) != place[inverse]
     if again.sum() >= TIMES_AT_LEAST and len(place) > 1:
         share = float(np.median((spans_ns / np.maximum(1, spans_ns[place][inverse]))[again]))
-        found, limit = f"{share:.2f} of the first time", f"at least {REPEAT_SHARE:g} of it"
+        found, limit = f"{share:.2f} (median)", f"at least {REPEAT_SHARE:g}"
         yield compared("endpoints-repeats", "", share >= REPEAT_SHARE, found, limit, events.path)

@@ -1,7 +1,7 @@
-"""The verdict on one run folder: its files against one another and against its events.
+"""Verdict on one run directory: its files, compared with each other and with its events.
 
-A check whose input is missing stands in `not_judged`; the others are made all the same. A damaged file is the
-verdict's error, behind what was found in the others.
+`not_judged` lists the checks whose input is missing. A damaged file is the error of the verdict, which still has the
+findings on the other files.
 """
 
 from collections.abc import Iterator
@@ -43,15 +43,15 @@ from runs.wording import printable, shortened_list
 
 @dataclass
 class FolderVerdict(Verdict):
-    """What was found in a run folder."""
+    """The verdict on a run directory of the client."""
 
     schema_version = 2
 
     directory: str
-    run: EndpointsRun | None = field(default=None, repr=False)  # None: it could not be read
-    numbers: dict[str, Any] = field(default_factory=dict)  # derived again
-    lines: list[str] = field(default_factory=list)  # the same for people
-    measured: dict[str, float] = field(default_factory=dict)  # as runs have them: samples_per_second, ttft_p99_ms
+    run: EndpointsRun | None = field(default=None, repr=False)  # None: unreadable
+    numbers: dict[str, Any] = field(default_factory=dict)  # recomputed numbers
+    lines: list[str] = field(default_factory=list)  # recomputed numbers as text
+    measured: dict[str, float] = field(default_factory=dict)  # main numbers: samples_per_second, ttft_p99_ms, …
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         return super().record(strict=strict) | {
@@ -66,12 +66,12 @@ class FolderVerdict(Verdict):
 def judge_folder(
     path: Path, *, official: bool = False, model_path: str | None = None, dataset_path: Path | None = None
 ) -> FolderVerdict:
-    """Judge a run folder; what is damaged ends in the verdict, not in an exception.
+    """Check a run directory. A damaged file is reported in the verdict, not raised.
 
     Args:
         official: the rules of a submission count too.
-        model_path: whose tokenizer counts tokens.
-        dataset_path: for scores.
+        model_path: model whose tokenizer counts tokens.
+        dataset_path: dataset file, to rescore responses and compare prompts.
     """
     verdict = FolderVerdict(str(path), outcome_policy=FOLDERS, held_official=official)
     try:
@@ -81,7 +81,7 @@ def judge_folder(
         return verdict
     case = EndpointsEvidence(verdict.run, model_path, dataset_path)
     if case.run.only_audit:
-        case.leave("a measured run", "the folder holds an audit alone")
+        case.leave("a measured run", "the directory holds only an audit")
     found = judge(case, AUDIT_ALONE if case.run.only_audit else CHECKS)
     verdict.findings, verdict.applied, verdict.error = found.findings, frozenset(found.applied), found.error
     verdict.not_judged = [*case.left, *found.not_judged]
@@ -92,12 +92,12 @@ def judge_folder(
             verdict.lines = list(_lines(case, verdict.measured))
     if verdict.error is None and (lacking := {EVENTS, SUMMARY} & set(case.run.missing)):
         name = sorted(lacking)[0]
-        verdict.error = SetupError(f"{path / name} is missing: there is nothing to hold the numbers against", KEEP)
+        verdict.error = SetupError(f"{path / name} is missing: the numbers cannot be recomputed", KEEP)
     return verdict
 
 
 def folder_hashes(path: Path) -> dict[str, str]:
-    """SHA-256 of the files that a verdict is about; what cannot be read is left out."""
+    """Return the SHA-256 of the readable files that a verdict covers."""
     found = {}
     for name in (*FILES, *AUDIT_FILES):
         with suppress(HarnessError, OSError):
@@ -107,7 +107,7 @@ def folder_hashes(path: Path) -> dict[str, str]:
 
 @decides("contradiction", needs=("load",))
 def _load(case: EndpointsEvidence) -> Iterator[Finding]:
-    """Is the load the one that was asked for?"""
+    """Compare the load with the requested load."""
     assert case.load is not None  # see `needs`
     yield from judge_load(case.load)
 
@@ -120,7 +120,7 @@ def _no_audit(case: EndpointsEvidence) -> str:
 
 @decides("contradiction", applies=_no_audit)
 def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
-    """The audit's own rules, and on both of its runs those that apply to any."""
+    """Check the audit, and apply the rules on any run to its two runs."""
     yield from judge_audit(case.run, case.load)
     for name in (REFERENCE, CACHED):
         run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
@@ -133,7 +133,7 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
 
 
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
-# In the order of the findings.
+# Checks in the order of their findings.
 ON_EACH_RUN = tuple(map(check, (check_files, order_of_events, check_clock, reported_numbers)))
 AUDIT_ALONE = (check(_audit, audit),)
 CHECKS = (
@@ -154,7 +154,7 @@ def _measured(case: EndpointsEvidence) -> dict[str, float]:
 
 
 def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]:
-    """The numbers for people."""
+    """Yield the recomputed numbers as lines of text."""
     config, metrics = case.run.config, case.metrics
     load = config.settings.load_pattern.asked if config else "load unknown"
     model = (config.model_params.name if config else "") or "unknown"
@@ -170,9 +170,9 @@ def _lines(case: EndpointsEvidence, measured: dict[str, float]) -> Iterator[str]
 
 
 def as_text(verdict: FolderVerdict) -> str:
-    """For people: the outcome, the numbers, and every finding."""
+    """Return the verdict as text: the outcome, the numbers, and every finding."""
     reasons = " ".join(shortened_list(verdict.reasons, 3).split())
     lines = [f"{verdict.outcome}: {reasons}" if reasons else verdict.outcome]
-    lines += [f"run folder of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
+    lines += [f"run directory of MLPerf Endpoints: {verdict.directory}", *(f"  {line}" for line in verdict.lines)]
     lines += [*finding_lines(verdict, by_severity(verdict)), *not_judged_lines(verdict)]
     return printable("\n".join(lines) + "\n", lines=True)

@@ -18,7 +18,7 @@ from compliance.evidence.truncate import is_truncated
 from compliance.judge.check import decides
 from compliance.judge.finding import Severity
 from compliance.judge.rule import OURS, Rank
-from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
+from compliance.submission.check.findings import MISSING, UNSAFE, is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.runs import add_violated, free_seeds, log_findings, scenario_findings
 from compliance.submission.check.tree_evidence import STREAM_LATENCIES, Result, RunIdentity, read_log
 from runs.benchmark import Benchmark, Scenario
@@ -37,19 +37,20 @@ AUDIT_TEXTS = {
 }  # fmt: skip
 # What verify_performance.py of TEST01 and TEST04 compares, by LoadGen's scenario. [mlperf] compliance/TEST01, TEST04
 _RATES = {"Offline": "result_samples_per_second", "Server": "result_completed_samples_per_sec"}
-# A Server rate has two decimals in the summary, which TEST04 and older scripts of TEST01 read; TEST09 prints as many.
+# Half of the last decimal of rates with two decimals: Server rates of the summary (TEST04, TEST01) and TEST09's means.
 _PRINTED = 0.0051
 _STATED = re.compile(r"^[ \t]*([A-Za-z][\w ]*?)[ \t]*[=:][ \t]*(\S+)[ \t\r]*$", re.MULTILINE)
 _PASS, _FAIL = "TEST PASS", "TEST FAIL"
 _RATES_TEXT = "verify_performance.txt"
-# TEST01 lets responses differ from run to run where the score of both runs is the same.
+# TEST01 accepts different responses of the two runs if their scores agree.
 FALLBACK = ("baseline_accuracy.txt", "compliance_accuracy.txt")
 _TOKEN_BYTES = 4  # [mlperf] compliance/TEST09/run_verification.py
-_TWO_FILES = "Multiple conf files"  # audit.config and user.conf. [checker] performance_check.loadgen_errors_check
-# LoadGen logs this as an error where max_query_count ends a run, which the settings of TEST07 make it do.
+# Error records of a valid audit run: it reads audit.config and user.conf, and TEST07 ends it by max_query_count.
+# [checker] performance_check.loadgen_errors_check
+_TWO_FILES = "Multiple conf files"
 _QUERY_LIMIT = "Max query count reached"
 _STREAMS = 8  # samples of a query in MultiStream
-# Numbers of a text with which a test cannot pass. [mlperf] compliance/TEST*/
+# Numbers in a text that must be 0 for a test to pass. [mlperf] compliance/TEST*/
 MUST_BE_ZERO = ("num_perf_log_data_mismatch", "num_ne_mismatch", "num_unmatched", "num_missing_qsl_idxs")
 _LIMITS = {
     "accuracy threshold": "test07_accuracy_threshold",
@@ -64,21 +65,21 @@ MIN_VALUES = (
     ("mean output tokens", "min output tokens"),
     ("max output tokens", "mean output tokens"),
 )
-# verify_performance.py lets the test score be that much greater, TEST01 also smaller; short latencies vary more.
+# Shares by which verify_performance.py lets the test score be higher, in TEST01 also lower; short latencies are in ns.
 _APART, _APART_OF_STREAMS, _SHORT = 0.1, 0.2, 1_600_000
-_EVALUATED = re.compile(r"'exact_match':\s*(\d+(?:\.\d+)?)")  # what TEST07 takes as its score
+_EVALUATED = re.compile(r"'exact_match':\s*(\d+(?:\.\d+)?)")  # score of TEST07
 MUST_NOT_BE_ZERO = ("num_perf_log_entries", "num_perf_log_qsl_idx_match", "num_matched", "total samples")
 
 
 @decides(
     "tree",
-    ("audit-settings", "error", "compliance/TEST*/audit.config", "the audit's log was made under its settings",
+    ("audit-settings", "error", "compliance/TEST*/audit.config", "settings of the audit run",
      "run the audit with its own audit.config"),
-    ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+    ("audit-errors", "error", OURS, "error records in the log of the audit run", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -> None:
-    """The log of an audit's own run, whose verdict does not count: its numbers and its settings."""
+    """Check the settings and numbers in the log of an audit run. Its validity does not count."""
     result.met("audit-settings", "audit-errors")
     found = [*log_findings(run, detail), *scenario_findings("audit-settings", result, detail)]
     if not free_seeds(result):
@@ -88,7 +89,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
     )
     for name, value in result.entry.audit_settings.get(test, {}).items():
         there = detail.effective(name)
-        # Earlier files of the same round had more logged.
+        # Earlier versions of audit.config in the round log more responses.
         more = name == "accuracy_log_sampling_target" and isinstance(there, int) and there > int(value)
         if there != value and not more and not name.startswith("test0"):
             wrong[name] = there, str(value)
@@ -106,7 +107,7 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
 
 @dataclass(frozen=True)
 class _Audit:
-    """One audit of a result, and the runs that its texts are about."""
+    """One audit of a result, and the runs that its texts describe."""
 
     result: Result
     test: str
@@ -117,7 +118,7 @@ class _Audit:
         return next((one for one in self.runs if one.name == name), None)
 
     def responses(self) -> list[AccuracyEntry] | None:
-        """The responses that the audit's run logged; None where its log is missing or cut."""
+        """Return the logged responses of the audit run; None if the log is missing or truncated."""
         path = self.folder / "accuracy" / "mlperf_log_accuracy.json"
         if is_regular(path) and is_safe(path.parent):
             with suppress(HarnessError):
@@ -141,19 +142,19 @@ class _Audit:
 @decides(
     "tree",
     ("audit-verdict", "error", "[checker] compliance_check.compliance_performance_check, accuracy_check",
-     "the audit's texts say TEST PASS", "run the audit's verification again; a text without a verdict was cut short"),
+     "verdict in the text of the audit", "run the audit's verification script again"),
     ("audit-fallback", "warning", "[checker] compliance_check.accuracy_check",
-     "the audit's responses are those of the accuracy run", "compare the scores of both runs"),
-    ("audit-numbers", "error", OURS, "the audit's text has the numbers of the logs and limits that it compares",
-     "verify the submitted runs, not others"),
+     "responses that differ from the accuracy run", "compare the scores of both runs"),
+    ("audit-numbers", "error", OURS, "number in the text of the audit, compared with the logs and limits",
+     "run the audit's verification script on the submitted runs"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[RunIdentity]) -> None:
-    """Judge the texts of an audit. Other checks report missing ones.
+    """Check the texts of an audit. Other checks report missing texts.
 
     Args:
-        folder: of the audit.
-        runs: the performance run and the audit's own run, where their logs can be read.
+        folder: directory of the audit.
+        runs: the performance run and the audit run, if their logs are readable.
     """
     audit = _Audit(result, test, folder, runs)
     for name in AUDIT_TEXTS[test]:
@@ -168,15 +169,15 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
         fails = next(chain(_refuting(stated), _refuting_scores(audit, stated) if name == _RATES_TEXT else ()), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
             for apart in _scores_apart(result, *scores):
-                audit.add("audit-verdict", path, f"it says {_FAIL}, and {apart}", _PASS, *scores)
+                audit.add("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
             different, of = (stated.get(f"num_perf_log_{one}", "?") for one in ("data_mismatch", "entries"))
-            found = f"{different} of {of} responses differ from the accuracy run's; the scores of both runs are there"
-            audit.add("audit-fallback", path, f"{_FAIL}: {found}", _PASS, *scores, warning=True)
+            found = f"{different} of {of} ({_FAIL}; both runs have scores)"
+            audit.add("audit-fallback", path, found, "0", *scores, warning=True)
         elif _FAIL in text or _PASS not in text:
-            audit.add("audit-verdict", path, f"it says {_FAIL}" if _FAIL in text else "it has no verdict", _PASS)
+            audit.add("audit-verdict", path, _FAIL if _FAIL in text else "none", _PASS)
         elif fails is not None:
             key, said = fails
-            found, required = f"it says {_PASS}, and {said}", "a verdict that follows from its numbers"
+            found, required = f"{_PASS}, but {said}", "a verdict that follows from the numbers"
             audit.add("audit-verdict", path, found, required, decided_by=[key])
         for key, wanted, slack, *others in _expected(audit, name, text):
             for value in dict.fromkeys(value for name, value in shown if name == key):
@@ -185,13 +186,13 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
 
 
 def _scores_apart(result: Result, baseline: Path, audit: Path) -> Iterator[str]:
-    """Scores of the two runs of TEST01 that are too far apart. [checker] configuration.get_delta_perc"""
+    """Yield scores of the two runs of TEST01 that differ too much. [checker] configuration.get_delta_perc"""
     texts = [read_text(path, result.findings, "audit-verdict") or "" for path in (baseline, audit)]
     for score in result.entry.targets_of(result.scenario_name):
         most = result.entry.audit_deltas.get(score, 0.1 if "99.9" in result.place.benchmark else 1.0)
         one, other = (next(iter(stated_score(text.splitlines(), score, one=False).values), 0.0) for text in texts)
         if not one or not other or abs(1 - one / other) * 100 > most:
-            yield f"{score} is {one:g} and {other:g}, at most {most:g} % apart"
+            yield f"{score} of the runs is {one:g} and {other:g} (allowed difference: {most:g}%)"
 
 
 def _is_close(value: str, wanted: float, slack: float) -> bool:
@@ -202,7 +203,7 @@ def _is_close(value: str, wanted: float, slack: float) -> bool:
 
 
 def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Numbers and checks in a text that contradict a PASS, each with its name first."""
+    """Yield numbers and checks in a text that contradict a PASS, with their names."""
     for key, value in stated.items():
         wrong = key in MUST_BE_ZERO and value != "0"
         if (
@@ -218,21 +219,21 @@ def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _refuting_scores(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Scores, and runs that LoadGen calls INVALID, with which verify_performance.py prints no PASS."""
+    """Yield scores and INVALID runs for which verify_performance.py prints no PASS."""
     for run in filter(None, (audit.run("performance"), audit.run(audit.test))):
         if run.validity == "INVALID":
-            yield "test score", f"LoadGen calls the result of the {run.name} run INVALID"
+            yield "test score", f"the {run.name} run is INVALID"
     with suppress(KeyError, ValueError):
         reference, tested = float(stated["reference score"]), float(stated["test score"])
         short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT
         share = _APART_OF_STREAMS if short else _APART
         if tested > reference * (1 + share) or (audit.test == "TEST01" and tested < reference * (1 - share)):
-            apart = f"more than {share:.0%} off reference score {reference:.10g}"
+            apart = f"more than {share:.0%} from reference score {reference:.10g}"
             yield "test score", f"test score is {tested:.10g}, {apart}"
 
 
 def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float, float, Path]]:
-    """The numbers that a text must have: key, value, tolerance, and the file or directory that the value is from."""
+    """Yield the required numbers of a text: key, value, tolerance, and the file or directory of the value."""
     result, responses = audit.result, audit.folder / "accuracy"
     settings = {} if result.is_open else result.entry.audit_settings.get(audit.test, {})
     if name == _RATES_TEXT:
@@ -241,7 +242,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
                 slack = _PRINTED if run.scenario == "Server" else 0.0
                 yield key, wanted, max(slack, SIX_DIGITS * wanted), run.detail
     elif audit.test == "TEST01":
-        whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # the last query is a whole one
+        whole = _STREAMS - 1.0 if result.loadgen_scenario == "MultiStream" else 0.0  # The last query is complete.
         if not result.is_open:
             yield "num_acc_log_entries", result.accuracy_samples, whole, responses
         if (entries := audit.responses()) is not None:
@@ -264,7 +265,7 @@ def _expected(audit: _Audit, name: str, text: str) -> Iterator[tuple[str, float,
 
 
 def _score(test: str, run: RunIdentity) -> float | None:
-    """The number that the test compares; TEST04 turns latencies into rates."""
+    """Return the number that the test compares; TEST04 converts latencies to rates."""
     if run.scenario in _RATES:
         return run.numbers.get(_RATES[run.scenario])
     latency_ns = run.numbers.get(STREAM_LATENCIES.get(run.scenario, ""))
@@ -280,7 +281,7 @@ TEST = OfficialTest06.name
 
 
 def check_audit(result: Result) -> RunIdentity | None:
-    """Judge TEST06 where its directory is there. Returns what other runs are compared with."""
+    """Check TEST06 if its directory exists. Return the run, to compare it with other runs."""
     findings, scenario = result.findings, result.scenario
     folder = result.tree.audit(result.place, TEST)
     if scenario is None or not is_folder(folder):
@@ -295,7 +296,7 @@ def check_audit(result: Result) -> RunIdentity | None:
             _check_text_of_entries(result, scenario, text, lines, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
-        # The official script keeps no log of the audit's run: only its responses distinguish it from another run.
+        # The official script keeps no detail log of the audit run, so only its responses identify the run.
         known = RunIdentity("audit", run.detail)
         if is_regular(responses) and responses.stat().st_size > LOGGED_SAMPLES:
             known.responses, known.responses_file = sha256_of(responses), responses
@@ -310,11 +311,11 @@ def check_audit(result: Result) -> RunIdentity | None:
 @decides(
     "tree",
     ("audit-text", "error", "[checker] compliance_check.accuracy_check",
-     "verify_accuracy.txt shows that all checks passed", "run the audit again"),
+     "check in verify_accuracy.txt", "repeat the audit"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
-    """The lines of the text; None where it cannot be read."""
+    """Check the lines of verify_accuracy.txt, and return them; None if it is unreadable."""
     result.met("audit-text")
     text = read_text(path, result.findings, "audit-text")
     if text is None:
@@ -328,7 +329,7 @@ def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | No
 @decides(
     "tree",
     ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
-     "verify_accuracy.txt is what its log gives", "write it from this log"),
+     "line of verify_accuracy.txt, compared with the logged responses", "write verify_accuracy.txt from the log"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_text_of_entries(
@@ -336,31 +337,28 @@ def _check_text_of_entries(
 ) -> None:
     result.met("audit-text-differs")
     for found, wanted, line in text_not_of(entries, lines, scenario):
-        result.findings.add(
-            "audit-text-differs", text, found, f"{wanted}, by the logged responses", decided_by=[line] if line else []
-        )
+        result.findings.add("audit-text-differs", text, found, wanted, decided_by=[line] if line else [])
 
 
 @decides(
     "tree",
-    ("audit-log", "error", OURS, "TEST06 has the logged responses that its text is about",
-     "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
+    ("audit-log", "error", OURS, "accuracy log of TEST06",
+     "copy LoadGen's complete mlperf_log_accuracy.json into TEST06/accuracy"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _read_entries(result: Result, path: Path, *, required: bool) -> list[AccuracyEntry] | None:
     result.met("audit-log")
     if not is_regular(path):
         if required or path.is_symlink():
-            result.findings.add("audit-log", path, "there is no such file", severity="warning")
+            result.findings.add("audit-log", path, MISSING, "LoadGen's own log", severity="warning")
         return None
     if not is_safe(path.parent):
-        found = "it has links, pipes or very large files: its log was not read"
-        result.findings.add("log-damaged", path.parent, found)
+        result.findings.add("log-damaged", path.parent, UNSAFE)
         return None
     try:
         return read_accuracy_log(path)
     except HarnessError as error:
-        # No official rule requires the log of this test: a cut log is a warning, a damaged one an error.
+        # No official rule requires the log of TEST06, so a truncated log is a warning. A damaged log is an error.
         found, cut = error.message.replace(f"{path.parent}/", ""), is_truncated(RunDir(path.parent))
         result.findings.add("audit-log", path, found, "LoadGen's own log", severity="warning" if cut else None)
         return None
@@ -368,7 +366,7 @@ def _read_entries(result: Result, path: Path, *, required: bool) -> list[Accurac
 
 @decides(
     "tree",
-    ("audit-answers", "error", OURS, "each query has one logged response", "run the audit again"),
+    ("audit-answers", "error", OURS, "logged responses", "repeat the audit"),
     rank=Rank.AUDITS,
 )
 def _check_entries(
@@ -387,30 +385,30 @@ def _check_entries(
     for check in checks:
         result.judged.applied.add(check.rule)
         if check.violated and (entries or check.rule == "test06-count"):
-            found = f"{check.text}: {check.found}"
-            result.findings.add(check.rule, path, found, check.required, severity=check.severity)
+            found, required = check.found, check.required
+            result.findings.add(check.rule, path, found, required, severity=check.severity, text=check.text)
     result.met("audit-answers")
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
-        found = f"{len(entries)} responses to {different} queries"
-        result.findings.add("audit-answers", path, found, "one response a query")
+        found = f"{len(entries)} for {different} queries"
+        result.findings.add("audit-answers", path, found, "one for each query")
 
 
 @decides(
     "tree",
-    ("audit-order", "error", "[loadgen]", "the logged responses are of the samples that the log issued",
-     "submit the audit's own logs"),
+    ("audit-order", "error", "[loadgen]", "samples of the logged responses, compared with the issued samples",
+     "submit the logs of the audit run"),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def _check_order(result: Result, test: str, detail: DetailLog) -> None:
-    """Compare the logged responses with the samples that an audit's run issued."""
+    """Compare the logged responses with the samples that the audit run issued."""
     path = RunDir(result.tree.audit(result.place, test) / "accuracy").accuracy_log
     if not is_regular(path) or not is_safe(path.parent):
         return
     result.met("audit-order")
     try:
         said = not_as_issued(detail, issued_pairs(path.read_bytes()))
-    except Exception as error:  # untrusted numbers must not end the other checks
-        result.findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
+    except Exception as error:  # Untrusted numbers must not end the other checks.
+        result.findings.add("log-damaged", detail.path, f"the order of issue cannot be replayed: {error}")
         return
     if said:
         result.findings.add("audit-order", path, said, others=[detail.path])

@@ -1,4 +1,4 @@
-"""Causes: findings grouped by what is behind them, and the groups ordered by rank."""
+"""Causes: findings that one fault explains, ordered by rank."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from runs.wording import counted
 
 SUBJECT = ("division", "organisation", "system", "benchmark", "scenario")
 
-# The gravest first.
+# Headings by rank, most severe first.
 RANKS = (
     "contradictions and copies",
     "audits that are empty, missing or failing",
@@ -26,18 +26,18 @@ COPIES, AUDITS, LIMITS, SETTINGS, FILES = Rank
 
 
 def weight_of(rule: Rule) -> int:
-    """The place of a rule's rank in RANKS."""
+    """Return the index of a rule's heading in RANKS."""
     return rule.rank
 
 
-# One fault that violates several rules of a result: each of the first shows it, the others follow from it.
+# The fault "extra token" violates several rules of a result. Rules of the first set prove it; the others follow.
 EXTRA_TOKEN = "extra-token"
 _SHOWS_EXTRA_TOKEN = frozenset({"test06-begin", "test06-end-last"})
 _FOLLOWS_EXTRA_TOKEN = frozenset({"test06-length", "test06-end-once", "perf-output-tokens"})
-SELECTION = "selection"  # the cause of what is missing because the tree is a selection
+SELECTION = "selection"  # the cause of missing files in a tree that holds a part of a round
 _JOINT = {
-    EXTRA_TOKEN: (LIMITS, "no special ID comes before a response and is counted as one of its tokens"),
-    SELECTION: (FILES, "the tree is whole"),
+    EXTRA_TOKEN: (LIMITS, "special token ID before responses, counted as a response token"),
+    SELECTION: (FILES, "files missing from a part of a round"),
 }
 _OF_A_SELECTION = frozenset(
     {"tree-source", "tree-no-results", "system-unused", "scenario-set", "accuracy-files", "power-files"}
@@ -46,7 +46,7 @@ _OF_A_SELECTION = frozenset(
 
 @dataclass(frozen=True)
 class CausedFinding:
-    """A finding with its cause, and with as many of SUBJECT as are known."""
+    """A finding with its cause and subject: the leading fields of SUBJECT that are known."""
 
     finding: Finding
     subject: tuple[str, ...]
@@ -54,7 +54,7 @@ class CausedFinding:
 
     @property
     def result(self) -> tuple[str, ...] | None:
-        """None where the finding is about a submitter or a system."""
+        """The result of the finding; None for a finding on a submitter or a system."""
         return self.subject if len(self.subject) == len(SUBJECT) else None
 
 
@@ -64,7 +64,7 @@ class Cause:
 
     name: str
     rank: int
-    summary: str  # the rule that was violated
+    summary: str  # summary of the violated rule
     caused: list[CausedFinding] = field(default_factory=list)
 
     @cached_property
@@ -86,12 +86,12 @@ class Cause:
 
     @property
     def example(self) -> Finding:
-        """The gravest finding: errors first, then by the number of results."""
+        """The most severe finding; of equal ones the finding with the most results."""
 
-        def gravity(finding: Finding) -> tuple[bool, int]:
+        def severity(finding: Finding) -> tuple[bool, int]:
             return finding.severity != "error", -len(finding.numbers.get("results", ()))
 
-        return min((one.finding for one in self.caused), key=gravity)
+        return min((one.finding for one in self.caused), key=severity)
 
     @property
     def extent(self) -> str:
@@ -105,7 +105,7 @@ class Cause:
 
 
 def with_causes(tree: Tree, places: Sequence[Place], findings: Iterable[Finding]) -> list[CausedFinding]:
-    """Each finding with its subject and cause, in the same order."""
+    """Return the findings with their subjects and causes, in the same order."""
     known = {tuple(astuple(place)[:count]) for place in places for count in range(len(SUBJECT) + 1)}
     known |= {home[:count] for home in tree.organizations() for count in (1, 2)}
     about = [(finding, _subject(finding.files[0], known)) for finding in findings]
@@ -125,7 +125,7 @@ def _subject(file: Path, known: set[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def is_selection(tree: Tree, findings: Iterable[Finding]) -> bool:
-    """Whether the tree is part of a round: several submitters, and no code of any of them."""
+    """Return whether the tree is a part of a round: it has several submitters, and source code of none."""
     homes = list(tree.organizations())
     return len(homes) > 1 and sum(finding.rule == "tree-source" for finding in findings) >= len(homes)
 
@@ -143,7 +143,7 @@ def _cause(
 
 
 def causes(caused: Iterable[CausedFinding]) -> list[Cause]:
-    """The causes by rank; within a rank errors first, then by the number of results."""
+    """Return the causes by rank; within a rank errors first, then by the number of results."""
     found: dict[str, Cause] = {}
     for one in caused:
         if one.cause not in found:

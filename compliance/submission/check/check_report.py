@@ -1,4 +1,4 @@
-"""The outcome of `check`: for people, and as a record."""
+"""The printed report of `check`."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from runs.wording import counted
 SHOWN_MESSAGES = 30
 MAX_PRINTED = 2000  # findings, errors first
 MAX_HEAD_LINES = 30  # lines before the single findings
-MAX_EXAMPLE_CHARS = 160  # characters of a place, and of a sentence
-MAX_REASONS = 12  # why something was not judged
-MAX_LISTED = 12  # further causes of one rank, by name
+MAX_EXAMPLE_CHARS = 160  # characters of the file of an example, and of its sentence
+MAX_REASONS = 12  # reasons why rules were not applied
+MAX_LISTED = 12  # causes of one rank that are listed by name only
 _COLORS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
-    """Causes first, then every finding by its directory."""
+    """Print the causes, then every finding by its directory."""
     for text, style in head(checked):
         _line(console, text, style)
     shown = [one.finding for one in checked.caused if one.cause != SELECTION]
@@ -39,7 +39,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
         for finding in findings:
             _print_finding(console, finding, where)
     if unshown := len(checked.findings) - folded - len(shown):
-        _line(console, f"{counted(unshown, 'more finding')}: --json has all")
+        _line(console, f"{counted(unshown, 'more finding')}; --json lists all findings")
     for text in not_judged_lines(checked):
         _line(console, text)
     if len({place.organization for place in checked.places}) > 1:
@@ -51,7 +51,7 @@ def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
 
 
 def head(checked: Checked) -> Iterator[tuple[str, str]]:
-    """At most MAX_HEAD_LINES lines, each with its style: what was checked, then causes by rank with an example."""
+    """Yield the first lines with their styles: what was checked, then causes by rank, each with an example."""
     systems = {(place.division, place.organization, place.system) for place in checked.places}
     text = [counted(len(checked.places), "result"), counted(len(systems), "system")]
     text.append(counted(len({place.organization for place in checked.places}), "submitter"))
@@ -61,7 +61,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
     for cause in checked.causes:
         if cause.name == SELECTION:
             rules = ", ".join(f"{rule} {count}" for rule, count in cause.rules.most_common())
-            yield f"looks like a selection, since no submitter has code; only --json has these findings: {rules}", ""
+            yield f"part of a round (source code of all submitters is missing); only --json lists: {rules}", ""
     by_rank = [[cause for cause in shown if cause.rank == rank] for rank in range(len(RANKS))]
     for (rank, found), most in zip(enumerate(by_rank), _lines_by_rank(by_rank), strict=True):
         if found:
@@ -69,7 +69,7 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
         for cause in found[:most]:
             yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
             example = cause.example
-            why = example.found if example.required == example.known.summary else example.sentence
+            why = (replace(example, text="") if example.text == example.known.summary else example).sentence
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
             yield f"    e.g. {_short(place)}: {_short(why)}", ""
         if rest := found[most:]:
@@ -79,12 +79,12 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def not_judged_lines(checked: Checked) -> Iterator[str]:
-    """How many rules were applied, and why the others were not: the most frequent reasons."""
+    """Yield the number of rules applied, and the most frequent reasons why rules were not applied."""
     if not checked.rules_not_applied:
         return
     lacking = [sum(len(one.rules) for one in several) for several in checked.rules_not_applied.values()]
     rules = len(catalog())
-    yield f"of {rules} rules {rules - max(lacking)} to {rules - min(lacking)} were applied to a result; not applied:"
+    yield f"{rules - max(lacking)} to {rules - min(lacking)} of {rules} rules were applied to each result; not applied:"
     reasons: dict[tuple[str, str], list[int]] = {}
     for several in checked.rules_not_applied.values():
         for one in several:
@@ -92,12 +92,14 @@ def not_judged_lines(checked: Checked) -> Iterator[str]:
     for (what, why), counts in sorted(reasons.items(), key=lambda item: -len(item[1]))[:MAX_REASONS]:
         of = f"{min(counts)} to {max(counts)} rules" if min(counts) < max(counts) else counted(max(counts), "rule")
         yield f"  {of} of {counted(len(counts), 'result')}: {what}: {shortened(why)}"
-    yield "  so a result without findings is not shown to be clean; --json lists the rules of each result"
+    yield "  A result without findings may still violate these rules. --json lists them for each result."
 
 
 def _lines_by_rank(by_rank: list[list[Cause]]) -> list[int]:
-    """How many causes of each rank get an example: one, and more while there are lines left, first for the three
-    gravest ranks in turn, then for the others."""
+    """Return how many causes of each rank get an example.
+
+    Each rank gets one. The remaining lines go to the three most severe ranks in turn, then to the others.
+    """
     most = [min(1, len(found)) for found in by_rank]
     free = MAX_HEAD_LINES - 2 - sum(2 * bool(found) for found in by_rank) - 2 * sum(most)
     for ranks in (range(3), range(3, len(RANKS))):
@@ -113,7 +115,7 @@ def _short(text: str) -> str:
 
 
 def _print_table(checked: Checked, console: Console) -> None:
-    """The number of findings by submitter and rank."""
+    """Print the number of findings by submitter and rank."""
     counts = Counter((one.subject[1], checked.ranks[one.cause]) for one in checked.caused if len(one.subject) > 1)
     _line(console, "findings by submitter: " + ", ".join(f"{n} {name}" for n, name in enumerate(RANKS, 1)), "bold")
     for organization in sorted({organization for organization, _ in counts}):
@@ -122,7 +124,7 @@ def _print_table(checked: Checked, console: Console) -> None:
 
 
 def _heading(file: str) -> str:
-    """The directory of a file's scenario, or of its submitter."""
+    """Return the directory of a file's scenario, or of its submitter."""
     parts = file.split("/")
     return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
 
@@ -138,23 +140,23 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
 
 def _sign_off_lines(checked: Checked) -> Iterator[str]:
     if checked.signed is None:
-        yield "sign-off: not done (name the runs that the tree was built from with --runs)"
+        yield "sign-off: not done (give the runs that the tree was built from with --runs)"
     for signed in checked.signed or ():
         yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:
     if official is None:
-        yield "official checker: not run (name a checkout of mlcommons/inference with --official)"
+        yield "official checker: not run (give a checkout of mlcommons/inference with --official)"
         return
     verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
     yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {shortened(official.summary)}"
-    # Warnings last: there is one for every check that the checker skips.
+    # Warnings come last, because the checker prints one for every check that it skips.
     messages = sorted(official.messages, key=lambda message: message.level == "WARNING")
     for message in messages[:SHOWN_MESSAGES]:
         yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}"
     if len(messages) > SHOWN_MESSAGES:
-        yield f"  {counted(len(official.messages), 'message')} in all, with --json in the record"
+        yield f"  {counted(len(official.messages), 'message')} in all; --json lists them"
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")
         yield "  result: " + " ".join(shortened(str(row.get(name, ""))) for name in names)

@@ -1,7 +1,6 @@
 """All checks of a tree, and their outcome.
 
-A rule of the catalog is violated in a result (it has findings), met (it was applied and has none), not applicable, or
-without input.
+In each result a rule is violated (it has findings), met (applied without findings), not applicable, or without input.
 """
 
 from collections import defaultdict
@@ -32,15 +31,15 @@ from runs.rounds import Round
 from runs.what_is import what_is
 from runs.workers import leave_signals, signals_later, workers
 
-# Rules that are applied to each tree, and so to each of its results.
+# Modules whose rules apply to each tree, and so to each of its results.
 _TREE_WIDE = (layout, descriptions, readers, copies)
-_BY_RUNS = ("log-not-in-runs", "runs-differ", "runs-unread")  # of rebuild.py
+_BY_RUNS = ("log-not-in-runs", "runs-differ", "runs-unread")  # rules of rebuild.py, which need --runs
 
 
 @cache
 def catalog() -> tuple[Rule, ...]:
-    """The rules on trees and their results, in order of their IDs."""
-    from compliance.submission.check import rebuild  # which imports this module
+    """Return the rules on trees and their results, ordered by ID."""
+    from compliance.submission.check import rebuild  # rebuild imports this module
 
     every = {rule for one in (*RESULT, *ON_RUNS) for rule in one.rules}
     every |= rules_of(*_TREE_WIDE, tree_evidence, scenario) | rules_of(rebuild)
@@ -48,7 +47,7 @@ def catalog() -> tuple[Rule, ...]:
 
 
 def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
-    """The rules that were not applied to a result, by reason."""
+    """Return the rules that were not applied to a result, by reason."""
     reasons: dict[str, tuple[str, str]] = {}
     nothing = "a log of it is damaged" if "log-damaged" in broken else f"{place.scenario} has nothing of the kind"
     for rule in (rule.id for rule in catalog()):
@@ -66,7 +65,7 @@ def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_
 
 
 def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
-    """What was not applied to results, the most frequent first."""
+    """Merge equal entries of several results, the most frequent first."""
     results: defaultdict[NotJudged, list[str]] = defaultdict(list)
     for place, several in of_results.items():
         for one in several:
@@ -75,13 +74,13 @@ def alike(of_results: Mapping[str, Iterable[NotJudged]]) -> list[NotJudged]:
     return sorted(found, key=lambda one: (-len(one.results), one.what, one.why))
 
 
-PARALLEL_FROM = 24  # scenarios; fewer are checked faster than processes start
-PLACES_AT_A_TIME = 8
+PARALLEL_FROM = 24  # scenarios; checking fewer takes less time than starting processes
+PLACES_AT_A_TIME = 8  # scenarios per task of a process
 
 
 @dataclass(frozen=True)
 class SystemSignOff:
-    """The sign-off of one system; without a verdict where some of its runs are not among the runs."""
+    """The sign-off of one system; it has no verdict if --runs lacks some of the system's runs."""
 
     system: str  # division/organization/system
     runs: int
@@ -97,8 +96,8 @@ class SystemSignOff:
         if self.verdict is not None:
             return self.verdict.headline
         if self.legs_found == self.runs:
-            return "not possible: see runs-unread"
-        return f"not possible: {self.legs_found} of {self.runs} runs are among the runs of --runs"
+            return "not possible: see the findings of rule runs-unread"
+        return f"not possible: --runs has {self.legs_found} of {self.runs} runs"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -111,37 +110,34 @@ class SystemSignOff:
 
 @dataclass
 class Checked(Verdict):
-    """The outcome of a tree; `places` are its scenarios.
-
-    `official` is the official checker's outcome, if it was run; `signed` is None without --runs.
-    """
+    """The outcome of checking a tree."""
 
     tree: Tree
-    places: list[Place]
-    judgements: dict[Place, Judgement] = field(default_factory=dict)  # of each result
-    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # of each performance log
-    official: OfficialResult | None = None
-    signed: list[SystemSignOff] | None = None
+    places: list[Place]  # scenario directories
+    judgements: dict[Place, Judgement] = field(default_factory=dict)  # applied rules of each result
+    numbers: dict[Place, dict[str, float]] = field(default_factory=dict)  # values in each performance log
+    official: OfficialResult | None = None  # None: the official checker was not run
+    signed: list[SystemSignOff] | None = None  # None: --runs was not given
 
     @property
     def outcome(self) -> Outcome:
-        """A refusal of the official checker, and a sign-off that is none, count as an error does."""
+        """The verdict; a refusal of the official checker or a blocking sign-off counts as an error."""
         refused = self.official is not None and not self.official.ok
         return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
 
     @cached_property
     def caused(self) -> list[CausedFinding]:
-        """Each finding with its subject and its cause."""
+        """The findings with their subjects and causes."""
         return with_causes(self.tree, self.places, self.findings)
 
     @cached_property
     def causes(self) -> list[Cause]:
-        """What is behind the findings, the gravest first."""
+        """The causes of the findings, most severe first."""
         return causes(self.caused)
 
     @cached_property
     def rules_not_applied(self) -> dict[str, tuple[NotJudged, ...]]:
-        """The rules of the catalog that were not applied to each result."""
+        """The rules that were not applied to each result."""
         broken: dict[tuple[str, ...], set[str]] = {}
         for one in self.caused:
             broken.setdefault(one.subject, set()).add(one.finding.rule)
@@ -200,11 +196,11 @@ def check_tree(
     """Check everything in a tree against the rules of a round.
 
     Args:
-        parallel_from: scenarios from which on processes are used.
-        against: other trees; none of their runs may be in this one.
+        parallel_from: number of scenarios from which processes are used.
+        against: other trees, whose runs may not be in this tree.
 
     Raises:
-        InputError: there is no such tree, or nothing in it.
+        InputError: If the tree does not exist or is empty.
     """
     if not any((root / division).is_dir() for division in DIVISIONS):
         raise what_is(root).refused("a submission tree: the directory with closed/ or open/ in it")
@@ -213,7 +209,7 @@ def check_tree(
     contents = layout.scan(root, findings)
     if not contents.files:
         raise InputError(
-            f"{root} is no submission: no file in any of {', '.join(f'{name}/' for name in DIVISIONS)}",
+            f"{root}: no files in {', '.join(f'{name}/' for name in DIVISIONS)}",
             "build a tree with `main.py submit`",
         )
     places = list(tree.places())
@@ -234,15 +230,15 @@ def check_tree(
 
 
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
-    """Every scenario, a process a core where there are many; in the order of the places.
+    """Check every scenario, with one process per core if there are many; return the outcomes in order.
 
     Raises:
-        ExecutionError: a process died.
+        ExecutionError: If a process died.
     """
     cores = len(usable_cores())
     if len(places) < parallel_from or cores == 1:
         return _check_each(tree, places)
-    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # starts none yet
+    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)  # starts no process yet
     chunks = [places[first : first + PLACES_AT_A_TIME] for first in range(0, len(places), PLACES_AT_A_TIME)]
     try:
         with workers(pool):
@@ -251,7 +247,7 @@ def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[Scen
             return [outcome for future in futures for outcome in result_of(future)]
     except BrokenProcessPool as error:
         raise ExecutionError(
-            "a process that checks scenarios died before it was done", "free memory, which most likely ran out"
+            "a process that checks scenarios died, most likely because memory ran out", "free memory, and check again"
         ) from error
 
 

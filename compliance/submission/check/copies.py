@@ -1,5 +1,7 @@
-"""Copies: one run may be submitted once. A log is recognized by its bytes, its run's begin and end, and its latencies,
-which no other run has to the nanosecond."""
+"""Rules on copies: one run may be submitted once.
+
+A log is recognized by its bytes, by the begin and end of its run, and by its latencies in nanoseconds.
+"""
 
 import re
 from collections import defaultdict
@@ -23,12 +25,12 @@ _KNOWN_BY = re.compile(rb'"key": "(power_begin|power_end|result_[\w.]+_latency_n
 
 
 _OURS = frozenset(map(model_of, DIRECTORIES))
-MAX_SINGLE = 4  # copies between two systems; more are one finding
+MAX_SINGLE = 4  # copies between two systems that are findings of their own; more are one finding
 
 
 @dataclass
 class SeenRuns:
-    """Where each run was first seen, by what identifies it."""
+    """The first file, run and place of each identifying value: a hash, a time span or latencies."""
 
     root: Path
     first: dict[object, tuple[Path, str, Place | None]]
@@ -36,27 +38,27 @@ class SeenRuns:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A run that is a copy of another."""
+    """A run that is a copy of another run."""
 
     place: Place
     run: Path
-    sign: str  # what shows it
-    other: Place | None  # None: of another tree
+    sign: str  # the value that both runs share
+    other: Place | None  # the place of the other run; None: in another tree
     first: Path
-    keys: tuple[str, ...]  # of the records that show it
+    keys: tuple[str, ...]  # keys of the shared log records
 
 
 @decides(
     "tree",
-    ("log-duplicate", "error", OURS, "each log is in one place only", "submit the run's own logs"),
-    ("log-same-answers", "warning", OURS, "no two systems give the same responses in the same order",
-     "submit the run's own responses"),
-    ("accuracy-hash-differs", "error", OURS, "one hash is of one accuracy log",
-     "write accuracy.txt from the run's own responses"),
+    ("log-duplicate", "error", OURS, "duplicate log", "submit the run's own logs"),
+    ("log-same-answers", "warning", OURS, "accuracy log, compared with other systems",
+     "submit the run's own accuracy log"),
+    ("accuracy-hash-differs", "error", OURS, "hash in accuracy.txt, compared with other results",
+     "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
-    """Find logs of the same bytes, changed logs of the same run, and the same responses twice.
+    """Find logs with identical bytes, different logs of one run, and identical responses of two systems.
 
     Args:
         others: trees of any round; none of their runs may be in this one.
@@ -70,7 +72,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others
     for several in between.values():
         if len(several) <= MAX_SINGLE:
             for copy in several:
-                findings.add("log-duplicate", copy.run, copy.sign, "another run's", decided_by=copy.keys)
+                findings.add("log-duplicate", copy.run, copy.sign, "a log from a separate run", decided_by=copy.keys)
         else:
             _add_system(several, findings)
     _check_responses(outcomes, {copy.run for copy in copies}, findings)
@@ -81,18 +83,18 @@ def _system(place: Place) -> str:
 
 
 def _add_system(copies: list[_Copy], findings: Findings) -> None:
-    """One finding for all logs that two systems have in common."""
+    """Add one finding for all logs that two systems have in common."""
     example, names = copies[0], [findings.name(copy.run) for copy in copies]
     assert example.other is not None
-    found = f"{len(copies)} of its logs are those of {_system(example.other)}, first {names[0]}"
+    found = f"{len(copies)} logs are copies of logs of {_system(example.other)}, for example {names[0]}"
     folder = next(path for path in example.run.parents if path.name == example.place.system)
     others = [example.run, example.first]
     numbers = {"results": sorted({str(copy.place) for copy in copies}), "logs": names}
-    findings.add("log-duplicate", folder, found, "runs of its own", others=others, numbers=numbers)
+    findings.add("log-duplicate", folder, found, "logs from separate runs", others=others, numbers=numbers)
 
 
 def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], findings: Findings) -> None:
-    """Find the same responses in two systems, and two logs with one hash."""
+    """Find identical responses of two systems, and different logs with one hash."""
     first_of: dict[str, tuple[RunIdentity, Place, tuple[str, ...]]] = {}
     for outcome in outcomes:
         source = _source_of_order(outcome)
@@ -104,19 +106,20 @@ def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], finding
                 continue
             named = f"{findings.name(first.responses_file)}: SHA-256 {run.responses}"
             if run.cut and first.cut and run.cut != first.cut:
-                found, wanted = f"the hash of {named}", "a hash of its own: the logs differ"
+                found, wanted = f"the hash of {named}", "a different hash, because the accuracy logs differ"
                 findings.add("accuracy-hash-differs", run.responses_file, found, wanted, others=[first.responses_file])
             elif first_source == source or run.detail in copied:
                 continue
-            elif run.long_responses or place.organization != outcome.place.organization:  # classes may be the same
-                found = f"the same accuracy log as that of {named}"
-                findings.add("log-same-answers", run.responses_file, found, "responses in an order of their own")
+            # Short responses, such as classes, may be equal on two systems of one submitter.
+            elif run.long_responses or place.organization != outcome.place.organization:
+                found = f"identical to that of {named}"
+                findings.add("log-same-answers", run.responses_file, found, "a different accuracy log")
 
 
 def _copies(run: RunIdentity, place: Place, known: SeenRuns) -> Iterator[_Copy]:
-    """The first sign that a run is a copy: its bytes (the detail log first), else its latencies or its time."""
+    """Yield the first sign that a run is a copy: its bytes (the detail log first), its latencies or its time."""
     copied = False
-    same_bytes = [("the same bytes as {}", digest, path, ()) for path, digest in run.hashes.items()]
+    same_bytes = [("identical to {}", digest, path, ()) for path, digest in run.hashes.items()]
     marks = ((sign, mark, run.detail, keys) for sign, mark, keys in _marks(run))
     for sign, key, path, keys in (*same_bytes, *marks):
         first, name, other = known.first.setdefault(key, (path, run.name, place))
@@ -131,22 +134,22 @@ def _copies(run: RunIdentity, place: Place, known: SeenRuns) -> Iterator[_Copy]:
 
 def _marks(run: RunIdentity) -> Iterable[tuple[str, tuple[object, ...], tuple[str, ...]]]:
     for latencies in run.latencies:
-        yield f"the latencies of {{}}, to the nanosecond: {', '.join(map(str, latencies))}", latencies, ()
+        yield f"the latencies of {{}} in ns: {', '.join(map(str, latencies))}", latencies, ()
     if run.window is not None:
-        sign = f"began and ended in the same milliseconds as {{}}: {' to '.join(run.window)}"
+        sign = f"the begin and end of {{}}: {' to '.join(run.window)}"
         yield sign, run.window, ("power_begin", "power_end")
 
 
 def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, None]]]:
-    """What identifies the runs in trees of any round and layout.
+    """Yield the latencies and time spans of the runs in trees of any round and layout.
 
     Raises:
-        InputError: a tree is not there, or holds no log.
+        InputError: If a tree does not exist or holds no log.
     """
     for tree in trees:
         logs = [path for path in sorted(tree.rglob(LOG)) if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES]
         if not logs:
-            raise InputError(f"{tree} has no {LOG}", "name the directory that contains closed/ or open/")
+            raise InputError(f"{tree}: {LOG} is missing", "give the directory that contains closed/ or open/")
         for path in logs:
             found = {
                 key.decode(): int(value) if value.isdigit() else value.decode(errors="replace")
@@ -159,8 +162,10 @@ def _runs_of(trees: Iterable[Path]) -> Iterable[tuple[object, tuple[Path, str, N
 
 
 def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
-    """Whether one run may be submitted as both runs: for a model at 99 and 99.9 % of the reference accuracy, and for
-    scenarios that may be inferred from another."""
+    """Return whether one run may be submitted in both places.
+
+    This holds for a model at 99% and 99.9% of the reference accuracy, and for a scenario inferred from another.
+    """
     if (first.division, first.organization, first.system) != (other.division, other.organization, other.system):
         return False
     scenarios = {first.scenario.lower(), other.scenario.lower()}
@@ -172,10 +177,10 @@ def _may_share(first: Place, one: str, other: Place, another: str) -> bool:
 
 
 def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:
-    """What decides the order of a run's responses. Within one, the same responses in the same order may be honest.
+    """Return what decides the order of a run's responses; runs that share it may have identical accuracy logs.
 
-    Server and Interactive are one LoadGen scenario with one order of issue; a deterministic engine answers both alike.
-    A run that was submitted twice is then found by its other logs.
+    Server and Interactive are one LoadGen scenario with one order of issue, and a deterministic engine returns equal
+    responses in both. The detail logs show whether a run was submitted twice.
     """
     place = outcome.place
     ours = model_of(place.benchmark) in _OURS

@@ -1,4 +1,4 @@
-"""Rules on what a submitter writes: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
+"""Rules on files that a submitter writes: system descriptions, measurements, README.md, model_mapping.json, code."""
 
 import json
 import re
@@ -26,10 +26,10 @@ from runs.rounds import Round, RoundBenchmark
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
-# [checker] system_check.required_fields_check: these are turned into numbers
+# Fields that the checker converts to numbers, with their minimum. [checker] system_check.required_fields_check
 _COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
-_COUNT = re.compile(r"^number_|_count$|_per_node$")  # fields that may be a number of JSON
-# In the open division, without a mapping. [submission_checker_old.py, get_mlperf_model]
+_COUNT = re.compile(r"^number_|_count$|_per_node$")  # names of fields that may be JSON numbers
+# Parts of names that the open division needs no mapping for. [submission_checker_old.py, get_mlperf_model]
 _RESNET_ALIKE = ("mobilenet", "efficientnet", "resnet50")
 _PLACEHOLDER = re.compile(
     r"\b(todo|tbd|fixme|placeholder|change ?me|replace[ -]?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
@@ -37,7 +37,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"\w+(?:['/]\w+)?")
-# "Not retrained" is written with these and with words that add nothing; any other word describes a retraining.
+# A text that consists of words of both sets states "not retrained"; any other word describes a retraining.
 _NEGATIONS = frozenset((
     "no", "not", "none", "n/a", "na", "false", "never", "don't", "didn't", "doesn't", "isn't", "wasn't", "weren't",
 ))  # fmt: skip
@@ -47,44 +47,45 @@ _ADD_NOTHING = frozenset((
     "retrained", "retraining", "train", "trained", "training",
 ))  # fmt: skip
 _SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
-ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantization differ in published results
+ALIKE = 0.6  # minimum similarity of two names of one model; published names differ in spelling, host and quantization
 _FEWER_WEIGHTS = re.compile(
     r"(?<!no )(?<!not )(?<!non-)\b((prun|spars|distil|low[- ]rank)\w*|layers? (removed|dropped|skipped))", re.IGNORECASE
 )
-_NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
+FILLED = "at least one file with content"
+_NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine that runs no model, for rehearsals
 
 
 @decides(
     "tree",
-    ("tree-no-results", "error", "[checker] loader.Loader.load", "a submitter has results", "add results/"),
-    ("system-unused", "warning", "tools/submission/submission_checker_old.py:2833", "each description has results",
-     "remove it, or add its results"),
+    ("tree-no-results", "error", "[checker] loader.Loader.load", "results of the submitter", "add results/"),
+    ("system-unused", "warning", "tools/submission/submission_checker_old.py:2833", "results of a described system",
+     "remove the description, or add results of the system"),
 )  # fmt: skip
 def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check descriptions, their results, and whether each closed set of scenarios is complete."""
+    """Check system descriptions, their results, and the sets of scenarios."""
     for division, organization in tree.organizations():
         results = tree.results(division, organization)
         systems = subfolders(results)
         if not systems:
-            findings.add("tree-no-results", results, "it has no result")
+            findings.add("tree-no-results", results, "none", "at least 1 system")
         for system in systems:
             _check_system(tree, division, organization, system, findings)
     for path in contents.files:
         match path.relative_to(tree.root).parts:
             case (division, organization, "systems", _) if division in DIVISIONS and path.suffix == ".json":
                 if not is_folder(tree.results(division, organization) / path.stem):
-                    findings.add("system-unused", path, "there are no results of this system")
+                    findings.add("system-unused", path, "none", "at least 1")
 
 
 @decides(
     "tree",
-    ("system-missing", "error", "[checker] system_check.missing_check", "each system has a description",
+    ("system-missing", "error", "[checker] system_check.missing_check", "system description",
      "write systems/<system>.json"),
-    ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
+    ("system-json", "error", "[checker] loader.Loader.load", "format of the system description", "write valid JSON"),
     also=("scenario-set", "suite-benchmark"),
 )  # fmt: skip
 def _check_system(tree: Tree, division: str, organization: str, results: Path, findings: Findings) -> None:
-    """Check one description, and the sets of scenarios of its system."""
+    """Check one system description, and the sets of scenarios of the system."""
     path = tree.system(division, organization, results.name)
     value = read_object(path, findings, "system-missing", "system-json")
     if value is not None:
@@ -98,87 +99,89 @@ def _check_system(tree: Tree, division: str, organization: str, results: Path, f
 
 
 def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, findings: Findings) -> None:
-    """Check the scenarios of one closed benchmark, by the type of its system, else by the benchmark's own."""
+    """Check the scenarios of one closed benchmark by the type of the system, or by the benchmark's own type."""
     kind = ",".join(sorted(system_type.split(","))) if system_type else next(iter(entry.required))
     if kind not in entry.required:
-        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", " or ".join(entry.required))
+        findings.add("suite-benchmark", folder, f"system_type {system_type}", " or ".join(entry.required))
         return
     names = {scenario.name.lower() for scenario in subfolders(folder)}
     there = [scenario for scenario in entry.scenarios if scenario.lower() in names]
     all_of, one_of = entry.set_of(kind)
     if missing := entry.missing(there, kind):
         required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
-        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", required)
+        findings.add("scenario-set", folder, f"{', '.join(missing)} missing", required)
     if others := sorted(set(there) - {*all_of, *entry.optional.get(kind, ())}):
-        found = f"{', '.join(others)} in a system of type {kind}"
+        found = f"{', '.join(others)} (system_type {kind})"
         findings.add("suite-benchmark", folder, found, ", ".join((*all_of, *entry.optional.get(kind, ()))))
 
 
 def _is_network(value: dict[str, Any]) -> bool:
+    """Return whether a system description declares a network SUT."""
     return str(value.get("is_network")).lower() == "true"
 
 
 def says_network(tree: Tree, place: Place) -> bool:
-    """Whether a system's description says that LoadGen reached it over a network."""
+    """Return whether the system description states that LoadGen reached the system over a network."""
     return _is_network(object_or_empty(tree.system(place.division, place.organization, place.system)))
 
 
 @decides(
     "tree",
-    ("system-field", "error", "[checker] system_check.required_fields_check", "required fields are there and filled",
-     'write what is true there, as a text; where nothing applies "N/A"'),
-    ("system-number", "error", "[checker] system_check.required_fields_check", "counts are whole numbers", 'write "1"'),
+    ("system-field", "error", "[checker] system_check.required_fields_check", "field of the system description",
+     'fill in every field as a string; write "N/A" for a field that does not apply'),
+    ("system-number", "error", "[checker] system_check.required_fields_check", "count in the system description",
+     'write a whole number, for example "1"'),
 )  # fmt: skip
 def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
     for field in (*SYSTEM_FIELDS, *(NETWORK_FIELDS if value.get("is_network") else ())):
         if field.name not in value:
-            findings.add("system-field", path, f"no field {field.name}", f"{field.name}: {field.meaning}")
+            findings.add("system-field", path, f"{field.name} is missing", f"{field.name}: {field.meaning}")
         elif _is_empty(value[field.name]) and not field.may_be_empty:
-            text = f"{field.name} is {value[field.name]!r}, which is empty"
+            text = f"{field.name} is empty ({value[field.name]!r})"
             findings.add("system-field", path, text, f"{field.name}: {field.meaning}", decided_by=[field.name])
         else:
             _check_type(path, field.name, value[field.name], "system-field", findings)
     for name, least in _COUNTS.items():
         found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value.get(name, least)))
         if found is None or int(found[1]) < least:
-            found_value, wanted = f"{name} is {value[name]!r}", f"a whole number from {least}"
+            found_value, wanted = f"{name} is {value[name]!r}", f"a whole number of at least {least}"
             findings.add("system-number", path, found_value, wanted, decided_by=[name])
     _check_words(path, value, findings)
 
 
 def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findings) -> None:
-    """Values are texts and counts. Some submitters describe several parts in one field, each by its name."""
+    """Check that a value is a string or a count. An object of strings is a warning, because submitters use it."""
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     found = f"{name} is {json.dumps(value)[:SHOWN]}"
-    findings.add(rule_id, path, found, f"{name}: a text", severity="warning" if parts else None, decided_by=[name])
+    findings.add(rule_id, path, found, "a string", severity="warning" if parts else None, decided_by=[name])
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether the official checker takes a value as empty, or nothing of it is visible."""
+    """Return whether a value is empty for the official checker, or has no visible character."""
     return not ("".join(filter(str.isprintable, value)).strip() if isinstance(value, str) else value)
 
 
 @decides(
     "tree",
-    ("system-status", "error", "[checker] system_check.availability_check", "status is known",
-     "choose available, preview or rdi"),
-    ("system-type", "error", "[checker] system_check.system_type_check", "system_type is known",
-     "choose datacenter, edge or datacenter,edge"),
-    ("system-submitter", "error", "[checker] system_check.submitter_check", "submitter is the directory's name",
-     "correct the field"),
-    ("system-division", "error", "[checker] system_check.division_check", "division is the directory's name",
-     "correct the field"),
-    ("system-network", "error", "[checker] system_check.network_check", "is_network fits the division",
-     'write is_network: "true" in the network division, and leave it out in closed'),
+    ("system-status", "error", "[checker] system_check.availability_check", "status of the system",
+     "set status to available, preview or rdi"),
+    ("system-type", "error", "[checker] system_check.system_type_check", "type of the system",
+     "set system_type to datacenter, edge or datacenter,edge"),
+    ("system-submitter", "error", "[checker] system_check.submitter_check", "submitter in the system description",
+     "set submitter to the name of the directory"),
+    ("system-division", "error", "[checker] system_check.division_check", "division in the system description",
+     "set division to the name of the directory"),
+    ("system-network", "error", "[checker] system_check.network_check", "is_network in the system description",
+     'set is_network to "true" in the network division, and remove it in the closed division'),
 )  # fmt: skip
 def _check_identity(path: Path, value: dict[str, Any], division: str, organization: str, findings: Findings) -> None:
     def same(name: str, wanted: str) -> bool:
         return str(value.get(name, "")).lower() == wanted.lower()
 
     kind, of_network = value.get("system_type"), division == "network"
-    is_text = isinstance(value.get("is_network", ""), str)  # anything else makes the checker crash
+    is_text = isinstance(value.get("is_network", ""), str)  # The checker crashes on other types.
     fits = not is_text or division == "open" or _is_network(value) == of_network
     in_division = " in the network division" if of_network else ""
     for rule, name, right, wanted in (
@@ -186,8 +189,8 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
         ("system-type", "system_type", kind in SYSTEM_TYPES, " | ".join(SYSTEM_TYPES)),
         ("system-submitter", "submitter", same("submitter", organization), organization),
         ("system-division", "division", same("division", division), division),
-        ("system-network", "is_network", is_text, 'the text "true", or no is_network'),
-        ("system-network", "is_network", fits, 'is_network "true"' if of_network else f"no is_network in {division}"),
+        ("system-network", "is_network", is_text, 'the string "true", or no is_network'),
+        ("system-network", "is_network", fits, '"true"' if of_network else f"no is_network in {division}"),
     ):
         if not right:
             findings.add(rule, path, f"{name} is {value.get(name)!r}", wanted, decided_by=[name])
@@ -196,28 +199,28 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organizati
         findings.add("system-type", path, found, "datacenter", decided_by=["system_type"])
 
 
-@decides("tree", ("system-placeholder", "error", OURS, "a description has no placeholder", "write what is true"))
+@decides("tree", ("system-placeholder", "error", OURS, "placeholder in a description", "replace the placeholder"))
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
     parts = [(name, text) for name, of in value.items() for text in (of.values() if isinstance(of, dict) else [of])]
     for name, text in parts:
         if not isinstance(text, str):
             continue
         if found := _PLACEHOLDER.search(text):
-            said = f"{name} has {found[0]!r}: {text!r}"
-            findings.add("system-placeholder", path, said, "a description", decided_by=[name])
+            said = f"{found[0]!r} in {name}: {text!r}"
+            findings.add("system-placeholder", path, said, "none", decided_by=[name])
         if found := _NO_MODEL.search(text):
-            said = f"{name} names a {found[0]} engine: {text!r}"
-            findings.add("rehearsal", path, said, "a system with a model", decided_by=[name])
+            said = f"{name} names the engine {found[0]}, which runs no model: {text!r}"
+            findings.add("rehearsal", path, said, "an engine that runs the model", decided_by=[name])
 
 
 @decides(
     "tree",
-    ("measurements-missing", "error", "[checker] measurements_checks.missing_check", "there are measurements",
-     "write the file"),
+    ("measurements-missing", "error", "[checker] measurements_checks.missing_check", "measurements file",
+     "write the measurements file"),
     ("measurements-field", "error", "[checker] measurements_checks.required_fields_check",
-     "required fields are there and filled", "write what is true there, as a text"),
+     "field of the measurements file", "fill in every field as a string"),
     ("scenario-file", "error", "[checker] measurements_checks.required_files_check",
-     "user.conf and README.md are there and not empty", "add the file"),
+     "user.conf and README.md of the scenario", "add the file"),
 )  # fmt: skip
 def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     """Check measurements.json, user.conf and README.md of a scenario."""
@@ -236,35 +239,37 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     for path in (tree.user_conf(place), tree.readme(place)):
         content = read_bytes(path, findings, "scenario-file")
         if content is not None and not content.strip():
-            findings.add("scenario-file", path, "is empty", "a filled file")
+            findings.add("scenario-file", path, f"{path.name} is empty", "a file with content")
 
 
 @decides(
     "tree",
-    ("measurements-retraining", "error", "[rules] closed division: no retraining", "a closed model was not retrained",
-     "submit it in the open division"),
+    ("measurements-retraining", "error", "[rules] closed division: no retraining", "retraining of a closed model",
+     "submit the result in the open division"),
     ("measurements-fewer-weights", "error", "[rules] closed division: no pruning, no sparsifying",
-     "a closed model has all its weights", "submit it in the open division"),
+     "weights removed from a closed model", "submit the result in the open division"),
     rank=Rank.LIMITS,
 )  # fmt: skip
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    """Changes of the model that the closed division does not allow, as the submitter describes them."""
+    """Check the described changes of a model against those that the closed division allows."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
     words = set(_WORD.findall(retraining.lower().replace("’", "'")))
     if retraining and not (words & _NEGATIONS and words <= _NEGATIONS | _ADD_NOTHING):
         findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no", decided_by=["retraining"])
     if found := _FEWER_WEIGHTS.search(changes):
         key = "weight_transformations"
-        findings.add("measurements-fewer-weights", path, f"{key}: {found[0]!r} in {changes!r}", decided_by=[key])
+        findings.add(
+            "measurements-fewer-weights", path, f"{found[0]!r} in {key}: {changes!r}", "none", decided_by=[key]
+        )
 
 
 @decides(
     "tree",
     ("measurements-model", "error", "[rules] one model in all scenarios of a benchmark",
-     "the scenarios of a closed benchmark name one model", "correct the file, or run the scenarios again"),
+     "model, compared with the benchmark's other scenarios", "correct the file, or repeat the runs with one model"),
 )  # fmt: skip
 def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
-    """Compare the models that the scenarios of one closed benchmark name; each may be quantized differently."""
+    """Compare the models of the scenarios of each closed benchmark; their quantization may differ."""
     found: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
@@ -275,13 +280,13 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
         )
         if mine != theirs and _other_model(mine, theirs):
             key = "starting_weights_filename"
-            text = f"{key} is {mine!r}; in {first.scenario} it is {theirs!r}"
-            findings.add("measurements-model", tree.measurements(place), text, theirs, decided_by=[key])
+            wanted = f"{theirs!r}, as in {first.scenario}"
+            findings.add("measurements-model", tree.measurements(place), f"{mine!r}", wanted, decided_by=[key])
 
 
 def _other_model(one: str, other: str) -> bool:
-    """Whether two free texts name different models: by the size (8B), or because they are hardly alike."""
-    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()  # comparing takes time by the square of the length
+    """Return whether two free texts name different models: they differ in the size (8B), or are hardly alike."""
+    one, other = one[:SHOWN].lower(), other[:SHOWN].lower()  # Time grows with the square of the length.
     sizes = [set(_SIZE.findall(text)) for text in (one, other)]
     alike = SequenceMatcher(None, one, other, autojunk=False).ratio()
     return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
@@ -289,24 +294,25 @@ def _other_model(one: str, other: str) -> bool:
 
 @decides(
     "tree",
-    ("tree-source", "error", "[checker] measurements_checks.directory_exist_check", "there is code", "add the code"),
+    ("tree-source", "error", "[checker] measurements_checks.directory_exist_check", "source code", "add source code"),
     ("tree-documentation", "error", "[rules] Network Division: how the machines are connected",
-     "a network submission has documentation", "add the diagram to documentation/"),
+     "diagram of the network", "add the diagram to documentation/"),
 )  # fmt: skip
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check each submitter's code, and the mapping of model names in the open division."""
-    largest: dict[Path, int] = {}  # file, by directory of a submitter
+    """Check the source code and the documentation of each submitter, and the mapping of model names."""
+    largest: dict[Path, int] = {}  # directory of a submitter → bytes of its largest file
     for path, status in contents.files.items():
         folder = tree.root.joinpath(*path.relative_to(tree.root).parts[:3])
         largest[folder] = max(status.st_size, largest.get(folder, 0))
     for division, organization in tree.organizations():
         source, documents = tree.source(division, organization), tree.documentation(division, organization)
         if source not in largest:
-            findings.add("tree-source", source, "it has no file" if source.is_dir() else "there is no such directory")
+            found = "directory is empty" if source.is_dir() else "directory does not exist"
+            findings.add("tree-source", source, found, FILLED)
         elif not largest[source]:
-            findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
+            findings.add("tree-source", source, "all files are empty", FILLED)
         if division == "network" and not largest.get(documents):
-            findings.add("tree-documentation", documents, "there is no diagram of how the machines are connected")
+            findings.add("tree-documentation", documents, "missing", FILLED)
         mapping = tree.organization(division, organization) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
             _check_mapping(mapping, division, tree.round, findings)
@@ -314,7 +320,7 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
 
 @decides(
     "tree",
-    ("model-mapping", "error", "[checker] configuration", "model_mapping.json names known benchmarks",
+    ("model-mapping", "error", "[checker] configuration", "model_mapping.json",
      'write {"your model": "llama3.1-8b"}'),
 )  # fmt: skip
 def _check_mapping(path: Path, division: str, in_round: Round, findings: Findings) -> None:
@@ -322,15 +328,16 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
     if value is None:
         return
     if division != "open":
-        findings.add("model-mapping", path, f"it is in the {division} division", "only open has other models")
+        findings.add("model-mapping", path, f"in the {division} division", "in the open division", "remove the file")
     for name, benchmark in value.items():
         if not _may_be_mapped_to(benchmark, in_round):
             known = ", ".join(sorted(in_round.benchmarks))
-            findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known, decided_by=[name])
+            found = f"{name!r} is mapped to {benchmark!r}"
+            findings.add("model-mapping", path, found, f"one of {known}", decided_by=[name])
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
-    """The benchmark behind a directory's name: one of the round's, or one of model_mapping.json in open."""
+    """Return the benchmark of a directory: a benchmark of the round, or in open one of model_mapping.json."""
     if place.benchmark in tree.round.benchmarks:
         return tree.round.table.directories[place.benchmark]
     if place.division != "open":

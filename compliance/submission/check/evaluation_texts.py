@@ -1,4 +1,4 @@
-"""Rules on what the texts of a result say: failures, impossible scores, contradictions, and paths of other results."""
+"""Rules on texts of scores and audits: failures, impossible scores, contradictions, and paths of other results."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from compliance.submission.check.tree_evidence import Result
 from runs.benchmark import SCENARIOS
 from runs.rounds import model_of
 
-# Scores that are no shares of a whole: lengths, distances, entropies. All others are at most 1, or 100 in percent.
+# Scores that are lengths, distances or entropies. All other scores are at most 1, or 100 in percent.
 _UNBOUNDED = frozenset({"GEN_LEN", "TOKENS_PER_SAMPLE", "FID_SCORE", "DLRM_NE"})
-# Of the lowest allowed score. Of 3,300 closed scores of v4.1, v5.1 and v6.0 the highest is 1.065 of it (3d-unet-99),
-# besides a retinanet result with 1.46, which was scored on a part of the dataset.
+# Factor on the lowest allowed score. In 3,300 closed scores of v4.1, v5.1 and v6.0 the highest is 1.065 (3d-unet-99),
+# except 1.46 of a retinanet result that was scored on a part of the dataset.
 REACH = 1.15
 _FOLDER = re.compile(r"(?<=/)[^/\s'\",:]+(?=/)")
 _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
@@ -25,23 +25,23 @@ _SCENARIOS = frozenset(name.lower() for name in (*SCENARIOS, "MultiStream"))
 
 @decides(
     "tree",
-    ("accuracy-failure", "warning", OURS, "words of a failure in a text of scores",
-     "repair the evaluation, and write the text again"),
-    ("accuracy-numbers", "error", OURS, "numbers of a text of scores against its other numbers",
+    ("accuracy-failure", "warning", OURS, "failure reported in a text of scores",
+     "correct the evaluation, and write the text again"),
+    ("accuracy-numbers", "error", OURS, "number in a text of scores, compared with its other numbers",
      "write the text from the run's own log"),
-    ("accuracy-range", "error", OURS, "range of a score", "write accuracy.txt from the run's own log"),
-    ("accuracy-reach", "warning", OURS, "score against the reach of the benchmark's model",
-     "score the whole dataset with the benchmark's own evaluation"),
+    ("accuracy-range", "error", OURS, "score", "write accuracy.txt from the run's own log"),
+    ("accuracy-reach", "warning", OURS, "score, compared with that of the reference model",
+     "score the complete dataset with the benchmark's own evaluation"),
     also=("accuracy-samples",),
     needs=("text",),
     rank=Rank.LIMITS,
 )  # fmt: skip
 def check_scores(result: Result) -> None:
-    """Check accuracy.txt, and the texts of scores that audits have."""
+    """Check accuracy.txt, and the texts of scores in audit directories."""
     path = result.tree.accuracy(result.place).accuracy_text
     for one in _texts(result):
         text = _text_of(one)
-        for fault in () if one.name.startswith("verify_") else failures(text):  # audit-verdict
+        for fault in () if one.name.startswith("verify_") else failures(text):  # audit-verdict reports them
             result.findings.add("accuracy-failure", one, *fault[:2], decided_by=[fault.key])
         for fault in contradictions(text):
             result.findings.add("accuracy-numbers", one, *fault[:2], decided_by=[fault.key])
@@ -49,13 +49,13 @@ def check_scores(result: Result) -> None:
     for rule, fault in _scores(result, text):
         result.findings.add(rule, path, *fault[:2], decided_by=[fault.key])
     for name, count in scored_samples(text):
-        if count != result.accuracy_samples and name != "gen_num":  # for which there is a rule of its own
+        if count != result.accuracy_samples and name != "gen_num":  # the rule accuracy-samples on gen_num is an error
             found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
             result.findings.add("accuracy-samples", path, found, wanted, severity="warning", decided_by=[name])
 
 
 def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
-    """Scores that no system, or no system with the benchmark's model, can have. Evaluations print shares or percent."""
+    """Yield scores that no system, or no system with the benchmark's model, can reach. They are shares or percent."""
     lines = text.splitlines()
     for score, limits in result.entry.targets_of(result.scenario_name).items():
         if score in _UNBOUNDED or not limits.low:
@@ -69,18 +69,18 @@ def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:
                 continue
             elif value > REACH * low:
                 yield "accuracy-reach", Fault(found, f"at most {REACH * low:.10g}", score)
-            elif value < low != limits.low:  # which the checker accepts, since it compares percent with a share
-                yield "accuracy-reach", Fault(found, f"at least {low:.10g}, in percent, or at most 1", score)
+            elif value < low != limits.low:  # The checker accepts it, because it compares percent with a share.
+                yield "accuracy-reach", Fault(found, f"at least {low:.10g} (percent), or at most 1 (share)", score)
 
 
 @decides(
     "tree",
-    ("text-place", "warning", OURS, "paths in a text that name another benchmark or scenario",
+    ("text-place", "warning", OURS, "path in a text, compared with the result's benchmark and scenario",
      "submit the text of this result's own runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_places(result: Result) -> None:
-    """Check whether the directories that texts name are those of this result; system names are often changed."""
+    """Compare paths in texts with the benchmark and scenario of the result; names of systems may differ."""
     names = {name.lower(): model_of(of) for name, of in result.tree.round.table.directories.items()}
     scenarios = {result.scenario_name.lower(), *(run.scenario.lower() for run in result.runs)}
     for path in _texts(result):
@@ -88,8 +88,7 @@ def check_places(result: Result) -> None:
         for found, own in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
             there = {names.get(one, one) for one in found}
             if there and not there & own:
-                said = f"it names {', '.join(sorted(found))} in a path"
-                result.findings.add("text-place", path, said, " or ".join(sorted(own)))
+                result.findings.add("text-place", path, ", ".join(sorted(found)), " or ".join(sorted(own)))
 
 
 def _texts(result: Result) -> Iterator[Path]:
@@ -101,5 +100,5 @@ def _texts(result: Result) -> Iterator[Path]:
 
 
 def _text_of(path: Path) -> str:
-    """The text; empty where there is none, which other checks report."""
+    """Read a text. Return an empty text if it is unreadable, which other checks report."""
     return (read_text(path, Findings(path.parent), "tree-unreadable") if is_regular(path) else None) or ""

@@ -1,6 +1,6 @@
-"""The findings of `check`, by file; the lines that they are about; and readers of single files in an untrusted tree.
+"""Findings on a tree, the lines that they refer to, and readers of single files in an untrusted tree.
 
-The readers follow no link, read a bounded number of bytes, and report a finding in place of an exception.
+The readers follow no link, read a bounded number of bytes, and add a finding instead of raising an exception.
 """
 
 import re
@@ -21,14 +21,16 @@ from runs.reading import KeyTwiceError, json_object
 from runs.record.layout import LOADGEN_LOGS
 from runs.wording import printable
 
+MISSING = "file does not exist"
+UNSAFE = "directory with links, pipes or very large files; its logs were not read"
 SHOWN = 200  # characters of foreign content in a message
 MAX_TEXT_BYTES = 1024 * 1024
-MAX_OF_A_RULE = 10_000  # findings; more are only counted. Round v5.1 has 668 of one rule.
-MAX_READ = 4 * 1024 * 1024  # bytes of a file in which the line of a finding is looked for
+MAX_OF_A_RULE = 10_000  # findings of one rule; more are only counted. Round v5.1 has 668 of one rule.
+MAX_READ = 4 * 1024 * 1024  # bytes of a file that are searched for the line of a finding
 
 
 class Findings:
-    """Collects what is found in one tree."""
+    """The findings on one tree."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,48 +49,53 @@ class Findings:
         line: int | None = None,
         decided_by: Sequence[str] = (),
         numbers: Mapping[str, Any] | None = None,
+        text: str = "",
     ) -> None:
-        """Add a violated rule; `expected`, `fix` and `severity` default to the rule's own.
+        """Add a violated rule; `text`, `fix` and `severity` default to the summary, fix and severity of the rule.
 
         Args:
+            expected: the required value.
             others: further files that the finding is about.
             line: in the first file.
-            decided_by: keys in the files that decided, where the line is not known.
-            numbers: for programs.
+            decided_by: keys in the files that decided, if the line is unknown.
+            numbers: values for programs.
+            text: what is checked.
         """
         rule = find_rule(rule_id)
         self._count_of[rule_id] += 1
         if self._count_of[rule_id] <= MAX_OF_A_RULE:
             files = tuple(Path(self.name(one)) for one in (path, *others))
-            rest = shortened(found), shortened(expected or rule.summary), fix or rule.fix, line, tuple(decided_by)
-            self._kept.append(Finding(rule_id, severity or rule.severity, "", files, numbers or {}, *rest))
+            rest = shortened(found), shortened(expected), fix or rule.fix, line, tuple(decided_by)
+            what = shortened(text) or rule.summary
+            self._kept.append(Finding(rule_id, severity or rule.severity, what, files, numbers or {}, *rest))
 
     @property
     def items(self) -> list[Finding]:
-        """The findings; for a rule with more than MAX_OF_A_RULE, a finding with the number of the others."""
+        """The findings; a rule with more than MAX_OF_A_RULE gets one more, with the number of the others."""
         more = [(find_rule(rule), count - MAX_OF_A_RULE) for rule, count in self._count_of.items()]
         return self._kept + [
-            Finding(rule.id, rule.severity, f"{count:,} more in this tree", (Path(),))
+            Finding(rule.id, rule.severity, f"{count:,} more findings of this rule in the tree", (Path(),))
             for rule, count in more
             if count > 0
         ]
 
     def name(self, path: Path) -> str:
-        """The path as it is shown: relative to the tree."""
+        """Return the path relative to the tree, made printable."""
         return printable(path.relative_to(self.root).as_posix(), 1000)
 
 
 def place_of(finding: Finding) -> str:
-    """The first file of a finding, as it is shown."""
+    """Return the first file of a finding, as it is printed."""
     return finding.files[0].as_posix()
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once, by its place."""
+    """Return each finding once, ordered by file."""
     return sorted(set(findings), key=lambda one: (place_of(one), one.rule, one.found, one.required))
 
 
 def shortened(text: str) -> str:
+    """Return the text made printable and cut to the length of a message."""
     return printable(text, SHOWN * 2)
 
 
@@ -96,7 +103,7 @@ def shortened(text: str) -> str:
 
 
 def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, each with the line of its first file where one is found."""
+    """Return the findings, each with the line of its first file if that is found."""
     texts: dict[Path, list[bytes]] = {}
     return [
         one if one.line is not None else replace(one, line=_line_of(one, _lines(root / one.files[0], texts)))
@@ -105,7 +112,7 @@ def located(root: Path, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Path, int, str]]:
-    """For each file of a finding: the line that the finding is about, its number, and its text made printable."""
+    """Yield for each file of a finding: the file, the number of the deciding line, and its printable text."""
     for number, file in enumerate(finding.files):
         lines = _lines(root / file, {})
         line = finding.line if number == 0 else _line_of(finding, lines)
@@ -114,21 +121,21 @@ def shown_lines(root: Path, finding: Finding, length: int) -> Iterator[tuple[Pat
 
 
 def _lines(path: Path, read: dict[Path, list[bytes]]) -> list[bytes]:
-    """The lines of a text file. `read` keeps those of the last file, since findings come in the order of files."""
+    """Return the lines of a text file. `read` caches the last file, since findings are ordered by file."""
     if path not in read:
         read.clear()
         read[path] = []
         try:
-            if is_regular(path) and path.name != LOADGEN_LOGS[2]:  # which has no lines of settings
+            if is_regular(path) and path.name != LOADGEN_LOGS[2]:  # the accuracy log has no lines of settings
                 with path.open("rb") as stream:
                     read[path] = stream.read(MAX_READ).splitlines()
         except OSError:
-            pass  # tree-unreadable
+            pass  # the rule tree-unreadable reports it
     return read[path]
 
 
 def _line_of(finding: Finding, lines: list[bytes]) -> int | None:
-    """The line of the first key that is there: in a detail log, in JSON, or at the beginning of a line of text."""
+    """Return the line of the first key that occurs in a detail log, in JSON, or at the start of a line of text."""
     for key in filter(str.strip, finding.decided_by):
         name = rb"\s+".join(re.escape(word.encode(errors="replace")) for word in key.split())
         pattern = re.compile(rb'"key"\s*:\s*"%b"|"%b"\s*:|^\s*%b\s*([:=]|$)' % (name, name, name), re.IGNORECASE)
@@ -149,17 +156,17 @@ def _is(kind: int, path: Path) -> bool:
 
 
 def is_regular(path: Path) -> bool:
-    """A file itself: no link, no pipe, no device."""
+    """Return whether the path is a regular file: neither link nor pipe nor device."""
     return _is(stat.S_IFREG, path)
 
 
 def is_folder(path: Path) -> bool:
-    """A directory itself, no link to one."""
+    """Return whether the path is a directory and not a link to one."""
     return _is(stat.S_IFDIR, path)
 
 
 def is_safe(folder: Path) -> bool:
-    """Whether a run's directory has no pipe, no link, and no file above the size limit of a submission."""
+    """Return whether a directory has only directories and regular files below the size limit of a submission."""
     try:
         return all(
             is_folder(path) or (is_regular(path) and path.lstat().st_size <= MAX_FILE_BYTES)
@@ -169,37 +176,37 @@ def is_safe(folder: Path) -> bool:
         return False
 
 
-@decides("tree", ("tree-unreadable", "error", OURS, "every file and directory can be read", "correct its permissions"))
+@decides("tree", ("tree-unreadable", "error", OURS, "unreadable file or directory", "correct its permissions"))
 def read_bytes(path: Path, findings: Findings, rule_id: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
-    """The content of a small file; None with a finding where there is none."""
+    """Read a small file. Return None and add a finding if it is missing, unreadable or too large."""
     if not is_regular(path):
-        found = "it is a symbolic link" if path.is_symlink() else "there is no such file"
-        findings.add(rule_id, path, found, "the file itself", "put the file there")
+        found = "symbolic link" if path.is_symlink() else MISSING
+        findings.add(rule_id, path, found, "a regular file", f"add the file {path.name}")
         return None
     try:
         with path.open("rb") as stream:
             content = stream.read(limit + 1)
     except OSError as error:
-        findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
+        findings.add("tree-unreadable", path, f"{error.strerror}")
         return None
     if len(content) > limit:
-        findings.add(rule_id, path, f"larger than {limit:,} bytes", "a small text file")
+        findings.add(rule_id, path, f"more than {limit:,} bytes", f"at most {limit:,} bytes")
         return None
     return content
 
 
 def read_text(path: Path, findings: Findings, rule_id: str) -> str | None:
-    """The text of a small file; None with a finding where there is none, or it is no text."""
+    """Read a small text file. Return None and add a finding if it cannot be read as UTF-8."""
     content = read_bytes(path, findings, rule_id)
     try:
         return None if content is None else content.decode()
     except UnicodeDecodeError as error:
-        findings.add(rule_id, path, f"no UTF-8 text (byte {error.start})", "text in UTF-8")
+        findings.add(rule_id, path, f"invalid UTF-8 at byte {error.start}", "text in UTF-8")
         return None
 
 
 def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule: str) -> dict[str, Any] | None:
-    """A JSON object; None with a finding where there is none."""
+    """Read a JSON object. Return None and add a finding if it is missing or damaged."""
     content = read_bytes(path, findings, missing_rule)
     if content is None:
         return None
@@ -210,12 +217,12 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
         if twice is None:
             findings.add(damaged_rule, path, error.message, "a JSON object")
             return None
-    findings.add(damaged_rule, path, f"{twice}; readers take the last", "each key once", decided_by=[twice.key])
-    with suppress(InputError):  # the other fields are checked all the same
+    findings.add(damaged_rule, path, f"{twice}; readers use the last", "each key once", decided_by=[twice.key])
+    with suppress(InputError):  # The other fields are still checked.
         return json_object(content, Path(path.name), "", twice=True)
     return None
 
 
 def object_or_empty(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is none, which other checks report."""
+    """Read a JSON object. Return an empty one if it is missing or damaged, which other checks report."""
     return read_object(path, Findings(path.parent), "tree-unreadable", "tree-unreadable") or {}

@@ -1,4 +1,4 @@
-"""Rules on names, kinds, sizes and places of all files in a tree, and on marks of a rehearsal."""
+"""Rules on names, types, sizes and places of all files in a tree, and on rehearsal marks."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from runs.endpoints.layout import EVENTS, is_run_folder
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 
-# Files in which the mark of a rehearsal is looked for, by suffix. Code may contain the words.
+# Suffixes of files that are searched for the rehearsal mark. Source code may contain the words.
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
 _MARK = REHEARSAL_MARK.encode()
-_MARKED_WITHIN = 64 * 1024  # bytes from the beginning of a file, where `submit` writes the mark
+_MARKED_WITHIN = 64 * 1024  # bytes at the start of a file, where `submit` writes the mark
 MAX_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
-_DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
-# Directories of audits; a tree may have more than the required ones.
+_DOCUMENTS = ("readme", "license", "calibration", "notice")  # first letters of file names
+# Names of audit directories; a tree may have more audits than required.
 AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
 _SCENARIOS = (*SCENARIOS, "MultiStream")
 _OFFICIAL_NAMES = {
@@ -32,17 +32,17 @@ _OFFICIAL_NAMES = {
     for name in (*DIVISIONS, *_SCENARIOS, *AUDIT_FOLDERS, "systems", "results", "measurements", "compliance",
                  "performance", "accuracy", "run_1")
 }  # fmt: skip
-# Names of evidence, and its places in the directory of a scenario, by the part of the tree ("": not split).
+# Names of logs and audit texts, and their paths in the scenario directory, by part of the tree ("": one part).
 _EVIDENCE = re.compile(rf"{'|'.join(map(re.escape, LOADGEN_LOGS))}|accuracy\.txt|verify_\w+\.txt")
 _RUN = rf"performance/(run_1|ranging)/({'|'.join(LOADGEN_LOGS)})|accuracy/({'|'.join(LOADGEN_LOGS)}|accuracy\.txt)"
 _AUDIT = rf"({'|'.join(AUDIT_FOLDERS)})/({_RUN}|{'|'.join(LOADGEN_LOGS)}|verify_\w+\.txt)"
 _PLACES = {"results": re.compile(_RUN), "compliance": re.compile(_AUDIT), "": re.compile(f"{_RUN}|{_AUDIT}")}
-MAX_NAMED = 4  # files of a directory
+MAX_NAMED = 4  # files of one directory that a finding names
 
 
 @dataclass
 class Contents:
-    """Everything in a tree, by kind."""
+    """All entries of a tree, by type."""
 
     files: dict[Path, os.stat_result] = field(default_factory=dict)  # regular files
     folders: list[Path] = field(default_factory=list)
@@ -51,15 +51,15 @@ class Contents:
 
 @decides(
     "tree",
-    ("tree-symlink", "error", "tools/submission/repository_checks.sh", "no symbolic links",
-     "put the file itself there"),
-    ("tree-special", "error", OURS, "only files and directories", "remove it"),
+    ("tree-symlink", "error", "tools/submission/repository_checks.sh", "symbolic links",
+     "replace the link with the file"),
+    ("tree-special", "error", OURS, "pipes and devices", "remove the pipe or device"),
 )  # fmt: skip
 def scan(root: Path, findings: Findings) -> Contents:
-    """Everything under `root`, without following a link.
+    """List everything under `root` without following links.
 
     Raises:
-        InputError: more than a submission has.
+        InputError: If the tree has more entries than a submission can have.
     """
     contents = Contents()
     met = 0
@@ -72,13 +72,13 @@ def scan(root: Path, findings: Findings) -> Contents:
             met += len(found)
             if met > MAX_ENTRIES:
                 raise InputError(
-                    f"{root} has more than {MAX_ENTRIES:,} files and directories, {len(found):,} in {folder}",
-                    "name the directory that contains closed/ or open/ of a submission",
+                    f"{root}: more than {MAX_ENTRIES:,} files and directories ({len(found):,} in {folder})",
+                    "give the directory that contains closed/ or open/ of a submission",
                 )
             for entry in found:
                 path = folder / entry.name
                 if path == root / ".git":
-                    continue  # of a checkout
+                    continue  # belongs to the checkout, not to the submission
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     contents.folders.append(path)
@@ -88,26 +88,28 @@ def scan(root: Path, findings: Findings) -> Contents:
                 else:
                     contents.special.append(path)
                     kind = "tree-symlink" if stat.S_ISLNK(status.st_mode) else "tree-special"
-                    findings.add(kind, path, "a symbolic link" if kind == "tree-symlink" else "a pipe or device")
+                    findings.add(kind, path, "1", "0")
         except OSError as error:
-            findings.add("tree-unreadable", folder, f"cannot be read: {error.strerror}")
+            findings.add("tree-unreadable", folder, f"{error.strerror}")
     return contents
 
 
 @decides(
     "tree",
-    ("tree-size", "error", "tools/submission/repository_checks.sh", "no file above 50 MB", "leave the file out"),
-    ("tree-dot-file", "warning", "tools/submission/repository_checks.sh", "no dot files", "remove it"),
-    ("tree-name", "warning", "tools/submission/repository_checks.sh", "plain names without spaces", "rename it"),
+    ("tree-size", "error", "tools/submission/repository_checks.sh", "file size", "remove the file"),
+    ("tree-dot-file", "warning", "tools/submission/repository_checks.sh", "names that begin with a dot",
+     "remove the file or directory"),
+    ("tree-name", "warning", "tools/submission/repository_checks.sh", "characters in a name",
+     "rename the file or directory"),
 )  # fmt: skip
 def check_names(contents: Contents, findings: Findings) -> None:
-    """Check names and sizes."""
+    """Check the names and sizes of all files and directories."""
     for path in (*contents.files, *contents.folders, *contents.special):
         name = path.name
         if name.startswith("."):
-            findings.add("tree-dot-file", path, f"the name starts with a dot: {name}", "no dot files")
+            findings.add("tree-dot-file", path, name, "none")
         if any(sign.isspace() or not sign.isprintable() for sign in name):
-            findings.add("tree-name", path, f"{name!r} has blanks or odd characters", "letters, digits and .-_+")
+            findings.add("tree-name", path, f"spaces or unprintable ones in {name!r}", "letters, digits and .-_+")
     for path, status in contents.files.items():
         if status.st_size > MAX_FILE_BYTES:
             findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MAX_FILE_BYTES:,} bytes")
@@ -119,16 +121,16 @@ def check_names(contents: Contents, findings: Findings) -> None:
         "rehearsal",
         "error",
         OURS,
-        "nothing is marked as a rehearsal",
+        "rehearsal mark",
         "build the tree from runs that are eligible for submission",
     ),
     rank=Rank.COPIES,
 )
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Find marks of a rehearsal, which is always refused."""
+    """Find rehearsal marks. A rehearsal is always refused."""
     for path, status in contents.files.items():
         if path == tree.rehearsal_file():
-            findings.add("rehearsal", path, "the tree is marked as a rehearsal", "no such file")
+            findings.add("rehearsal", path, f"file {path.name}", "none")
             continue
         inside = path.relative_to(tree.root).parts
         is_code = len(inside) > 3 and path.is_relative_to(tree.source(inside[0], inside[1]))
@@ -140,23 +142,22 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
             with path.open("rb") as stream:
                 before, marked, _ = stream.read(_MARKED_WITHIN).partition(_MARK)
         except OSError as error:
-            findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
+            findings.add("tree-unreadable", path, f"{error.strerror}")
             continue
         if marked:
-            found, line = f"it has the words {REHEARSAL_MARK!r}", before.count(b"\n") + 1
-            findings.add("rehearsal", path, found, "no mark of a rehearsal", line=line)
+            findings.add("rehearsal", path, f"{REHEARSAL_MARK!r}", "none", line=before.count(b"\n") + 1)
 
 
 @decides(
     "tree",
-    ("tree-case", "error", "[submission] layout", "directories have their official names", "rename it"),
-    ("tree-unknown", "warning", "[submission] layout", "logs and audits are in the places of the layout",
-     "move it to its place, or remove it"),
+    ("tree-case", "error", "[submission] layout", "directory name", "rename the directory"),
+    ("tree-unknown", "warning", "[submission] layout", "logs and audit texts outside the layout of the round",
+     "move the file into the directory of its run or audit, or remove it"),
 )  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
-    """Check whether logs, texts of audits and their directories are in the places of the round's layout.
+    """Check whether logs, audit texts and their directories follow the layout of the round.
 
-    Other files are ignored: documents, code, and what tools leave that make and publish trees.
+    Other files are ignored: documents, source code, and files of tools that build and publish trees.
     """
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
     parts_of_results = ("results", "compliance") if tree.round.split_tree else ("results",)
@@ -165,10 +166,10 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         official = _OFFICIAL_NAMES.get(path.name.lower(), path.name)
         if path.name == official or (len(parts) > 3 and parts[2] not in parts_of_results):
             continue
-        # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
+        # The official checker accepts scenario names in any case, if no two of them differ in case only.
         accepted = official in _SCENARIOS and twins[path.parent, official.lower()] == 1
         known = len(parts) < 5 or parts[4] in tree.round.benchmarks
-        if known and not (accepted and parts[2] == "compliance"):  # else the rules on results report it
+        if known and not (accepted and parts[2] == "compliance"):  # Other names are found by the rules on results.
             severity: Severity | None = "warning" if accepted else None
             findings.add("tree-case", path, path.name, official, f"rename it to {official}", severity)
     misplaced: defaultdict[Path, list[Path]] = defaultdict(list)
@@ -182,15 +183,15 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             misplaced[path.parent].append(path)
     for folder in sorted({path.parent for path in contents.files if path.name == EVENTS}):
         if is_run_folder(folder):
-            found = "a run directory of the MLPerf Endpoints client: give it to `main.py check` by itself"
-            findings.add("tree-unknown", folder, found)
+            fix = f"check it with `main.py check {folder.name}`"
+            findings.add("tree-unknown", folder, "run directory of the MLPerf Endpoints client", "none", fix)
     for folder, paths in misplaced.items():
-        found = f"{', '.join(sorted({path.name for path in paths}))}: not in a place of a result"
-        findings.add("tree-unknown", folder, found, others=paths[:MAX_NAMED])
+        found = ", ".join(sorted({path.name for path in paths}))
+        findings.add("tree-unknown", folder, found, "none", others=paths[:MAX_NAMED])
 
 
 def is_document(name: PurePath) -> bool:
-    """Whether a file, by its path in a submitter's directory, is a document that no run gives."""
+    """Return whether a file, by its path in the submitter's directory, is a document of the submitter."""
     parts = name.parts
     return parts[0] == "documentation" or (
         len(parts) == 1 and (parts[0].lower().startswith(_DOCUMENTS) or parts[0] == "model_mapping.json")

@@ -1,4 +1,4 @@
-"""Rules on the bytes of LoadGen's logs: their line ends, and the responses that accuracy logs show."""
+"""Rules on the bytes of LoadGen's logs: line ends, and responses in accuracy logs."""
 
 import re
 from collections import defaultdict
@@ -15,8 +15,8 @@ from runs.record.layout import RunDir
 _ENTRY = re.compile(
     rb'"qsl_idx"\s*:\s*(\d{1,9}),\s*"data"\s*:\s*"([0-9A-Fa-f]*)"(?:,\s*"token_count"\s*:\s*(\d{1,9}))?'
 )
-# A response of at least so many bytes, and of so many different words of 4 bytes, is that of one prompt. Of 10,000 logs
-# of v4.1, v5.1 and v6.0 none has it for three samples; 20 have it for two of many, whose prompts are the same.
+# Minimum of bytes, and of distinct 4-byte words, of a response that only one prompt can have. In 10,000 logs of v4.1,
+# v5.1 and v6.0 no three samples share such a response; in 20 logs two samples with equal prompts do.
 _BYTES, _DIFFERENT = 64, 16
 _SAMPLES = 3
 _OF_TOKENS = (4, 8)  # bytes of a token ID
@@ -24,12 +24,12 @@ _OF_TOKENS = (4, 8)  # bytes of a token ID
 
 @decides(
     "tree",
-    ("responses-shared", "warning", OURS, "samples with one and the same long response", RERUN),
-    ("responses-length", "warning", "[loadgen]", "lengths of logged responses against their token counts", RERUN),
+    ("responses-shared", "warning", OURS, "samples with an identical long response", RERUN),
+    ("responses-length", "warning", "[loadgen]", "length of logged responses, compared with token counts", RERUN),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_responses(result: Result) -> None:
-    """Check the whole entries of each log of responses."""
+    """Check the complete entries of each accuracy log."""
     for path in _logs(result):
         samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
         wrong: list[str] = []
@@ -45,17 +45,17 @@ def check_responses(result: Result) -> None:
         different = len(set[int]().union(*samples_of.values()))
         if len(largest) >= _SAMPLES or 1 < len(largest) == different:
             such = ", ".join(map(str, sorted(largest)[:3]))
-            found = f"one response for {len(largest)} of {different} samples (qsl_idx {such})"
-            result.findings.add("responses-shared", path, found, f"below {_SAMPLES} samples with one response")
+            found = f"{len(largest)} of {different} (for example qsl_idx {such})"
+            result.findings.add("responses-shared", path, found, f"below {min(_SAMPLES, different)}")
 
 
 @decides(
     "tree",
-    ("log-line-ends", "warning", "[loadgen]", "carriage returns in a log", "submit the log as LoadGen wrote it"),
+    ("log-line-ends", "warning", "[loadgen]", "carriage returns in a log", "submit the file that LoadGen wrote"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_line_ends(result: Result) -> None:
-    """Find logs that an editor or a converter wrote. LoadGen writes carriage returns on Windows only."""
+    """Find logs that an editor or a converter changed. LoadGen writes carriage returns on Windows only."""
     tree, place = result.tree, result.place
     system = object_or_empty(tree.system(place.division, place.organization, place.system))
     if "windows" in str(system.get("operating_system", "")).lower():
@@ -64,7 +64,7 @@ def check_line_ends(result: Result) -> None:
     runs += [RunDir(tree.audit(place, test) / "performance" / "run_1") for test in result.audits]
     for path in (log for run in runs if is_folder(run.root) for log in (run.detail, run.summary)):
         if is_regular(path) and path.stat().st_size <= MAX_FILE_BYTES and (count := path.read_bytes().count(b"\r")):
-            result.findings.add("log-line-ends", path, f"{count:,} carriage returns", "none: LoadGen writes line feeds")
+            result.findings.add("log-line-ends", path, f"{count:,}", "0")
 
 
 def _logs(result: Result) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from runs.temporary import temporary_folder
 PACKAGE = Path("tools") / "submission" / "submission_checker"
 TIMEOUT_S = 600
 MAX_MESSAGES = 2000
-# Its modules set up logging in two ways: `ERROR:main:text` and `[time file:line ERROR] text`.
+# The modules of the checker log in two formats: `ERROR:main:text` and `[time file:line ERROR] text`.
 _PREFIX = r"^(?:\[[^\]]* (?P<level>[A-Z]+)\] |(?P<short>[A-Z]+):[\w.]+:)"
 _MESSAGE = re.compile(_PREFIX + r"(?P<text>.*)$")
 _SUMMARY = re.compile(_PREFIX + r"SUMMARY: (?P<text>.*)$", re.MULTILINE)
@@ -29,7 +29,7 @@ Outcome = Literal["ok", "errors", "crashed"]
 
 @dataclass(frozen=True)
 class CheckerMessage:
-    """One message of the checker."""
+    """One log message of the official checker."""
 
     level: str
     text: str
@@ -37,7 +37,7 @@ class CheckerMessage:
 
 @dataclass
 class OfficialResult:
-    """Its outcome. `crashed`: it ended in a traceback, as it does on some trees."""
+    """The outcome of the official checker. `crashed`: it ended with a traceback, as it does on some trees."""
 
     checkout: str
     round: str
@@ -45,7 +45,7 @@ class OfficialResult:
     exit_code: int
     summary: str
     messages: list[CheckerMessage] = field(default_factory=list)
-    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it accepts
+    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV file: accepted results
 
     @property
     def ok(self) -> bool:
@@ -53,16 +53,16 @@ class OfficialResult:
 
 
 def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
-    """Run the checker in a process and a working directory of its own; neither tree nor checkout is written to.
+    """Run the official checker in a separate process and working directory, without writing to tree or checkout.
 
     Raises:
-        ExecutionError: there is no checker, it does not start, or it does not end.
+        ExecutionError: If the checker is missing, does not start, or does not end in time.
     """
     package = checkout / PACKAGE
     if not (package / "main.py").is_file():
         raise ExecutionError(
-            f"--official {checkout}: there is no {PACKAGE / 'main.py'}",
-            "name a checkout of https://github.com/mlcommons/inference",
+            f"--official {checkout}: {PACKAGE / 'main.py'} is missing",
+            "give a checkout of https://github.com/mlcommons/inference",
         )
     with temporary_folder("official-check-") as folder:
         csv_file = folder / "summary.csv"
@@ -75,7 +75,7 @@ def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
                 code = run_program(command, cwd=folder, env=environment, output=stream, timeout_s=TIMEOUT_S).returncode
         except subprocess.TimeoutExpired as error:
             raise ExecutionError(
-                f"the official checker did not end within {TIMEOUT_S} s", "check the tree by its findings first"
+                f"the official checker did not end within {TIMEOUT_S} s", "correct the other findings, and check again"
             ) from error
         except OSError as error:
             raise ExecutionError(f"the official checker cannot be started: {error}") from error
@@ -89,8 +89,8 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
     found = _SUMMARY.search(text)
     if found is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
         raise ExecutionError(
-            f"the official checker could not be run (exit code {code}): {last[:300]}",
-            "install what it needs (PyYAML) and choose a checkout that knows the round",
+            f"the official checker could not run (exit code {code}): {last[:300]}",
+            "install PyYAML, and give a checkout that supports the round",
         )
     outcome: Outcome = "crashed"
     if found is not None:
@@ -104,6 +104,6 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
         level = message["level"] or message["short"]
         if level in _GRAVE:
             result.messages.append(CheckerMessage(level, message["text"][:1000]))
-    if outcome != "crashed":  # the table of a crash is incomplete
+    if outcome != "crashed":  # After a crash the table is incomplete.
         result.results = [dict(row) for row in csv.DictReader(table.splitlines())]
     return result

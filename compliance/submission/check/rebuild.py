@@ -1,7 +1,7 @@
-"""A tree compared with the runs that it was built from: it is built again, and every file is compared.
+"""Comparison of a tree with the runs that it was built from: the tree is rebuilt, and every file is compared.
 
-The rules of `submit` and the sign-off apply to the runs. Only what runs do not record (`SystemFile`) is taken from the
-tree, unless --system gives it.
+The rules of `submit` and the sign-off apply to the runs. Values that runs do not record (`SystemFile`) come from
+--system, or without that option from the tree.
 """
 
 import os
@@ -18,6 +18,7 @@ from compliance.submission.build_inputs import SUBMITTED_TESTS, SubmitRequest, g
 from compliance.submission.check.check_tree import Checked, SystemSignOff
 from compliance.submission.check.findings import (
     MAX_TEXT_BYTES,
+    MISSING,
     Findings,
     in_order,
     is_regular,
@@ -37,17 +38,17 @@ from runs.record.manifest import Manifest
 from runs.temporary import temporary_folder
 from runs.what_is import what_is
 
-_FIX = "name a run directory, or one with runs in it"
-MAX_DOCUMENTS = 64  # on calibration, of 1 MiB each
+_FIX = "give a run directory, or a directory that contains runs"
+MAX_DOCUMENTS = 64  # calibration documents of at most 1 MiB each
 
-RunsIndex = dict[str, RunDir]  # by the SHA-256 of their detail log, which no two runs share
+RunsIndex = dict[str, RunDir]  # SHA-256 of the detail log → run
 
 
 def index_runs(directories: list[Path]) -> RunsIndex:
-    """Every run under the directories, which has a manifest.json; the logs of a tree have none.
+    """Return every run under the directories. A run has a manifest.json, unlike the logs of a tree.
 
     Raises:
-        InputError: no directory, no run in it, or two different runs with the same log.
+        InputError: If a directory is missing or has no run, or if two different runs have identical logs.
     """
     index: RunsIndex = {}
     for directory in directories:
@@ -58,41 +59,42 @@ def index_runs(directories: list[Path]) -> RunsIndex:
         for run in found:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
-                raise InputError(f"{earlier.root} and {run.root} have the same log", "leave the copy out")
+                fix = "give --runs only one of them"
+                raise InputError(f"--runs: {earlier.root} and {run.root} have identical detail logs", fix)
     return index
 
 
 def _run_of(run: RunDir, runs: RunsIndex) -> RunDir | None:
-    """The run that a run of a tree is a copy of."""
-    with suppress(InputError):  # no log is so large
+    """Return the run whose detail log the tree has."""
+    with suppress(InputError):  # raised for a file that is too large to be a log
         return runs.get(sha256_of(run.detail)) if is_regular(run.detail) else None
     return None
 
 
 @dataclass(frozen=True)
 class TreeInputs:
-    """What a tree was built from: the runs, and the options of `submit`."""
+    """The inputs that a tree was built from: the runs, and the options of `submit`."""
 
     runs: RunsIndex
-    given: SystemFile | None = None  # None: taken from the tree
-    source: Path | None = None  # None: the harness at the commit that the runs name
+    given: SystemFile | None = None  # system description; None: from the tree
+    source: Path | None = None  # source code; None: the harness at the commit in the manifests
     sources: ScoreSources = field(default_factory=ScoreSources)
 
 
 @decides(
     "tree",
-    ("log-not-in-runs", "error", OURS, "the run is among the runs that were named", "name its run with --runs"),
-    ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
+    ("log-not-in-runs", "error", OURS, "detail log, compared with the runs of --runs", "give its run with --runs"),
+    ("runs-differ", "error", OURS, "file, compared with the tree rebuilt from the runs",
      "build the tree again, or also give the --system and --source of `submit`"),
-    ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
+    ("runs-unread", "error", OURS, "rebuilding the tree from the runs", "give complete runs with --runs"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
-    """Compare every file with what the runs give, and sign off each system outside the open division."""
+    """Compare every file with the tree rebuilt from the runs, and sign off each system outside the open division."""
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SystemSignOff] = []
-    given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: not known
+    given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: unknown
     with with_scorer(made_of.sources) as (sources, _):
         for home, places in groupby(checked.places, lambda one: (one.division, one.organization, one.system)):
             files, sign_off_of = _compare_system(tree, [*places], replace(made_of, sources=sources), findings)
@@ -106,17 +108,17 @@ def compare_with_runs(checked: Checked, made_of: TreeInputs) -> Checked:
         name = path.relative_to(tree.root)
         of_submitter = len(name.parts) > 2 and name.parts[0] in DIVISIONS
         if not of_submitter and name.parts[0] != ".git" and path != tree.rehearsal_file():
-            findings.add("runs-differ", path, "it belongs to no submitter", "only files that the runs give")
+            findings.add("runs-differ", path, "file outside the submitters' directories", "none", "remove the file")
     return replace(checked, findings=in_order([*checked.findings, *findings.items]), signed=signed)
 
 
 def _compare_system(
     tree: Tree, places: list[Place], made_of: TreeInputs, findings: Findings
 ) -> tuple[set[Path] | None, SystemSignOff]:
-    """Build one system's part of the tree again and compare it.
+    """Rebuild the part of the tree of one system, and compare it.
 
     Returns:
-        The files that the runs give, None if they are not known; and the sign-off.
+        The files that the runs give (None if unknown), and the sign-off.
     """
     first = places[0]
     result_runs = [run_dir for place in places for run_dir in (tree.performance(place), tree.accuracy(place))]
@@ -124,7 +126,7 @@ def _compare_system(
     audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
     own = {run_dir: _run_of(run_dir, made_of.runs) for run_dir in (*result_runs, *audits)}
     for run_dir in (run_dir for run_dir, found in own.items() if found is None):
-        findings.add("log-not-in-runs", run_dir.detail, "no run has this detail log", "the log of a run of --runs")
+        findings.add("log-not-in-runs", run_dir.detail, "in none of the runs", "in one of the runs")
     name = f"{first.division}/{first.organization}/{first.system}"
     signed = SystemSignOff(name, len(result_runs), sum(own[run_dir] is not None for run_dir in result_runs))
     if None in own.values():
@@ -144,7 +146,7 @@ def _compare_system(
                 signed = replace(signed, verdict=sign_off(candidates, made_of.sources))
                 _check_calibration(tree.documentation(first.division, first.organization), manifests, findings)
             for refusal in refusals:
-                findings.add(refusal.rule, home / refusal.text, refusal.found, fix=refusal.fix)
+                findings.add(refusal.rule, home / refusal.text, refusal.found, refusal.required, refusal.fix)
             code = tree.source(first.division, first.organization)
             source = _source(made_of.source, manifests, code, findings)
             build(outcome, describe_system(request, candidates), source or Source({}, ""), {})
@@ -183,48 +185,49 @@ def _request(
 
 
 def _check_calibration(folder: Path, manifests: list[Manifest], findings: Findings) -> None:
-    places = [*files_below(folder), *folder.parent.iterdir()]  # or next to documentation/
+    places = [*files_below(folder), *folder.parent.iterdir()]  # in documentation/ or next to it
     files = [path for path in places if is_regular(path) and is_about_calibration(path)]
     if len(files) > MAX_DOCUMENTS:
-        wanted = f"at most {MAX_DOCUMENTS}, which are read"
-        findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
+        wanted = f"at most {MAX_DOCUMENTS}"
+        findings.add("runs-differ", folder, f"{len(files):,}", wanted, text="calibration documents")
         return
     unreported = Findings(findings.root)
     documents = {os.path.relpath(path, folder): read_bytes(path, unreported, "runs-differ") for path in files}
     for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
-        findings.add("runs-differ", folder, problem, "how the weights of the runs were quantized")
+        wanted = "how the weights of the runs were quantized"
+        findings.add("runs-differ", folder, problem, wanted, text="calibration document")
 
 
 def _source(given: Path | None, manifests: list[Manifest], code: Path, findings: Findings) -> Source | None:
-    """The code that ran; None, with a finding, where it cannot be read."""
+    """Return the source code of the runs. Return None and add a finding if it cannot be read."""
     try:
         return read_source(given, manifests)
     except HarnessError as error:
-        findings.add("runs-unread", code, error.message, "the code that made the runs", error.fix)
+        findings.add("runs-unread", code, error.message, "the source code of the runs", error.fix)
         return None
 
 
 def _compare(there: Path, expected: Path, findings: Findings) -> None:
     if not is_regular(there):
-        findings.add("runs-differ", there, "there is no such file", "the file that the runs give")
+        findings.add("runs-differ", there, MISSING, "the file from the runs")
     elif there.stat().st_size != expected.stat().st_size or sha256_of(there) != sha256_of(expected):
         findings.add("runs-differ", there, *_first_difference(there, expected))
 
 
 def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
-    """The first line that differs: as it is, and as the runs give it."""
+    """Return the first line that differs: in the tree, and from the runs."""
     if max(there.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
-        return f"{there.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes that the runs give"
+        return f"{there.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
     lines = (path.read_bytes().split(b"\n") for path in (there, expected))
     for number, (one, other) in enumerate(zip_longest(*lines), start=1):
         if one != other:
-            texts = ["the file ends" if text is None else text.decode(errors="replace") for text in (one, other)]
+            texts = ["end of file" if text is None else text.decode(errors="replace") for text in (one, other)]
             return f"line {number}: {texts[0].strip()}", f"{texts[1].strip()} (from the runs)"
-    return "other bytes", "the bytes that the runs give"
+    return "different bytes", "the bytes from the runs"
 
 
 def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
-    """Report files that the runs do not give, except a submitter's documents."""
+    """Report files that do not come from the runs, except the submitter's documents."""
     folder, code = tree.organization(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
     for path in files_below(folder):
@@ -232,4 +235,4 @@ def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings
         if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
             continue
         if code_known or not name.is_relative_to(code):
-            findings.add("runs-differ", path, "the runs give no such file", "only files that the runs give")
+            findings.add("runs-differ", path, "file that the runs do not give", "none", "remove the file")

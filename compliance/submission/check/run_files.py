@@ -1,4 +1,4 @@
-"""Rules on files of runs other than LoadGen's text logs: accuracy.txt, the cut log of responses, pictures, power."""
+"""Rules on accuracy.txt, the truncated accuracy log, pictures or videos, and power measurements."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,7 +8,7 @@ from pathlib import Path
 from compliance.accuracy.accuracy_text import FIX, stated_hash, stated_score
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.judge.check import decides
-from compliance.submission.check.findings import Findings, is_folder, is_regular, read_bytes, read_text
+from compliance.submission.check.findings import MISSING, Findings, is_folder, is_regular, read_bytes, read_text
 from compliance.submission.check.tree_evidence import POWER_LOG, Result
 from compliance.submission.tree import MAX_FILE_BYTES
 from runs.loadgen.detail_log import power_time
@@ -16,7 +16,7 @@ from runs.record.layout import RunDir
 
 
 def check_accuracy_files(result: Result, run: RunDir) -> None:
-    """Check all of them. Notes whether every score could be read, and the hash in accuracy.txt."""
+    """Check the files of an accuracy run; note the hash in accuracy.txt and whether all scores could be read."""
     result.scores_readable, result.answers_sha256 = _check_text(run.accuracy_text, result)
     _check_size(run, result)
     _check_folders(run, result)
@@ -25,7 +25,7 @@ def check_accuracy_files(result: Result, run: RunDir) -> None:
 @decides(
     "tree",
     ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
-     "accuracy.txt has every score in a form that the checker reads", FIX),
+     "scores in accuracy.txt", FIX),
     also=("accuracy-target", "accuracy-samples"),
 )  # fmt: skip
 def _check_text(path: Path, result: Result) -> tuple[bool, str]:
@@ -37,13 +37,13 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
     lines = text.splitlines()
     readable = True
     for score, limits in result.entry.targets_of(result.scenario_name).items():
-        # The official checker accepts several numbers of one score where each reaches the target.
+        # The official checker accepts several numbers of one score if each of them meets the target.
         stated = stated_score(lines, score, one=result.benchmark is not None)
         unread = stated.problem if stated.numbers or limits.low is not None else ""
         readable = readable and not unread
-        # An open model may have a score of its own.
+        # A result of the open division may have another score.
         if unread and (result.benchmark is not None or not result.is_open):
-            wanted = f"one plain number of {stated.name}"
+            wanted = f"one number for {stated.name}"
             findings.add("accuracy-text", path, unread, wanted, line=stated.line)
         for value in () if result.is_open else stated.values:
             low, high = limits.low, limits.high
@@ -59,24 +59,24 @@ def _check_text(path: Path, result: Result) -> tuple[bool, str]:
 
 @decides(
     "tree",
-    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
-     "truncate the log with the official tool, which appends it"),
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "hash in accuracy.txt",
+     "truncate the accuracy log with tools/submission/truncate_accuracy_log.py, which appends the hash"),
 )  # fmt: skip
 def _check_hash(path: Path, text: str, findings: Findings) -> str:
-    """The hash in accuracy.txt; empty, with a finding, where there is not exactly one."""
+    """Return the hash in accuracy.txt. Return an empty text and add a finding unless there is exactly one."""
     digest, problem = stated_hash(text)
     if not digest:
-        found, wanted = problem or "no line `hash=...`", "one line `hash=`, with the SHA-256 of the whole log"
+        found, wanted = problem or "no line `hash=…`", "one line `hash=` with the SHA-256 of the complete log"
         findings.add("accuracy-hash", path, found, wanted)
     return digest
 
 
 @decides(
     "tree",
-    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "the accuracy log is truncated",
-     "truncate it with the official tool"),
-    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py",
-     "the log is cut as the official tool cuts it", "truncate LoadGen's own log with the official tool"),
+    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "size of the accuracy log",
+     "truncate the log with tools/submission/truncate_accuracy_log.py"),
+    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py", "truncation of the accuracy log",
+     "truncate LoadGen's own log with tools/submission/truncate_accuracy_log.py"),
 )  # fmt: skip
 def _check_size(run: RunDir, result: Result) -> None:
     path, findings, most = run.accuracy_log, result.findings, result.tree.round.table.max_accuracy_log_bytes
@@ -86,36 +86,39 @@ def _check_size(run: RunDir, result: Result) -> None:
     if len(content) > most:
         findings.add("accuracy-size", path, f"{len(content):,} bytes", f"at most {most:,} bytes")
     elif problem := next(_shape_problems(content, is_truncated(run)), None):
-        findings.add("accuracy-shape", path, problem)
+        findings.add("accuracy-shape", path, *problem)
 
 
-def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
-    """The official tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n."""
+def _shape_problems(content: bytes, truncated: bool) -> Iterator[tuple[str, str]]:
+    """Yield how a log differs from a log that the official tool truncated, with the required value.
+
+    The tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n.
+    """
     if not truncated:
-        yield "the log is not truncated"
+        yield "none", f"the first and last {SHOWN_BYTES:,} bytes"
         return
     plain = content.replace(b"\r\n", b"\n")
     whole = SHOWN_BYTES * 2 + len(CUT)
     if len(plain) != whole:
-        yield f"{len(plain):,} bytes; the official tool leaves {whole:,}"
+        yield f"{len(plain):,} bytes", f"{whole:,} bytes"
     elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
-        yield f"the cut is not after {SHOWN_BYTES:,} bytes"
+        yield "mark of the cut at another byte", f"after {SHOWN_BYTES:,} bytes"
     elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
-        yield "it is not the beginning and the end of a LoadGen accuracy log"
+        yield f"begins with {plain[:1]!r} and ends with {plain.rstrip()[-1:]!r}", "'[' and ']'"
 
 
 @decides(
     "tree",
     ("accuracy-files", "error", "[checker] accuracy_check.extra_files_check",
-     "the pictures or videos that the round asks for are there", "add them from the accuracy run"),
+     "pictures or videos of the accuracy run", "copy the missing files from the accuracy run"),
 )  # fmt: skip
 def _check_folders(run: RunDir, result: Result) -> None:
-    """Benchmarks whose responses are pictures or videos: the round names those that must be there."""
+    """Check the pictures or videos that the round requires of a benchmark."""
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
         there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
         if missing := [one for one in wanted if one not in there]:
-            found = f"{len(missing)} of {len(wanted)} are missing: {', '.join(missing)}"
+            found = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
             result.findings.add("accuracy-files", folder, found, ", ".join(wanted))
 
 
@@ -128,32 +131,32 @@ _FILES = ("client.json", "client.log", "ptd_logs.txt", "server.json", "server.lo
 
 @decides(
     "tree",
-    ("power-files", "error", "[checker] power_check.required_files_check", "a measurement of power has its files",
-     "add what the power tools wrote"),
-    ("power-readings", "error", "[checker] power_check.get_power_metric_check", "power was read during the run",
-     "submit the readings of the run, by a clock that is LoadGen's"),
+    ("power-files", "error", "[checker] power_check.required_files_check", "file of the power measurement",
+     "copy the file that the power tools wrote"),
+    ("power-readings", "error", "[checker] power_check.get_power_metric_check", "time span of the power readings",
+     "submit the readings of the run; set the clock of the power meter by that of LoadGen"),
     needs=("power",),
 )  # fmt: skip
 def check_power(result: Result) -> None:
-    """Judge a measurement of power; its result is not computed."""
+    """Check the files and readings of a power measurement; the power result itself is not computed."""
     run = result.tree.performance(result.place)
     folder = run.root.parent
     logs = [folder / name / POWER_LOG for name in (run.root.name, "ranging")]
     for path in (*logs, *(folder / "power" / name for name in _FILES)):
         if not is_regular(path):
-            result.findings.add("power-files", path, "there is no such file")
+            result.findings.add("power-files", path, MISSING, "a regular file")
     detail = result.details.get("performance")
     begin, end = (power_time(detail.get(key)) if detail else None for key in ("power_begin", "power_end"))
     if begin is not None and end is not None and is_regular(logs[0]):
         readings = _readings(result, logs[0])
         if not any(begin < when < end and watts > 0 for when, watts in readings):
             span = f"{readings[0][0]:%m-%d-%Y %H:%M:%S} to {readings[-1][0]:%m-%d-%Y %H:%M:%S}" if readings else "none"
-            wanted = f"some from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
-            result.findings.add("power-readings", logs[0], f"readings: {span}", wanted, others=[run.detail])
+            wanted = f"readings from {begin:%m-%d-%Y %H:%M:%S} to {end:%m-%d-%Y %H:%M:%S}"
+            result.findings.add("power-readings", logs[0], span, wanted, others=[run.detail])
 
 
 def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
-    """When power was read, and the watts."""
+    """Return the time and the watts of each power reading."""
     found = []
     content = read_bytes(path, result.findings, "power-readings", MAX_FILE_BYTES) or b""
     for line in content.decode(errors="replace").splitlines():
@@ -162,9 +165,6 @@ def _readings(result: Result, path: Path) -> list[tuple[datetime, float]]:
             if name == "Time" and (when := power_time(text)) is not None:
                 found.append((when, float(watts)))
     return found
-
-
-OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)
 
 
 OF_ACCURACY = (_check_text, _check_hash, _check_size, _check_folders)

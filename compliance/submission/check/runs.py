@@ -1,4 +1,4 @@
-"""Rules on the runs of a result in a tree, and `judge_run`, which applies the rules on any run to one in a tree."""
+"""Rules on the runs of a result in a tree, and `judge_run`, which applies rules on any run to a run in a tree."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -53,14 +53,15 @@ def judge_run(run: TreeRun, checks: Iterable[Check]) -> Judgement:
 
 def add(findings: Findings, run: RunDir, found: Finding) -> None:
     """Add a violated rule on a run to the findings of its tree."""
-    contradicts = found.kind == "contradiction"
-    said = found.sentence if contradicts else replace(found, required="").sentence
-    first, *others = found.files if contradicts or found.rule == "log-damaged" else (run.detail,)
+    names_all = found.kind == "contradiction" or found.rule == "log-damaged"
+    first, *others = found.files if names_all else (run.detail,)
+    text, value = (found.text, found.found) if found.found else ("", found.text)
     findings.add(
         found.rule,
         first,
-        without_root(said, run.detail),
+        without_root(value, run.detail),
         found.required,
+        text=without_root(text, run.detail),
         severity=found.severity,
         others=others,
         line=found.line,
@@ -69,15 +70,15 @@ def add(findings: Findings, run: RunDir, found: Finding) -> None:
 
 
 def damaged(run: RunDir, error: Exception) -> Finding:
-    """That a run cannot be judged: untrusted content must not end the other checks."""
+    """Return the finding for a run that cannot be checked: untrusted content must not end the other checks."""
     known = error if isinstance(error, HarnessError) else None
-    text = known.message if known else f"cannot be judged: {type(error).__name__}: {error}"
+    text = known.message if known else f"{type(error).__name__}: {error}"
     path, line = (known.path or run.detail, known.line) if known else (run.detail, None)
-    return Finding("log-damaged", "error", "", (path,), {}, text, find_rule("log-damaged").summary, line=line)
+    return Finding("log-damaged", "error", find_rule("log-damaged").summary, (path,), {}, text, line=line)
 
 
 def counts_in(rule_id: str, division: str) -> bool:
-    """Whether a violated rule on a run counts in a tree of this division."""
+    """Return whether a violated rule on a run counts in a tree of this division."""
     return rule_id not in _BY_TEXT and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
@@ -89,7 +90,7 @@ def add_violated(result: Result, run: RunDir, found: Iterable[Finding]) -> None:
 
 
 def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
-    """Contradictions between both logs of an audit's run, or that they are damaged."""
+    """Return the contradictions between the two logs of an audit run, or the finding that a log is damaged."""
     try:
         return list(log_contradictions(detail, read_summary(run.summary)))
     except Exception as error:
@@ -97,25 +98,25 @@ def log_findings(run: RunDir, detail: DetailLog) -> list[Finding]:
 
 
 def free_seeds(result: Result) -> str:
-    """Why the seeds are not judged; empty where they are."""
+    """Return the reason why seeds are not checked, or an empty text."""
     return OPEN_IS_FREE if result.benchmark is None and result.is_open else ""
 
 
 @decides(
     "tree",
-    ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
-     "put the log where it belongs"),
-    ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
-     "put the log where it belongs"),
+    ("perf-scenario", "error", "[checker] performance_check.inferred_check", "scenario of the performance log",
+     "move the log to the directory of its scenario"),
+    ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "scenario of the accuracy log",
+     "move the log to the directory of its scenario"),
     needs=("log",),
 )  # fmt: skip
 def scenario(run: TreeRun) -> Iterator[Finding]:
-    """Is the log of the scenario that its directory claims?"""
+    """Compare the scenario of the log with the directory."""
     yield from scenario_findings(rule_of(run, "scenario"), run.of, run.detail)
 
 
 def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[Finding]:
-    """Compare a log's scenario with its directory's, which on the edge may be inferred from another."""
+    """Compare the scenario of a log with its directory; on edge systems it may be inferred from another scenario."""
     wanted, found = result.loadgen_scenario, detail.scenario
     if wanted is None or found == wanted:
         return
@@ -127,18 +128,18 @@ def scenario_findings(rule: str, result: Result, detail: DetailLog) -> Iterator[
     claimed = result.scenario or wanted
     as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
     required, keys = f"{claimed}{as_loadgen}", ("effective_scenario",)
-    yield compared(rule, "", False, f"the log is of {found}", required, detail.path, decided_by=keys)
+    yield compared(rule, "scenario of the log", False, found, required, detail.path, decided_by=keys)
 
 
 @decides(
     "tree",
-    ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping is met",
+    ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping",
      "lower target_qps (Server) or run longer"),
     needs=("log",),
     rank=Rank.LIMITS,
 )  # fmt: skip
 def early_stopping(run: TreeRun) -> Iterator[Finding]:
-    """Has LoadGen enough queries for its estimate?"""
+    """Check whether LoadGen had enough queries for its estimate of the percentile."""
     detail = run.detail
     if detail.get("early_stopping_met") is False:
         found = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
@@ -148,12 +149,12 @@ def early_stopping(run: TreeRun) -> Iterator[Finding]:
 
 @decides(
     "tree",
-    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", RERUN),
+    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "metric of the result", RERUN),
     needs=("log",),
     rank=Rank.LIMITS,
 )  # fmt: skip
 def metric(run: TreeRun) -> Iterator[Finding]:
-    """Has the log the number that the result is ranked by?"""
+    """Check the number by which the result is ranked."""
     name = run.of.entry.metrics.get(run.detail.scenario)
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
@@ -163,53 +164,53 @@ def metric(run: TreeRun) -> Iterator[Finding]:
 
 @decides("tree", needs=("log",), also=("perf-network", "perf-network-name"))
 def network_name(run: TreeRun) -> Iterator[Finding]:
-    """Compare the system's name with the division; in the open division, with its description."""
+    """Compare the name of the SUT with the division; in the open division, with the system description."""
     result, detail = run.of, run.detail
     network = result.place.division == "network" or (result.is_open and says_network(result.tree, result.place))
     if detail.is_network != network and (network or not result.is_open):
         wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
         found = f"sut_name is {detail.get('sut_name')!r}"
-        # The official checker has this rule for the network division only: systems of several nodes use such a name.
+        # Outside the network division the official checker accepts such a name, which systems of several nodes use.
         rule = "perf-network" if network else "perf-network-name"
         yield compared(rule, "", False, found, wanted, detail.path, decided_by=("sut_name",))
 
 
 @decides("result", needs=("log",), also=("perf-cut-short",))
 def cut_short(run: TreeRun) -> Iterator[Finding]:
-    """Whether max_query_count ended the run, which MLPerf's rules allow. Offline has one query, of many samples."""
+    """Check whether max_query_count ended the run, which the MLPerf rules allow. Offline counts samples."""
     detail = run.detail
     most, samples = detail.integer("effective_max_query_count"), detail.samples_per_query or 0
     ends = most < samples if detail.scenario == "Offline" else most <= detail.integer("result_query_count")
-    required, keys, cut = "0, or more than were issued", ("effective_max_query_count",), bool(most and ends)
+    required, keys, cut = "0, or above the number issued", ("effective_max_query_count",), bool(most and ends)
     found = compared("perf-cut-short", "max_query_count", not cut, f"{most}", required, detail.path, decided_by=keys)
-    yield replace(found, severity="warning") if cut else found  # published results of wan-2.2 have it
+    yield replace(found, severity="warning") if cut else found  # Published results of wan-2.2 are cut short.
 
 
 @decides("official", needs=("log",), also=("accuracy-samples",))
 def accuracy_samples(run: TreeRun) -> Iterator[Finding]:
-    """Does the run cover the dataset? Logs of LoadGen 5 have only the dataset's size."""
+    """Compare the samples of the run with the dataset. Logs of LoadGen 5 have only the size of the dataset."""
     detail, wanted = run.detail, run.of.accuracy_samples
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
-    found, keys = f"the run covers {count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
+    found, keys = f"{count} samples", ("effective_accuracy_sample_count", "qsl_reported_total_count")
     yield compared("accuracy-samples", "", count == wanted, found, f"{wanted}", detail.path, decided_by=keys)
 
 
 @decides(
     "tree",
     ("user-conf-differs", "error", OURS,
-     "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
+     "setting in user.conf, compared with the performance log", "submit the user.conf of the run"),
     ("user-conf-accuracy", "warning", OURS,
-     "user.conf is the performance run's", "also submit the settings of the performance run"),
+     "settings in user.conf that only the accuracy run has", "add the settings of the performance run to user.conf"),
     ("user-conf-absent", "warning", OURS,
-     "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
+     "target in user.conf", "submit the user.conf of the run"),
     needs=("log", "conf"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
 def check_user_conf(result: Result) -> None:
-    """Compare the lines of user.conf that LoadGen reads with the performance log, and else with the accuracy log.
+    """Compare the lines of user.conf with the performance log, and lines that differ with the accuracy log.
 
-    Where LoadGen's name of the model is not known, lines for all models count only for keys that have no line of a
-    named model.
+    If LoadGen's name of the model is unknown, a line for all models counts only for keys that no line of a named
+    model sets.
     """
     path, benchmark = result.tree.user_conf(result.place), result.benchmark
     detail, accuracy = result.details["performance"], result.details.get("accuracy")
@@ -220,16 +221,16 @@ def check_user_conf(result: Result) -> None:
     models = (*result.entry.keys_of(result.scenario_name), *result.tree.round.table.names_of(result.entry))
     models += (result.place.benchmark,)
     named = set() if benchmark else {line.key for line in lines if line.model not in ("*", *models)}
-    # One file for two runs, which by the rules may be of two sizes.
+    # Both runs share the file, and their datasets may have different sizes.
     sizes = () if result.one_size else (result.accuracy_samples, result.entry.performance_samples)
     of_accuracy: list[Mismatch] = []
     differ_in_both = {found.key for found in mismatches(lines, models, accuracy, named)} if accuracy else None
     for found in mismatches(lines, models, detail, named):
         if found.line is None:
-            shown = f"no line sets {detail.scenario} {found.key}"
+            shown = f"{detail.scenario}.{found.key} is missing"
             result.findings.add("user-conf-absent", path, shown, _logged(found))
         elif found.key in SIZES and found.given in sizes:
-            continue  # of the other run
+            continue  # the size of the accuracy run
         elif differ_in_both is not None and found.key not in differ_in_both:
             of_accuracy.append(found)
         else:
@@ -237,28 +238,28 @@ def check_user_conf(result: Result) -> None:
             result.findings.add("user-conf-differs", path, shown, _logged(found), line=found.line.line)
     if of_accuracy:
         theirs = [found.line for found in of_accuracy if found.line is not None]
-        shown = ", ".join(f"{line.name} = {line.value}" for line in theirs) + ", as in the accuracy run"
+        shown = ", ".join(f"{line.name} = {line.value}" for line in theirs)
         wanted = ", ".join(map(_logged, of_accuracy))
         result.findings.add("user-conf-accuracy", path, shown, wanted, line=theirs[0].line)
 
 
 def _logged(found: Mismatch) -> str:
-    return f"{found.logged:.10g}, as {found.record} of the performance log has it"
+    return f"{found.logged:.10g} ({found.record} in the performance log)"
 
 
 @decides(
     "tree",
-    ("log-config", "error", OURS, "the runs of a scenario come from one configuration",
-     "start the runs with one LoadGen, SUT and dataset"),
-    ("log-dates", "warning", OURS, "the runs of a scenario were made close in time", "repeat the runs"),
+    ("log-config", "error", OURS, "configuration, compared with the result's other runs",
+     "repeat the runs with one LoadGen, SUT and dataset"),
+    ("log-dates", "warning", OURS, "time between the runs of a result", "repeat the runs"),
     rank=Rank.SETTINGS,
 )  # fmt: skip
 def check_one_configuration(result: Result) -> None:
-    """Compare the configurations of a scenario's runs, and their dates."""
+    """Compare the configurations and the dates of a result's runs."""
     runs, findings = [run for run in result.runs if run.identity], result.findings
     keys = [key for key in IDENTITY if result.one_size or key != SIZE]
     texts = [str([run.identity.get(key) for key in keys]) for run in runs]
-    # The run that differs from most is named; of two, the later one.
+    # The finding names the run that differs from most others; of two runs, the later one.
     usual = Counter(texts).most_common(1)[0][0] if texts else ""
     for run, text in zip(runs, texts, strict=True):
         if text == usual:
@@ -269,26 +270,25 @@ def check_one_configuration(result: Result) -> None:
             "; ".join(f"{key} {_short(one.identity.get(key), two.identity.get(key))}" for key in different)
             for one, two in ((run, other), (other, run))
         )
-        shown = f"in the {run.name} run {found}"
-        wanted += f", as in the {other.name} run"
+        shown, wanted = f"{found} ({run.name} run)", f"{wanted} ({other.name} run)"
         findings.add("log-config", run.detail, shown, wanted, others=[other.detail], decided_by=different)
     begun = [(power_time(run.window[0]), run) for run in runs if run.window]
     if apart := too_far_apart((int(time.timestamp()) * 10**9, run) for time, run in begun if time is not None):
         days, early, late = apart
-        found = f"the {late.name} run was run {days} days after the {early.name} run"
+        found = f"{late.name} run {days} days after the {early.name} run"
         findings.add("log-dates", late.detail, found, f"at most {MAX_DAYS_APART} days", others=[early.detail])
 
 
 @decides(
     "tree",
-    ("audit-tokens", "error", OURS, "an audit's run has the output tokens a sample of the performance run",
-     "run the audit on the system that made the performance run"),
+    ("audit-tokens", "error", OURS, "output tokens per sample of the audit run, compared with the performance run",
+     "run the audit on the system of the performance run"),
     needs=("log",),
     also=("perf-tokens-accuracy",),
     rank=Rank.AUDITS,
 )  # fmt: skip
 def check_tokens(result: Result) -> None:
-    """Compare output tokens a sample, by tokens/s and samples/s, with accuracy.txt and with the audits' runs."""
+    """Compare output tokens per sample (tokens/s ÷ samples/s) with accuracy.txt and with the audit runs."""
     runs: list[RunIdentity] = result.runs
     text, performance = result.tree.accuracy(result.place).accuracy_text, runs[0] if runs else None
     if performance is None or performance.name != "performance" or not (tokens := performance.tokens):
@@ -304,7 +304,7 @@ def check_tokens(result: Result) -> None:
             continue
         result.met("audit-tokens")
         if abs(audit.tokens / tokens - 1) > AUDIT_APART:
-            found, wanted = f"{audit.tokens:.2f} output tokens a sample", f"{tokens:.2f}, within 6 %"
+            found, wanted = f"{audit.tokens:.2f}", f"{tokens:.2f} ± 6%"
             result.findings.add("audit-tokens", audit.detail, found, wanted, others=[run.detail])
 
 
@@ -312,10 +312,10 @@ def _short(value: object, other: object) -> str:
     if not isinstance(value, dict) or not isinstance(other, dict):
         return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
     names = sorted(name for name in value.keys() | other.keys() if value.get(name) != other.get(name))
-    return ", ".join(f"{name} {str(value.get(name, 'not there'))[:12]}" for name in names[:3])
+    return ", ".join(f"{name} {str(value.get(name, 'missing'))[:12]}" for name in names[:3])
 
 
-# As in compliance/evidence/performance.py.
+# Checks by the run that they apply to.
 CLAIM = {
     mode: (check(scenario, rules=rules, silent=rules),)
     for mode, rules in (("performance", ("perf-scenario",)), ("accuracy", ("accuracy-scenario",)))

@@ -38,23 +38,23 @@ from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
 from runs.rounds import RoundBenchmark, RoundTable
 
-_LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # longer than a class or a number
-_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # whose run must have its log
+_LONG_RESPONSE = re.compile(rb'"data" : "[0-9A-F]{17,}"')  # a response that is longer than a class or a number
+_AUDITS_WITH_RUNS = frozenset({"TEST01", "TEST04"})  # audits that must have the log of their run
 
 
 def _free_seeds(run: TreeRun) -> str:
     return free_seeds(run.of)
 
 
-# Whether a log is of the run that its directory claims: by its mode, its seeds and its scenario. Where the mode is
-# another one, nothing else of it is judged, and of a benchmark that runs here also where the scenario is.
+# Checks of mode, seeds and scenario, which show whether a log belongs to its directory. If the mode is wrong, no other
+# check is applied. For benchmarks that run here, this also holds for the scenario.
 MODE = {"performance": performance.CLAIM, "accuracy": accuracy.CLAIM}
 _SEEDS = {"performance": official_rules.PERFORMANCE_SEEDS, "accuracy": official_rules.ACCURACY_SEEDS}
 CLAIMS: dict[str, tuple[Check, ...]] = {
     name: (*MODE[name], *(replace(one, applies=_free_seeds) for one in _SEEDS[name]), *runs.CLAIM[name])
     for name in MODE
 }
-# On a run of any benchmark; and of one that runs here, of which no tree has the record.
+# Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of benchmarks that run here.
 PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *runs.PERFORMANCE, *official_rules.PERFORMANCE)
 ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check(performance.contradictions))
 UNCHANGED = check(unchanged, needs=("record",))
@@ -67,12 +67,12 @@ OUR_ACCURACY = (
 
 @dataclass
 class ScenarioOutcome:
-    """Findings on a scenario, and what other scenarios are compared with."""
+    """Findings on a scenario, and its runs, which are compared with other scenarios."""
 
     place: Place
     findings: list[Finding]
     runs: list[RunIdentity] = field(default_factory=list)
-    scenario: Scenario | None = None  # None where the directory names none of the benchmark's
+    scenario: Scenario | None = None  # None: the directory is not named after a scenario of the benchmark
     judged: Judgement = field(default_factory=Judgement)
 
 
@@ -91,14 +91,14 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
 
 
 def _damaged(result: Result, one: Check, error: Exception) -> tuple[Finding, ...]:
-    """Untrusted content must not end the other checks."""
+    """Report an exception as a finding, because untrusted content must not end the other checks."""
     folder = result.tree.scenario(result.place) / _FOLDERS.get(one.decide, "")
-    result.findings.add("log-damaged", folder, f"cannot be judged: {type(error).__name__}: {error}")
+    result.findings.add("log-damaged", folder, f"{type(error).__name__}: {error}")
     return ()
 
 
 def _performance(result: Result) -> None:
-    """Judge the performance run, and note what other runs are compared with."""
+    """Check the performance run, and note its identity for comparisons."""
     run = result.tree.performance(result.place)
     detail = read_log(run, result.findings)
     checks = PERFORMANCE + (runs.FOREIGN_PERFORMANCE if result.benchmark is None else OUR_PERFORMANCE)
@@ -110,7 +110,7 @@ def _performance(result: Result) -> None:
 
 
 def _accuracy(result: Result) -> None:
-    """Judge the accuracy run, and note what other runs are compared with."""
+    """Check the accuracy run, and note its identity for comparisons."""
     run = result.tree.accuracy(result.place)
     check_accuracy_files(result, run)
     detail = read_log(run, result.findings)
@@ -124,7 +124,7 @@ def _accuracy(result: Result) -> None:
         checks += (logged_responses.ISSUED,)
     if result.scores_readable and is_regular(run.accuracy_log):
         checks += ours
-    else:  # the missing files have findings
+    else:  # Other rules report the missing files.
         result.judged.leave(ours, f"accuracy/{run.accuracy_text.name} with all scores, and accuracy/{RESPONSES}")
     if detail is None:
         result.judged.leave((*CLAIMS["accuracy"], *checks), f"accuracy/{DETAIL}")
@@ -143,32 +143,34 @@ def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks
 
 @decides(
     "tree",
-    ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directories are known", "rename it"),
-    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenarios are known", "rename it"),
+    ("tree-benchmark", "error", "[checker] loader.Loader.load", "name of a benchmark directory",
+     "rename the directory"),
+    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "name of a scenario directory",
+     "rename the directory"),
 )  # fmt: skip
 def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
-    """The result that the directories name; None, with a finding, where the benchmark or scenario is not known."""
+    """Return the result of a place. Return None and add a finding if the benchmark or scenario is unknown."""
     folder, name = tree.scenario(place), mapped_benchmark(tree, place)
     if name is None:
         known = ", ".join(sorted(tree.round.benchmarks))
-        findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
+        findings.add("tree-benchmark", folder.parent, place.benchmark, f"one of {known}")
         return None
     entry = tree.round.table.benchmarks[name]
-    # A name in another case is judged all the same; tree-case reports it.
+    # A name in a different case is still checked; tree-case reports it.
     scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
     ours = _benchmark_like(entry, tree.round.table, scenario) if scenario in entry.scenarios else None
     result = Result(tree, place, findings, entry, ours, scenario)
     if result.loadgen_scenario is None:
-        findings.add("tree-scenario", folder, f"{place.scenario} is no scenario of LoadGen's")
+        findings.add("tree-scenario", folder, place.scenario, "a scenario of LoadGen")
     elif not result.is_open and result.scenario_name not in entry.scenarios:
         known = ", ".join(sorted(entry.scenarios))
-        findings.add("tree-scenario", folder, f"{place.scenario} is no scenario of {name}", known)
+        findings.add("tree-scenario", folder, place.scenario, f"a scenario of {name}: {known}")
         return None
     return result
 
 
 def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario | None) -> Benchmark | None:
-    """The benchmark that runs here with the same model, with the accuracy targets of the given one."""
+    """Return the benchmark that runs here with this model, with the accuracy targets of the given entry."""
     for one in BENCHMARKS.values():
         other = table.benchmarks.get(one.submission_name)
         if other is not None and other.model == entry.model and scenario in one.scenarios:
@@ -186,7 +188,7 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
 
 
 def _test06(result: Result) -> None:
-    """Judge TEST06 where its directory is there."""
+    """Check TEST06 if its directory exists."""
     result.without(f"{TEST}/accuracy/{RESPONSES}", "audit-log", "audit-answers", "audit-text-differs")
     result.without(f"{TEST}/performance/run_1/{DETAIL}", "audit-order")
     run = check_audit(result)
@@ -196,7 +198,7 @@ def _test06(result: Result) -> None:
 
 @decides("tree", needs=("audit",), also=("audit-settings", "audit-errors"))
 def _other_audits(result: Result) -> None:
-    """The runs of the other audits, whose logs may be copies or contradict themselves."""
+    """Check the runs of the other audits, whose logs may be copies or have contradictions."""
     result.without(f"the performance/run_1/{DETAIL} of an audit", "audit-settings", "audit-errors")
     known = {identity.detail for identity in result.runs}
     for test in result.audits:
@@ -211,7 +213,7 @@ def _other_audits(result: Result) -> None:
 
 @decides("tree", needs=("audit",), also=("audit-verdict", "audit-fallback", "audit-numbers"))
 def _texts(result: Result) -> None:
-    """Judge the texts of the audits other than TEST06."""
+    """Check the texts of all audits except TEST06."""
     result.without("the text of an audit", "audit-verdict", "audit-numbers", "audit-fallback")
     for test in AUDIT_TEXTS:
         if test != TEST and test in result.audits:
@@ -220,22 +222,22 @@ def _texts(result: Result) -> None:
 
 @decides("tree", applies=lambda result: OPEN_IS_FREE if result.is_open else "", also=("audit-missing",))
 def _required_audits(result: Result) -> None:
-    """Check whether the required audits and their files are there."""
+    """Check whether the required audits and their files exist."""
     for test in result.entry.audits:
         folder = result.tree.audit(result.place, test)
         if not is_folder(folder):
             required = f"{', '.join(result.entry.audits)} in every scenario"
-            result.findings.add("audit-missing", folder, "there is no such directory", required)
+            result.findings.add("audit-missing", folder, f"{test} does not exist", required)
             continue
         files = [("audit-missing", folder / name) for name in AUDIT_TEXTS[test]]
         if test in _AUDITS_WITH_RUNS:
             files.append(("log-missing", RunDir(folder / "performance" / "run_1").detail))
         for rule, path in files:
             if test != TEST and not is_regular(path):
-                result.findings.add(rule, path, "there is no such file")
+                result.findings.add(rule, path, f"{path.name} does not exist", "a regular file")
 
 
-# On a result, in this order: later checks compare the runs that earlier ones have read.
+# Checks on a result. Their order matters, because later checks compare the runs that earlier checks have read.
 RESULT: tuple[Check, ...] = (
     check(_performance),
     check(_accuracy, *OF_ACCURACY),

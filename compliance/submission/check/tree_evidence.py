@@ -1,4 +1,4 @@
-"""The evidence on a result in a tree: what its directories claim, its runs, and what others are compared with."""
+"""Data of a result in a tree, as checks read it: the claims of its directories, its runs, and their identity."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +11,7 @@ from compliance.evidence.log_arithmetic import mean_output_tokens
 from compliance.evidence.run_evidence import Requirements, RunEvidence
 from compliance.judge.check import WITHOUT_INPUT, Judgement, Need, decides
 from compliance.judge.rule import OURS
-from compliance.submission.check.findings import Findings, is_folder, is_regular, is_safe
+from compliance.submission.check.findings import UNSAFE, Findings, is_folder, is_regular, is_safe
 from compliance.submission.check.layout import AUDIT_FOLDERS
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
@@ -25,22 +25,22 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.rounds import RoundBenchmark
 
 _, DETAIL, RESPONSES, _ = LOADGEN_LOGS
-WHOLE_LOG = f"the whole accuracy/{RESPONSES}, which a tree has cut"
-OF_POWER = {"power", "ranging"}  # directories next to run_1
-POWER_LOG = "spl.txt"  # in run_1 and ranging
-# Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
+WHOLE_LOG = f"the complete accuracy/{RESPONSES}, which is truncated in a tree"
+OF_POWER = {"power", "ranging"}  # names of directories next to run_1
+POWER_LOG = "spl.txt"  # name of the log in run_1 and ranging
+# Name of a directory in lower case → scenario of LoadGen. [checker] constants.SCENARIO_MAPPING
 _LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
-# (of the run, of the result), on the edge. [checker] performance_check.inferred_check
+# (scenario of the run, scenario of the result) that edge systems may infer. [checker] performance_check.inferred_check
 INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
-# What one configuration has in common. [loadgen] detail log
+# Keys that the runs of one configuration have in common. [loadgen] detail log
 SIZE = "qsl_reported_total_count"
 SIZES = frozenset({"performance_sample_count_override", "accuracy_sample_count_override"})
-SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue what a performance run issues
-AUDIT_APART = 0.06  # responses that are sampled vary by 1 or 2 % on average
+SAME_SAMPLES = ("TEST01", "TEST09")  # audits whose runs issue the samples of a performance run
+AUDIT_APART = 0.06  # share of the mean tokens per sample; sampled responses vary by 1% or 2%
 IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", SIZE)
-# What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
+# Suffixes of build files in LoadGen's directory, which its file list includes. [loadgen] version_generator.py
 _BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
-# Rates, of which the first in a log counts; and latencies with the records of their limits. [loadgen] detail log
+# Rates, of which the first in a log counts, and latencies with the keys of their limits. [loadgen] detail log
 RATES = {
     "result_tokens_per_second": "tokens/s",
     "result_completed_tokens_per_second": "tokens/s",
@@ -52,7 +52,7 @@ LATENCIES = {
     "p99 TPOT": ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
     "p99 latency": ("result_99.00_percentile_latency_ns", "requested_server_target_latency_ns"),
 }
-# Latencies that no other run has to the nanosecond. Two groups: a copy may have been edited in one of them.
+# Latencies in ns that identify a run. They form two groups, because a copy may have been edited in one group.
 FINGERPRINTS = tuple(
     tuple(f"result_{name}_latency_ns" for name in names)
     for names in (
@@ -60,29 +60,29 @@ FINGERPRINTS = tuple(
         [f"{share}_percentile" for share in ("90.00", "95.00", "97.00", "99.00", "99.90")],
     )
 )
-# What the streams report, and what TEST01 and TEST04 compare of them.
+# Latencies that SingleStream and MultiStream report, and that TEST01 and TEST04 compare.
 STREAM_LATENCIES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
 SHOWN = (*RATES, *(key for keys in LATENCIES.values() for key in keys), *STREAM_LATENCIES.values())
 
 
 @dataclass
 class Result:
-    """One scenario of one system, what its directories claim, and what is found in it."""
+    """One scenario of one system: the claims of its directories, its runs, and its findings."""
 
     tree: Tree
     place: Place
     findings: Findings
-    entry: RoundBenchmark  # what the round requires
-    benchmark: Benchmark | None  # None: not one of runs/benchmarks
-    scenario: Scenario | None  # None: not one of runs/benchmarks
-    details: dict[str, DetailLog] = field(default_factory=dict)  # of the runs that could be read, by name
-    runs: list["RunIdentity"] = field(default_factory=list)  # that others are compared with
-    scores_readable: bool = False  # in accuracy.txt
+    entry: RoundBenchmark  # requirements of the round
+    benchmark: Benchmark | None  # None: not in runs/benchmarks
+    scenario: Scenario | None  # None: not in runs/benchmarks
+    details: dict[str, DetailLog] = field(default_factory=dict)  # name of a readable run → log
+    runs: list["RunIdentity"] = field(default_factory=list)  # identities, to compare with other runs
+    scores_readable: bool = False  # whether all scores in accuracy.txt are readable
     answers_sha256: str = ""  # as accuracy.txt has it
     judged: Judgement = field(default_factory=Judgement)
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return the missing input, or an empty text."""
         tree, place = self.tree, self.place
         match need:
             case "log" if "performance" not in self.details:
@@ -100,16 +100,16 @@ class Result:
         return ""
 
     def met(self, *rules: str) -> None:
-        """Note that rules were applied."""
+        """Note rules that were applied."""
         self.judged.applied.update(rules)
 
     def without(self, why: str, *rules: str) -> None:
-        """Note what rules lack unless they are noted as met."""
+        """Note the missing input of rules; it counts unless they are noted as met."""
         self.judged.reasons.update(dict.fromkeys(rules, (WITHOUT_INPUT, why)))
 
     @cached_property
     def audits(self) -> list[str]:
-        """The audits whose directories are there."""
+        """The audits whose directories exist."""
         return [test for test in sorted(AUDIT_FOLDERS) if is_folder(self.tree.audit(self.place, test))]
 
     @property
@@ -118,7 +118,7 @@ class Result:
 
     @property
     def scenario_name(self) -> str:
-        """The scenario's own name, however the directory spells it."""
+        """The official name of the scenario, in any case that the directory has."""
         name = self.place.scenario
         return next((one for one in (*SCENARIOS, "MultiStream") if one.lower() == name.lower()), name)
 
@@ -128,23 +128,23 @@ class Result:
 
     @property
     def accuracy_samples(self) -> int:
-        """Samples of the accuracy run."""
+        """The number of samples of the accuracy run."""
         return self.benchmark.accuracy_samples if self.benchmark else self.entry.accuracy_samples_of(self.scenario_name)
 
     @property
     def one_size(self) -> bool:
-        """Whether both runs use one dataset."""
+        """Whether the datasets of both runs have one size."""
         return self.entry.accuracy_samples_of(self.scenario_name) == self.entry.data_set
 
 
 def fingerprints(values: Mapping[str, object]) -> list[tuple[int, ...]]:
-    """The latencies of each group that is whole and not of zeros."""
+    """Return the latencies of each group that is complete and not all zero."""
     groups = [tuple(values.get(key) for key in keys) for keys in FINGERPRINTS]
     return [cast("tuple[int, ...]", one) for one in groups if all(type(ns) is int for ns in one) and any(one)]
 
 
 def _all_logged(detail: DetailLog) -> int | None:
-    """The samples that a run issued, where its settings log each response. [loadgen] loadgen.cc, IssueQueries"""
+    """Return the issued samples of a run that logs each response, else None. [loadgen] loadgen.cc, IssueQueries"""
     issued = expected_samples(detail) or 0
     expected = detail.number("effective_target_qps") * detail.integer("effective_min_duration_ms") / 1000
     return issued if detail.integer("effective_accuracy_log_sampling_target") >= max(issued, expected) else None
@@ -156,30 +156,29 @@ class RunIdentity:
 
     name: str
     detail: Path
-    hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
-    window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
-    latencies: list[tuple[int, ...]] = field(default_factory=list)  # in ns, of each of FINGERPRINTS
-    identity: dict[str, object] = field(default_factory=dict)
-    tokens: float | None = None  # a sample, on average
-    scenario: str = ""  # LoadGen's, of the log
-    responses: str = ""  # SHA-256 of the whole accuracy log, as `responses_file` has it
+    hashes: dict[Path, str] = field(default_factory=dict)  # log → SHA-256, for logs that no other run has
+    window: tuple[str, str] | None = None  # power_begin and power_end, in milliseconds
+    latencies: list[tuple[int, ...]] = field(default_factory=list)  # ns, for each of FINGERPRINTS
+    identity: dict[str, object] = field(default_factory=dict)  # values of IDENTITY
+    tokens: float | None = None  # mean tokens per sample
+    scenario: str = ""  # scenario in the log
+    responses: str = ""  # SHA-256 of the complete accuracy log, from `responses_file`
     responses_file: Path | None = None
-    cut: bytes = b""  # what the tree has of that log
-    long_responses: bool = True  # too long for two systems to give all of them alike
-    numbers: dict[str, float] = field(default_factory=dict)  # what a picture shows, by the record's key
-    validity: str | None = None  # of its result
-    logged: int | None = None  # samples, where the log of responses has all that were issued
+    cut: bytes = b""  # truncated accuracy log
+    long_responses: bool = True  # whether responses are too long to be equal on two systems
+    numbers: dict[str, float] = field(default_factory=dict)  # key of a log record → value, for plots
+    validity: str | None = None  # VALID or INVALID
+    logged: int | None = None  # issued samples; None: the run did not log all responses
 
     @staticmethod
     def of(name: str, run: RunDir, detail: DetailLog) -> "RunIdentity":
-        """From a run's logs."""
+        """Read the identity of a run from its logs."""
         known = RunIdentity(name, run.detail, identity={key: detail.get(key) for key in IDENTITY})
         known.scenario, known.validity = detail.scenario, detail.validity
-        with suppress(HarnessError):  # other checks report it
+        with suppress(HarnessError):  # Other checks report the error.
             known.logged = _all_logged(detail)
-        logs = (
-            [run.detail, run.summary] if detail.has_results else [run.detail]
-        )  # every accuracy run's summary is alike
+        # Summaries of accuracy runs are all equal.
+        logs = [run.detail, run.summary] if detail.has_results else [run.detail]
         known.hashes = {path: sha256_of(path) for path in logs}
         shown = {key: detail.get(key) for key in SHOWN} if detail.has_results else {}
         known.numbers = {key: float(one) for key, one in shown.items() if type(one) in (int, float)}
@@ -187,10 +186,11 @@ class RunIdentity:
         if isinstance(begin, str) and isinstance(end, str):
             known.window = (begin, end)
         known.latencies = fingerprints({key: detail.get(key) for keys in FINGERPRINTS for key in keys})
-        with suppress(HarnessError):  # other checks report it
+        with suppress(HarnessError):  # Other checks report the error.
             if detail.has_results and detail.uses_token_latencies:
                 known.tokens = mean_output_tokens(detail, reported_numbers(detail))
-        if files := known.identity["loadgen_file_sha1"]:  # these decide; the revision also changes with other files
+        # The hashes of LoadGen's files decide, because its revision also changes with other files.
+        if files := known.identity["loadgen_file_sha1"]:
             if isinstance(files, dict):
                 files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
             version = str(known.identity["loadgen_version"]).partition(" @")[0]
@@ -200,13 +200,13 @@ class RunIdentity:
 
 @dataclass(eq=False)
 class TreeRun(RunEvidence):
-    """A run in a tree: LoadGen's files alone. Of a benchmark that does not run here only the logs are judged."""
+    """A run in a tree, which has LoadGen's files only. If its benchmark does not run here, only logs are checked."""
 
-    of: Result = None  # type: ignore[assignment]  # after fields with defaults; `of_result` gives it
+    of: Result = None  # type: ignore[assignment]  # Fields before it have defaults; `of_result` sets it.
 
     @classmethod
     def of_result(cls, result: Result, name: str, run_dir: RunDir, detail: DetailLog) -> Self:
-        """The run of that name (performance, accuracy) whose detail log was read."""
+        """Return the run of that name (performance, accuracy) with its detail log."""
         mode = PERFORMANCE if name == "performance" else ACCURACY
         run = cls(run_dir, result.scenario, result.benchmark, foreign=True, claimed_mode=mode, of=result)
         run.detail = detail
@@ -215,9 +215,9 @@ class TreeRun(RunEvidence):
     def absent(self, need: Need) -> str:
         match need:
             case "record" | "manifest":
-                return "requests.jsonl and manifest.json of a run of ours, which no tree has"
+                return "requests.jsonl and manifest.json, which no tree has"
             case "responses":
-                # A whole log of a benchmark that does not run here is judged like a cut one.
+                # A complete log of a benchmark that does not run here is checked like a truncated log.
                 cut = self.of.benchmark is None or super().absent(need) or not is_regular(self.dir.accuracy_log)
                 return WHOLE_LOG if cut else ""
         return super().absent(need)
@@ -228,7 +228,7 @@ class TreeRun(RunEvidence):
 
     @cached_property
     def requirements(self) -> Requirements:
-        """Those of the tree's round; its place shows the scenario."""
+        """The requirements of the tree's round; the directory names the scenario."""
         table, entry = self.of.tree.round.table, self.of.entry
         least_ms = table.min_duration_ms if entry.time_bound else None
         return Requirements(entry, least_ms, (self.of.tree.round.name,), None)
@@ -243,37 +243,38 @@ class TreeRun(RunEvidence):
 
 @decides(
     "tree",
-    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
+    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen log",
      "copy LoadGen's own log"),
-    ("log-version", "warning", OURS, "LoadGen version of the log", "judge the log with the tools of its round"),
+    ("log-version", "warning", OURS, "LoadGen version of the log",
+     "check the tree with --official, the checker of its round"),
     also=("log-damaged",),
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
-    """A run's detail log; None with findings where it cannot be judged."""
+    """Read the detail log of a run. Return None and add findings if it cannot be checked."""
     missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
     for path in missing:
-        findings.add("log-missing", path, "there is no such file")
+        findings.add("log-missing", path, f"{path.name} does not exist", "a regular file")
     if missing:
         return None
     if not is_safe(run.root):
-        findings.add("log-damaged", run.root, "it has links, pipes or very large files: its logs were not read")
+        findings.add("log-damaged", run.root, UNSAFE)
         return None
     try:
         detail = read_detail(run.detail)
-        _ = detail.scenario, detail.mode  # every log has both
+        _ = detail.scenario, detail.mode  # raises an error if the log has no scenario or mode
     except HarnessError as error:
         findings.add("log-damaged", run.detail, without_root(error.message, run.detail), line=error.line)
         return None
     if detail.unknown_version():
-        findings.add("log-version", run.detail, f"{detail.unknown_version()}: the log was not judged")
+        findings.add("log-version", run.detail, f"{detail.unknown_version()}; the log was not checked")
         return None
     for key in ("power_begin", "power_end"):
         if power_time(detail.get(key)) is None:
             found = f"{key} is {detail.get(key)}"
-            findings.add("log-damaged", run.detail, found, "the time of day, as LoadGen writes it", decided_by=[key])
+            findings.add("log-damaged", run.detail, found, "a time of day in LoadGen's format", decided_by=[key])
     return detail
 
 
 def without_root(sentence: str, path: Path) -> str:
-    """A message without the directories in front of a file's name."""
+    """Return a message with file names in place of paths."""
     return sentence.replace(f"{path.parent}/", "")
