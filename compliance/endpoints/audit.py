@@ -178,16 +178,12 @@ def _judged(
     broken = next((one for one in findings if one.severity == "error"), None)
     rate, issued = deciding_rate(paced).numbers, [[pace.lengths[one] for one in pace.issued] for pace in paces]
     prompts, responses = np.mean(issued[1], axis=0) / np.mean(issued[0], axis=0)
-    text = f"{_client_verdict(client)}; this program: "
-    text += (
-        f"FAIL, {broken.text}"
-        if broken
-        else (
-            f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}; lengths relative to the reference: "
-            f"prompts {prompts:.0%}, responses {responses:.0%}"
-        )
-        + (f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else "")
+    ours = (
+        f"PASS, {rate['name']} {rate['test']:.6g}, limit {rate['limit']:.6g}; lengths relative to the reference run: "
     )
+    ours += f"prompts {prompts:.0%}, responses {responses:.0%}"
+    ours += f"; cold start of the reference run: {cold_ns / 1e9:.2f} s" if cold_ns else ""
+    text = f"{_client_verdict(client)}; this program: {f'FAIL, {broken.text}' if broken else ours}"
     yield note("endpoints-audit-verdict", text, root, client=client.passed, ours=broken is None)
 
 
@@ -278,10 +274,8 @@ def _against(main: Load, reference: Load, by_limit: bool) -> Iterator[Finding]:
     # At temperature 0 a prompt has one response, except for small changes that the batch causes.
     if both and isinstance(params, dict) and params.get("temperature") == 0:
         expected, found_bytes = (float(np.mean([one[index][1] for index in both])) for one in (lengths, again))
-        text, right = (
-            f"{REFERENCE}: mean bytes of {len(both)} responses",
-            abs(found_bytes / expected - 1) <= LENGTH_SHARE,
-        )
+        text = f"{REFERENCE}: mean bytes of {len(both)} responses"
+        right = abs(found_bytes / expected - 1) <= LENGTH_SHARE
         limit = f"{expected:.1f} ± {LENGTH_SHARE:.0%}, as in the run before"
         files = main.events.path, reference.events.path
         yield compared("endpoints-audit-lengths", text, right, f"{found_bytes:.1f}", limit, *files)

@@ -67,11 +67,9 @@ def derive(events: Events, *, streaming: bool, early_stopping: bool, tokens: Col
             values[TPOT] = (complete - first)[counted] / tokens[1, counted]
     kinds = np.unique(events.prompt_kind[tracked])
     if MESSAGES not in kinds and (tokens is not None or TEXT not in kinds):
-        sizes = (
-            events.prompt_size
-            if tokens is None
-            else np.where(events.prompt_kind == TEXT, tokens[2], events.prompt_size)
-        )
+        sizes = events.prompt_size
+        if tokens is not None:
+            sizes = np.where(events.prompt_kind == TEXT, tokens[2], sizes)
         values[INPUT] = sizes[tracked & (events.prompt_kind != NOTHING)]
     return _counters(events, done) | {
         name: statistics(series, early_stopping=early_stopping and name in EARLY_STOPPING)

@@ -187,15 +187,10 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
     """Check reported token counts without a tokenizer: their number, their totals, and their own consistency."""
     path, done = case.run.path(SNAPSHOT), events.answered
     streamed = done & (events.first_ns != NO_TIME) & (events.rest_bytes > 0)
+    prompts = events.tracked & (events.prompt_kind != NOTHING)
     for name, title, texts, sizes, kinds in (
         (OUTPUT, "output lengths", done, events.response_bytes, events.response_kind),
-        (
-            INPUT,
-            "input lengths",
-            events.tracked & (events.prompt_kind != NOTHING),
-            events.prompt_size,
-            events.prompt_kind,
-        ),
+        (INPUT, "input lengths", prompts, events.prompt_size, events.prompt_kind),
         (TPOT, "TPOT", streamed, events.rest_bytes, events.response_kind),
     ):
         if name not in reported or name in case.metrics:

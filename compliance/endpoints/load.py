@@ -191,10 +191,8 @@ def judge_load(load: Load) -> Iterator[Finding]:
     elif pattern.type == "concurrency" and pattern.target_concurrency:
         yield from _concurrency(load, pattern.target_concurrency)
     elif pattern.type == "max_throughput":
-        took_s, whole_s = (
-            time_ns / SECOND for time_ns in (load.issued_ns[-1] - load.start_ns, load.end_ns - load.start_ns)
-        )
-        most_s = max(LATE_SHARE * whole_s, 1.0)
+        took_s = (load.issued_ns[-1] - load.start_ns) / SECOND
+        most_s = max(LATE_SHARE * (load.end_ns - load.start_ns) / SECOND, 1.0)
         yield _compared(load, "burst", "", took_s <= most_s, f"{took_s:.3f} s", f"at most {most_s:.3f} s")
     yield from _warm_up(load)
 
@@ -320,10 +318,7 @@ def _whole(load: Load) -> Iterator[Finding]:
     if not open_ones:
         yield _compared(load, "drained", "", True, 0, 0)
         if (idle_ns := load.end_ns - int(load.complete_ns.max())) > STALLED_NS:
-            text = (
-                f"the measured phase ended {idle_ns / SECOND:.3f} s after the last response; later samples may have "
-                "been removed"
-            )
+            text = f"the measured phase ended {idle_ns / SECOND:.3f} s after the last response; samples may be missing"
             yield warn("endpoints-drained", text, place, idle_s=idle_ns / SECOND)
         return
     # An interrupt after the last issue leaves a time without responses at the end, or open samples that waited no

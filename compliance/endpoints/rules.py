@@ -223,13 +223,7 @@ def rescored(case: EndpointsEvidence) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
-    (
-        "endpoints-accuracy-files",
-        "warning",
-        OURS,
-        "datasets that only config.yaml or only accuracy_results.json has",
-        _FIX,
-    ),
+    ("endpoints-accuracy-files", "warning", OURS, "datasets in only one of config.yaml and the accuracy results", _FIX),
     ("endpoints-accuracy-counts", "warning", OURS, "samples in accuracy_results.json", _FIX),
     ("endpoints-accuracy-report", "warning", OURS, "accuracy lines of report.txt", _FIX),
     needs=("events", "complete"),

@@ -320,9 +320,8 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
 
 @decides(
     "tree",
-    ("model-mapping", "error", "[checker] configuration", "model_mapping.json",
-     'write {"your model": "llama3.1-8b"}'),
-)  # fmt: skip
+    ("model-mapping", "error", "[checker] configuration", "model_mapping.json", 'write {"your model": "llama3.1-8b"}'),
+)
 def _check_mapping(path: Path, division: str, in_round: Round, findings: Findings) -> None:
     value = read_object(path, findings, "model-mapping", "model-mapping")
     if value is None:

@@ -117,13 +117,7 @@ def check_names(contents: Contents, findings: Findings) -> None:
 
 @decides(
     "tree",
-    (
-        "rehearsal",
-        "error",
-        OURS,
-        "rehearsal mark",
-        "build the tree from runs that are eligible for submission",
-    ),
+    ("rehearsal", "error", OURS, "rehearsal mark", "build the tree from runs that are eligible for submission"),
     rank=Rank.COPIES,
 )
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:

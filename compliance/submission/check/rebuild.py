@@ -59,8 +59,7 @@ def index_runs(directories: list[Path]) -> RunsIndex:
         for run in found:
             earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
-                fix = "give --runs only one of them"
-                raise InputError(f"--runs: {earlier.root} and {run.root} have identical detail logs", fix)
+                raise InputError(f"--runs: {earlier.root} and {run.root} have identical logs", "give only one of them")
     return index
 
 
@@ -194,8 +193,7 @@ def _check_calibration(folder: Path, manifests: list[Manifest], findings: Findin
     unreported = Findings(findings.root)
     documents = {os.path.relpath(path, folder): read_bytes(path, unreported, "runs-differ") for path in files}
     for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
-        wanted = "how the weights of the runs were quantized"
-        findings.add("runs-differ", folder, problem, wanted, text="calibration document")
+        findings.add("runs-differ", folder, problem, "how the weights were quantized", text="calibration document")
 
 
 def _source(given: Path | None, manifests: list[Manifest], code: Path, findings: Findings) -> Source | None:

@@ -143,10 +143,8 @@ def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks
 
 @decides(
     "tree",
-    ("tree-benchmark", "error", "[checker] loader.Loader.load", "name of a benchmark directory",
-     "rename the directory"),
-    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "name of a scenario directory",
-     "rename the directory"),
+    ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
+    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario directory", "rename it"),
 )  # fmt: skip
 def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
     """Return the result of a place. Return None and add a finding if the benchmark or scenario is unknown."""
