@@ -155,7 +155,7 @@ def test_the_official_checker_is_relayed(tmp_path: Path, recorded: Path) -> None
 
 @pytest.mark.parametrize("output", ["a traceback", "{}", '{"results": [1]}'])
 def test_a_checker_without_a_result_is_an_error(output: str, tmp_path: Path) -> None:
-    with pytest.raises(ExecutionError, match="nothing that can be read"):
+    with pytest.raises(ExecutionError, match="no JSON in its output"):
         run_checker(checker(tmp_path, output, 2), tmp_path)
 
 

@@ -183,7 +183,7 @@ def test_a_value_that_no_client_writes_is_an_error(copy_of: CopyOf, name: str, p
 def test_the_command(recorded: Path, copy_of: CopyOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, folder = tmp_path / "verdict", copy_of("poisson")
     assert run_command(["verify", str(recorded / "offline"), str(folder), "--output", str(out)]) == ExitCode.OK
-    assert "run folder of MLPerf Endpoints" in capsys.readouterr().out
+    assert "run directory of MLPerf Endpoints" in capsys.readouterr().out
     record = json.loads((out / "002-poisson" / "verify_performance.json").read_text())
     assert record["verdict"] == "PASS"
     assert set(record["sha256"]) == set(FILES)

@@ -260,7 +260,7 @@ def before() -> set[tuple[str, ...]]:
     assert not [
         rule
         for rule, _, said in found
-        if "off reference score" not in said  # queries of 3 ms vary more than an audit allows
+        if "from reference score" not in said  # queries of 3 ms vary more than an audit allows
         and rule.startswith(("log-", "audit-text", "audit-verdict", "audit-tokens", "perf-audit", "perf-tokens"))
     ]
     return found

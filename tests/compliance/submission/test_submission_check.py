@@ -188,7 +188,7 @@ def test_what_may_differ_in_a_tree(copied: Tree, case: str) -> None:
     found = check_tree(copied.root, copied.round).findings
     broken = {finding.rule for finding in found}
     assert rules <= broken if case == "the network division" else rules == broken
-    assert not said or any(said in finding.found for finding in found)
+    assert not said or any(said in finding.sentence for finding in found)
 
 
 def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: Tree) -> None:

@@ -120,12 +120,12 @@ def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypa
         write(tmp_path / f"closed/Example/src/.file {number}", b"")
     found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
     assert len(found) == 21
-    assert [item.sentence for item in found if place_of(item) == "."] == ["30 more in this tree"]
+    assert [item.sentence for item in found if place_of(item) == "."] == ["30 more findings of this rule in the tree"]
     entries = len([*tmp_path.rglob("*")])
     monkeypatch.setattr(layout, "MAX_ENTRIES", entries)
     assert check_tree(tmp_path, CURRENT_ROUND).findings
     monkeypatch.setattr(layout, "MAX_ENTRIES", entries - 1)
-    with pytest.raises(InputError, match=r"more than 52 files and directories, 50 in .*closed/Example/src"):
+    with pytest.raises(InputError, match=r"more than 52 files and directories \(50 in .*closed/Example/src"):
         check_tree(tmp_path, CURRENT_ROUND)
 
 
@@ -139,5 +139,5 @@ def test_no_tree(tmp_path: Path, make: object) -> None:
 
 def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
     Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
-    with pytest.raises(InputError, match="is no submission"):
+    with pytest.raises(InputError, match="no files in closed"):
         check_tree(tmp_path, CURRENT_ROUND)

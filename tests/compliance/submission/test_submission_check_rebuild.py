@@ -138,7 +138,7 @@ def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
     findings, (signed,) = held(tree, campaign.root)
     assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, place_of(one)) for one in findings}
     assert (signed.legs_found, signed.blocks) == (3, True)
-    assert "not possible: 3 of 4 runs" in signed.headline
+    assert "--runs has 3 of 4 runs" in signed.headline
 
 
 def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:

@@ -82,7 +82,7 @@ def test_a_selection_is_told_once(tmp_path: Path) -> None:
     assert checked.exit_code() == 1
     out = io.StringIO()
     print_report(checked, Console(file=out, width=200), strict=False)
-    assert "looks like a selection" in out.getvalue()
+    assert "part of a round (source code" in out.getvalue()
     assert "FAIL log-missing" not in out.getvalue()
     # A log that is there and damaged is no matter of the selection, and one submitter without code is none.
     tree.performance(ONE).root.mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_the_lines_that_a_finding_is_about(tmp_path: Path) -> None:
         ("detail.txt", 2),
     ]
     assert next(text for *_, text in shown_lines(tmp_path, told, 30)) == "min_duration (ms): 0\\x1b"
-    absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="there is no such file", decided_by=("a",))
+    absent = Finding("log-missing", "error", "", (Path("nowhere"),), found="file does not exist", decided_by=("a",))
     assert located(tmp_path, [absent]) == [absent]
 
 
