@@ -69,9 +69,8 @@ def head(checked: Checked) -> Iterator[tuple[str, str]]:
         for cause in found[:most]:
             yield f"  {cause.extent}: {cause.name}: {cause.summary}", "red" if cause.is_error else "yellow"
             example = cause.example
-            why = (replace(example, text="") if example.text == example.known.summary else example).sentence
             place = place_of(example) + (f":{example.line}" if example.line is not None else "")
-            yield f"    e.g. {_short(place)}: {_short(why)}", ""
+            yield f"    e.g. {_short(place)}: {_short(example.sentence)}", ""
         if rest := found[most:]:
             listed = [f"{cause.name} ({len(cause.results or cause.caused)})" for cause in rest[:MAX_LISTED]]
             more = f", {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
