@@ -52,7 +52,7 @@ def test_the_worked_example_runs_as_written(copy: Path) -> None:
     assert "--repeats 10: TEST06 has no such option" in refused.stderr
 
 
-def test_the_worked_example_keeps_the_style_and_types(tmp_path: Path) -> None:
+def test_the_worked_example_keeps_the_style(tmp_path: Path) -> None:
     page = WORKED_EXAMPLE.read_text()
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):
         file = tmp_path / f"block_{number}.py"

@@ -7,6 +7,7 @@ The command line imports them for its options. So none of them imports numpy, or
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import isabstract
 from typing import Any
 
 from compliance.audits import catalog
@@ -14,17 +15,19 @@ from compliance.audits.base import AuditTest
 from runs.errors import InputError
 
 
-def _declared() -> Iterator[AuditTest[Any]]:
+def declared() -> Iterator[AuditTest[Any]]:
+    """An object of each class for an audit; an abstract class is a base of several."""
     for found in pkgutil.iter_modules(catalog.__path__, f"{catalog.__name__}."):
         module = import_module(found.name)
         yield from (
             value()
             for value in vars(module).values()
             if isinstance(value, type) and issubclass(value, AuditTest) and value.__module__ == found.name
+            if not isabstract(value)
         )
 
 
-AUDITS: dict[str, AuditTest[Any]] = {test.name: test for test in _declared()}
+AUDITS: dict[str, AuditTest[Any]] = {test.name: test for test in declared()}
 
 
 def find_audit(name: str) -> AuditTest[Any]:
