@@ -1,7 +1,7 @@
-"""The files of an accuracy verdict.
+"""The files of an accuracy verdict: accuracy.json and accuracy.txt.
 
-`accuracy.json` is the full record. `accuracy.txt` is for the official submission checker, which looks for the
-scores with regular expressions in every line: it holds the reference evaluation's result and nothing else.
+The official submission checker searches every line of accuracy.txt for scores. The file therefore contains only the
+result line of the reference evaluation.
 """
 
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def write_reports(run: RunDir, verdict: "AccuracyVerdict") -> None:
-    """Write the record, then the text: where `accuracy.txt` exists, `accuracy.json` does too."""
+    """Write accuracy.json, then accuracy.txt, so that the text always has its JSON."""
     write_json(run.accuracy_json, scores_record(verdict).model_dump())
     write_atomic(run.accuracy_text, accuracy_text(verdict))
 
 
 def accuracy_text(verdict: "AccuracyVerdict") -> str:
-    """The content of accuracy.txt, without the `hash=` line that the official truncation tool appends."""
+    """Return the content of accuracy.txt, without the `hash=` line of the official truncation tool."""
     return f"Results\n\n{verdict.metric.text(verdict.scores)}\n"
 
 
@@ -32,7 +32,7 @@ class _Record(BaseModel):
 
 
 class ScoreCheck(_Record):
-    """A score against its target."""
+    """A score compared with its target."""
 
     name: str
     measured: FiniteFloat
@@ -42,7 +42,7 @@ class ScoreCheck(_Record):
 
 
 class ScoresRecord(_Record):
-    """The content of an `accuracy.json`; the names are those of `AccuracyVerdict`."""
+    """The content of accuracy.json, with the names of `AccuracyVerdict`."""
 
     label: str
     metric: str
@@ -53,7 +53,7 @@ class ScoresRecord(_Record):
 
 
 def scores_record(verdict: "AccuracyVerdict") -> ScoresRecord:
-    """What is written of a verdict."""
+    """Return the content of accuracy.json for a verdict."""
     checks = []
     for check in verdict.findings:
         numbers = dict(check.numbers)
@@ -69,9 +69,11 @@ def scores_record(verdict: "AccuracyVerdict") -> ScoresRecord:
 
 
 def read_scores_record(run: RunDir) -> ScoresRecord:
-    """The scores of a finished accuracy run as they were judged.
+    """Read the scores of a finished accuracy run, as they were judged.
 
     Raises:
-        InputError: its accuracy.json is missing or damaged.
+        InputError: If accuracy.json is missing or damaged.
     """
-    return read_as(run.accuracy_json, ScoresRecord, "build it again with verify", within=run.root, strict=True)
+    return read_as(
+        run.accuracy_json, ScoresRecord, "restore the accuracy.json of the run, or rerun", within=run.root, strict=True
+    )

@@ -1,7 +1,7 @@
 """The scores and the hash in an accuracy.txt, read as the official submission checker reads them.
 
-The checker applies a pattern for each score to each line. It reads a plain number behind a name in single quotes, as
-Python prints them. A number in another form is named together with the form.
+The checker applies a pattern for each score to each line. It reads a plain number after a name in single quotes, as
+Python prints a dictionary. Messages name other forms of a number.
 """
 
 import re
@@ -15,27 +15,27 @@ from runs.errors import InputError
 from runs.rounds import score_patterns
 from runs.wording import printable
 
-FIX = "write plain numbers, each score once"
-_KEY = re.compile(r"'(\w+)':")  # in a pattern: the name of a score in accuracy.txt
-_EXPONENT = re.compile(r"[eE][+-]?\d{1,4}")  # the checker reads the number before it
+FIX = "write each score once in accuracy.txt, as a plain number"
+_KEY = re.compile(r"'(\w+)':")  # name of a score in a pattern of the checker
+_EXPONENT = re.compile(r"[eE][+-]?\d{1,4}")  # exponent, which the checker does not read
 _NUMPY = re.compile(r"\b(np|numpy)\.\w+\(")
 _HASH = re.compile(r"hash=(\S*)\s*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MAX_SHOWN = 60  # characters of a text in a message
+_MAX_SHOWN = 60  # characters of a quotation in a message
 
 
 @dataclass(frozen=True)
 class StatedScore:
     """One score in an accuracy.txt."""
 
-    name: str  # in accuracy.txt, where it has one there
-    numbers: tuple[str, ...]  # in the order of the lines, with their exponents
-    problem: str = ""  # why the checker does not read one number; empty if it does
-    line: int | None = None  # of a number in a form that the checker does not read
+    name: str  # name in accuracy.txt, if it has one
+    numbers: tuple[str, ...]  # numbers with exponents, in the order of the lines
+    problem: str = ""  # why the checker does not read exactly one number
+    line: int | None = None  # line number of a number in an unsupported form
 
     @property
     def values(self) -> list[float]:
-        """The different numbers, in ascending order; empty if one is not a number."""
+        """Distinct numbers in ascending order; empty if one of them is not a number."""
         try:
             found = sorted(set(map(float, self.numbers)))
         except ValueError:
@@ -44,11 +44,11 @@ class StatedScore:
 
 
 def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> StatedScore:
-    """Read one score.
+    """Read one score from the lines of an accuracy.txt.
 
     Args:
-        name: as the round's tables have it (ROUGE1), or as accuracy.txt has it (rouge1).
-        one: several different numbers are a problem.
+        name: Name in the tables of the round (ROUGE1), or in accuracy.txt (rouge1).
+        one: Whether multiple distinct numbers are a problem.
     """
     pattern, key = _pattern(name)
     name, numbers, part = key or name, [], ""
@@ -56,22 +56,22 @@ def stated_score(lines: Sequence[str], name: str, *, one: bool = True) -> Stated
         for match in pattern.finditer(line) if key else filter(None, [pattern.match(line)]):
             power = _EXPONENT.match(line, match.end(1))
             numbers.append(match[1] + (power[0] if power else ""))
-            part = part or (f"{name} is {numbers[-1]}, of which the checker reads {match[1]}" if power else "")
+            part = part or (f"{name} is {numbers[-1]}, but the checker reads only {match[1]}" if power else "")
     found, shown = StatedScore(name, tuple(numbers)), printable(", ".join(numbers), _MAX_SHOWN)
     if not numbers:
         number, form = next(_other_forms(lines, key), (None, ""))
         said = f"; the checker does not read {form}" if form else ""
-        return replace(found, problem=f"no {name} that the checker can read{said}", line=number)
+        return replace(found, problem=f"{name} is missing or unreadable for the checker{said}", line=number)
     if part:
         return replace(found, problem=part)
     if not found.values:
         return replace(found, problem=f"{name} is {shown}, which is not a number")
-    return replace(found, problem=f"several {name}: {shown}") if one and len(found.values) > 1 else found
+    return replace(found, problem=f"multiple values of {name}: {shown}") if one and len(found.values) > 1 else found
 
 
 @cache
 def _pattern(name: str) -> tuple[re.Pattern[str], str]:
-    """The checker's pattern of a score, and the score's name in accuracy.txt; empty if it is not in a dictionary."""
+    """Return the checker's pattern of a score, and its name in accuracy.txt (empty outside a dictionary)."""
     known = score_patterns()
     checkers = known.get(name) or known.get(name.upper())
     pattern = checkers.pattern if checkers else rf".*'{name}':\s([\d.]+)"
@@ -82,9 +82,9 @@ def _pattern(name: str) -> tuple[re.Pattern[str], str]:
 
 
 def _other_forms(lines: Sequence[str], key: str) -> Iterator[tuple[int, str]]:
-    """The line numbers of a score in forms that the checker does not read, with the names of the forms.
+    """Yield line number and form of a score in forms that the checker does not read.
 
-    Of a score outside a dictionary, which has no key, only NumPy's form is known.
+    For a score without a dictionary key, only NumPy's form is recognized.
     """
     statement = re.compile(rf"(?<!\w)([\"']?){key}\1\s*[:=]\s*([^,}}]*)" if key else _NUMPY)
     for number, line in enumerate(lines, start=1):
@@ -98,14 +98,14 @@ def _other_forms(lines: Sequence[str], key: str) -> Iterator[tuple[int, str]]:
 
 
 def read_scores(metric: Metric, text: str, where: str = "accuracy.txt", answered: int | None = None) -> Scores:
-    """The scores of a metric in the text of an accuracy.txt.
+    """Read the scores of a metric from the text of an accuracy.txt.
 
     Args:
-        where: its name, for messages.
-        answered: the number of responses; not every evaluation writes it.
+        where: File name for messages.
+        answered: Number of responses, which some evaluations do not write.
 
     Raises:
-        InputError: the checker does not read one number of a score.
+        InputError: If the checker does not read exactly one number for a score.
     """
     lines, scores = text.splitlines(), Scores()
     for form in metric.forms:
@@ -123,13 +123,13 @@ def read_scores(metric: Metric, text: str, where: str = "accuracy.txt", answered
 
 
 def stated_hash(text: str) -> tuple[str, str]:
-    """The SHA-256 of the whole accuracy log that the truncation tool appends, in lower case; and what is wrong with it.
+    """Return the SHA-256 of the whole accuracy log that the truncation tool appends, in lower case, and its problem.
 
-    Both are empty without a line `hash=`.
+    Both are empty if the line `hash=` is missing.
     """
     found = [match[1] for line in text.splitlines() if (match := _HASH.fullmatch(line))]
     if len({one.lower() for one in found}) > 1:
-        return "", f"several hash lines: {printable(', '.join(found), 3 * _MAX_SHOWN)}"
+        return "", f"multiple hash lines: {printable(', '.join(found), 3 * _MAX_SHOWN)}"
     if found and not _SHA256.fullmatch(found[0].lower()):
         return "", f"hash={printable(found[0], 2 * _MAX_SHOWN)} is not a SHA-256"
     return (found[0].lower() if found else ""), ""

@@ -1,4 +1,4 @@
-"""Accuracy verdict of a run: its scores compared with their targets."""
+"""The accuracy verdict of a run: its scores compared with their targets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from runs.record.observed import Weights
 
 @dataclass
 class AccuracyVerdict(Verdict):
-    """Scores and what they are worth: a finding for each score that has a target, with the numbers metric, measured,
-    low and high. `label` names what was scored against what.
+    """Scores of a run, with a finding for each score that has a target. The numbers of a finding are metric, measured,
+    low and high. `label` names the source of the targets.
     """
 
     label: str
@@ -26,26 +26,26 @@ class AccuracyVerdict(Verdict):
 
     @property
     def passed(self) -> bool | None:
-        """None without a target: then there is nothing to pass."""
+        """Whether all targets are met; None without targets."""
         return None if self.targets is None else self.outcome == "PASS"
 
     @property
     def references(self) -> dict[str, float] | None:
-        """The reference implementation's own scores."""
+        """Scores of the reference implementation."""
         return None if self.targets is None else {name: target.reference for name, target in self.targets.items()}
 
 
 @decides(
     "result",
-    ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "scores reach their targets",
-     "correct the system; the model must reach 99 % of the reference"),
-    ("accuracy-count", "error", "[rules] accuracy mode", "as many responses were scored as the target has", RERUN),
+    ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy scores",
+     "correct the system and rerun; at least 99% of the reference score is needed"),
+    ("accuracy-count", "error", "[rules] accuracy mode", "number of scored responses", RERUN),
 )  # fmt: skip
 def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
-    """Compare scores with their targets as the official checker does, which reads means with four decimals.
+    """Compare scores with their targets as the official checker does, with four decimals for means.
 
-    The share of the reference is not rounded, so 38.3914 misses 99 % of 38.7792. The number of responses must be the
-    target's, which the checker does not look at.
+    The share of the reference is not rounded: 38.3914 is below 99% of 38.7792. The number of responses must equal the
+    target, which the checker does not check.
     """
     verdict = AccuracyVerdict(label, metric, scores, targets)
     for name, target in (targets or {}).items():
@@ -62,7 +62,7 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
 
 
 def score_line(check: Finding) -> str:
-    """One score as people read it."""
+    """Return the finding on a score as a line of text."""
     return f"{check.text} {check.found}, required {check.required}: {'pass' if check.passed else 'FAIL'}"
 
 
@@ -73,13 +73,13 @@ def targets_that_apply(
     weights_sha256: Callable[[], str | None],
     weights: Weights | None,
 ) -> tuple[Mapping[str, Target] | None, str]:
-    """The targets, and their name; None where there are none.
+    """Return the applicable targets, or None, and their name.
 
     Args:
-        count: samples that were answered.
-        is_bundled: whether they are the bundled articles; asked only where that decides.
-        weights_sha256: hash of the model's weights; likewise.
-        weights: from the headers of the files; None where they are not known.
+        count: Number of samples with a response.
+        is_bundled: Function that returns whether the dataset is the bundled articles; called only if needed.
+        weights_sha256: Function that returns the hash of the model weights; called only if needed.
+        weights: Headers of the weight files, or None if unknown.
     """
     if count == benchmark.accuracy_samples:
         return benchmark.targets, f"{benchmark.submission_name} reference"

@@ -1,7 +1,7 @@
-"""What the text of an evaluation (accuracy.txt, verify_*.txt) says against itself, whatever the benchmark.
+"""Contradictions and failures in the text of an evaluation (accuracy.txt, verify_*.txt) of any benchmark.
 
-The reference evaluations print the parts of a score beside the score: correct samples and all samples, the error rate
-and the accuracy, the points of each dataset and their sum. A text whose parts give another score was edited.
+The reference evaluations print a score and its parts: correct samples and all samples, the error rate and the accuracy,
+the points of each dataset and their sum. A text whose parts do not give the score was edited.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20): the evaluations in vision/, language/, graph/,
 speech2text/, recommendation/ and text_to_video/.
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 _N = r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
-# Words of a failure. None of them is in an accuracy text of the published rounds v4.1, v5.1 and v6.0.
+# Words that state a failure. No accuracy text of the published rounds v4.1, v5.1 and v6.0 contains them.
 _FAILURE = re.compile(
     r"\b(?:fail(?:ed|ure|s|ing)?|traceback|exception|\w*error(?! rate)|aborted|invalid|nan)\b"
     r"|\bpass(?:ed)?\s*[:=]\s*(?:no|false)\b|\bnot (?:passed|met|reached)\b|\bbelow (?:the )?(?:target|threshold)\b",
     re.IGNORECASE,
 )
-# Numbers by name: the first in a text counts.
+# Patterns of numbers by name. The first match in a text counts.
 _NUMBERS = {
     name: re.compile(pattern.replace("#", _N), re.MULTILINE)
     for name, pattern in {
@@ -45,7 +45,7 @@ _NUMBERS = {
         )},
     }.items()
 }  # fmt: skip
-# A row of a table of datasets: name, correct, samples, repetitions, points, accuracy.
+# Row of a table of datasets: name, correct, samples, repetitions, points, accuracy.
 _ROW = re.compile(r"^(\w+) +# +# +# +# +#%$".replace("#", _N), re.MULTILINE)
 _DIMENSION = re.compile(rf"^  [a-z_]+ +: {_N}$", re.MULTILINE)
 
@@ -53,19 +53,19 @@ Numbers = Mapping[str, float]
 
 
 class Fault(NamedTuple):
-    """What is wrong with a text."""
+    """A contradiction or failure in a text."""
 
     found: str
     required: str
-    key: str = ""  # with which its line begins
+    key: str = ""  # beginning of its line
 
 
 class _Follows(NamedTuple):
-    """A number that follows from others."""
+    """A number that can be computed from others."""
 
     name: str
     value: Callable[[Numbers], float]
-    slack: float  # of the printed digits
+    slack: float  # tolerance for the printed digits
 
 
 _FOLLOWS = (
@@ -87,24 +87,24 @@ _FOLLOWS = (
     _Follows("num_perf_log_entries", lambda n: n["num_perf_log_qsl_idx_match"] + n["num_missing_qsl_idxs"], 0.0),
     _Follows("num_perf_log_entries", lambda n: n["num_matched"] + n["num_unmatched"], 0.0),
 )
-# By their definitions: a score on the left is at most the one on the right.
+# Pairs of scores: by definition, the first is at most the second.
 _AT_MOST = (
     ("rouge2", "rouge1"), ("rougeL", "rouge1"), ("rougeLsum", "rouge1"), ("threshold", "mean"),
     ("exact_match", "f1"), ("threshold in percent", "vbench_score"), ("good", "total"), ("correct", "evaluated"),
 )  # fmt: skip
-# The samples that were scored. `total` counts labels where `queries` is there too. [recommendation/dlrm_v2]
+# Names for the number of scored samples. `total` counts labels if `queries` exists too. [recommendation/dlrm_v2]
 _COUNTS = ("gen_num", "num-samples", "samples evaluated", "queries")
 
 
 def failures(text: str) -> Iterator[Fault]:
-    """The first words of a failure in a text."""
+    """Yield the first words of a text that state a failure."""
     if found := _FAILURE.search(text):
         line = text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
-        yield Fault(f"it says {found[0]!r}: {line[:120]!r}", "an evaluation that ended without a failure", line)
+        yield Fault(f"{found[0]!r} in the line {line[:120]!r}", "no failure", line)
 
 
 def numbers_in(text: str) -> dict[str, float]:
-    """The numbers of a text by name, with sums over its tables."""
+    """Return the numbers of a text by name, with sums over its tables."""
     found = {name: float(match[1]) for name, pattern in _NUMBERS.items() if (match := pattern.search(text))}
     rows = [tuple(map(float, row[1:])) for row in _ROW.findall(text)]
     if rows:
@@ -117,7 +117,7 @@ def numbers_in(text: str) -> dict[str, float]:
 
 
 def contradictions(text: str) -> Iterator[Fault]:
-    """Numbers of a text that do not follow from its other numbers."""
+    """Yield the numbers of a text that contradict its other numbers."""
     numbers = numbers_in(text)
     yield from (Fault(f"{name} is {value:.10g}", "at least 0", name) for name, value in numbers.items() if value < 0)
     for name, value, slack in _FOLLOWS:
@@ -126,19 +126,19 @@ def contradictions(text: str) -> Iterator[Fault]:
         except (KeyError, ZeroDivisionError):
             continue
         if abs(stated - wanted) > slack + 1e-9:
-            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g}, by the other numbers of the text", name)
+            yield Fault(f"{name} is {stated:.10g}", f"{wanted:.10g} by the other numbers of the text", name)
     for low, high in _AT_MOST:
         if low in numbers and high in numbers and numbers[low] > numbers[high]:
-            yield Fault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g}, the text's {high}", low)
+            yield Fault(f"{low} is {numbers[low]:.10g}", f"at most {numbers[high]:.10g} ({high})", low)
     for name, correct, samples, repeats, points, accuracy in _ROW.findall(text):
         of_all, share = float(correct) / max(float(repeats), 1.0), 100 * float(correct) / max(float(samples), 1.0)
         if abs(float(points) - of_all) > 0.0051 or abs(float(accuracy) - share) > 0.0051:
             found = f"{name}: {points} points, {accuracy}%"
-            yield Fault(found, f"{of_all:.2f} points, {share:.2f}%, by its correct samples", name)
+            yield Fault(found, f"{of_all:.2f} points, {share:.2f}% by the correct samples", name)
 
 
 def scored_samples(text: str) -> Iterator[tuple[str, int]]:
-    """How many samples a text says were scored, by the name that it has for them."""
+    """Yield the names and values for the number of scored samples in a text."""
     numbers = numbers_in(text)
     names = [*_COUNTS, "total"] if "good" in numbers and "queries" not in numbers else _COUNTS
     yield from ((name, int(numbers[name])) for name in names if name in numbers)

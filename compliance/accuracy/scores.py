@@ -1,8 +1,8 @@
-"""Accuracy scores of a run, exactly as the reference evaluations have them.
+"""Accuracy scores of a run, equal to the scores of the reference evaluations.
 
-What they have in common [mlcommons/inference, language/llama3.1-8b/evaluation.py, llama2-70b/evaluate-accuracy.py]:
-the first entry of every sample index counts, its IDs are decoded without special tokens, and a metric
-(compliance/accuracy/metrics.py) scores the texts. Samples are spread over processes (scoring_pool.py beside it).
+As in [mlcommons/inference, language/llama3.1-8b/evaluation.py, llama2-70b/evaluate-accuracy.py], the first entry of
+each sample index counts, its token IDs are decoded without special tokens, and a metric (metrics.py) scores the text.
+Worker processes (scoring_pool.py) share the samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 NAMED_IN_MESSAGES = 5
 
-Progress = Callable[[int, int], None]  # samples done, samples in all
-Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves special tokens out
+Progress = Callable[[int, int], None]  # scored samples, all samples
+Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode without special tokens
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 
 class DecodedResponse(NamedTuple):
-    """One sample's response, out of LoadGen's accuracy log."""
+    """The response to one sample, from LoadGen's accuracy log."""
 
     sample_index: int
     ids: TokenIds
@@ -35,28 +35,28 @@ class DecodedResponse(NamedTuple):
 def begin_scoring(
     metric: Metric, responses: Sequence[DecodedResponse], references: Sequence[str], pool: ScoringPool
 ) -> Callable[[Progress | None], Scores]:
-    """Begin to score responses against references, pair by pair.
+    """Begin to score responses with their reference texts.
 
-    Worker processes begin at once; the caller may do other work before it asks for the result.
+    Worker processes begin immediately, so that the caller can do other work before it needs the result.
 
     Args:
-        references: the dataset's summaries, in the order of the responses.
-        pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
+        references: Reference texts in the order of the responses.
+        pool: Worker processes. Their number does not change the result.
 
     Returns:
-        What waits for the scores; it raises an ExecutionError where a worker process died.
+        A function that waits for the scores, and raises an ExecutionError if a worker process died.
 
     Raises:
-        InputError: nothing to score, or the two differ in number.
-        ExecutionError: a worker process died.
+        InputError: If there is no response, or the numbers of responses and references differ.
+        ExecutionError: If a worker process died.
     """
     if len(responses) != len(references):
         raise InputError(
             f"{len(responses)} predictions for {len(references)} references",
-            "score the predictions against the dataset that they were made from",
+            "score the predictions with their own dataset",
         )
     if not responses:
-        raise InputError("no predictions to score", "run with at least one sample")
+        raise InputError("predictions are missing", "run with at least one sample")
     pairs = [(response.text, reference) for response, reference in zip(responses, references, strict=True)]
     chunks = pool.begin(metric.score_pairs, pairs)
 
@@ -78,8 +78,8 @@ def score_texts(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """ROUGE of predictions against references, pair by pair, with processes of its own: by default one for each usable
-    core. Few samples need no process."""
+    """Return the ROUGE scores of predictions, computed in new worker processes: by default one for each usable core.
+    Few samples are scored without worker processes."""
     responses = [DecodedResponse(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
     with ScoringPool(workers) as pool:
         return begin_scoring(ROUGE, responses, references, pool)(progress)
@@ -95,7 +95,7 @@ def score_accuracy_log(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Score LoadGen's accuracy log against the dataset."""
+    """Score LoadGen's accuracy log with the reference texts of the dataset."""
     with ScoringPool(workers) as pool:
         pool.start(len(entries))
         responses = decoded_responses(entries, references, decode, expected_count)
@@ -106,23 +106,23 @@ def score_accuracy_log(
 def decoded_responses(
     entries: Sequence[AccuracyEntry], references: Sequence[str], decode: Decode, expected_count: int | None = None
 ) -> list[DecodedResponse]:
-    """The responses that count, in the order of the log: of several entries of one sample the first.
+    """Return the first response to each sample, in the order of the log.
 
     Args:
-        entries: the log, in its own order.
-        references: the dataset's summaries; position = sample index.
-        decode: turns lists of IDs into texts without special tokens.
-        expected_count: samples of the run, indices 0 to `expected_count` − 1; default: the whole dataset.
+        entries: Entries of the log, in their order.
+        references: Reference texts by sample index.
+        decode: Function that decodes lists of token IDs without special tokens.
+        expected_count: Number of samples of the run, from index 0. Default: the whole dataset.
 
     Raises:
-        InputError: more samples expected than the dataset has.
-        ExecutionError: the log does not hold every expected sample, holds another, or its data are not IDs.
+        InputError: If more samples are expected than the dataset has.
+        ExecutionError: If an expected sample is missing, an unexpected one exists, or data are not token IDs.
     """
     expected = len(references) if expected_count is None else expected_count
     if expected > len(references):
         raise InputError(
-            f"{expected} samples are to be scored but the dataset has {len(references)} rows",
-            "give the dataset that the run used",
+            f"the run has {expected} samples, but the dataset has {len(references)} rows",
+            "give the dataset that the run used: --dataset-path FILE",
         )
     first = _first_of_each(entries, expected)
     dtype = _id_type([(entry.data, entry.token_count) for entry in first])
@@ -132,33 +132,33 @@ def decoded_responses(
 
 
 def decode_ids(data: bytes, token_count: int | None) -> TokenIds:
-    """Token IDs in one sample's response, an array of shape (tokens,).
+    """Return the token IDs of one response, as an array of shape (tokens,).
 
-    Systems send int32 or int64. `token_count` tells which; where it is unknown or fits neither, data whose
-    high words are all zero are int64. Bytes are little-endian.
+    Systems report int32 or int64 in little-endian order. `token_count` decides which. If it is unknown or fits neither,
+    data whose high words are all zero are int64.
 
     Raises:
-        ExecutionError: the length is not a multiple of 4 bytes, or a number is no possible ID.
+        ExecutionError: If the length is not a multiple of 4 bytes, or a number is outside the range of token IDs.
     """
     return _read_ids(data, _id_type([(data, token_count)]), "response")
 
 
 def _first_of_each(entries: Sequence[AccuracyEntry], expected: int) -> list[AccuracyEntry]:
-    """The first entry of every sample, in the order of the log."""
+    """Return the first entry of each sample, in the order of the log."""
     first: dict[int, AccuracyEntry] = {}
     for entry in entries:
         first.setdefault(entry.qsl_idx, entry)
     foreign = [index for index in first if not 0 <= index < expected]
     if foreign:
         raise ExecutionError(
-            f"the accuracy log holds samples outside 0 to {expected - 1}: {_some(foreign)}",
-            "give the dataset and the sample count that the run used",
+            f"the accuracy log has samples outside 0 to {expected - 1}: {_some(foreign)}",
+            "give the dataset that the run used: --dataset-path FILE",
         )
     missing = [index for index in range(expected) if index not in first]
     if missing:
         raise ExecutionError(
-            f"the accuracy log lacks {len(missing)} of {expected} samples: {_some(missing)}",
-            "repeat the accuracy run; the log of a run that was cut short cannot be scored",
+            f"{len(missing)} of {expected} samples are missing in the accuracy log: {_some(missing)}",
+            "repeat the accuracy run",
         )
     return list(first.values())
 
@@ -170,7 +170,7 @@ def _some(indices: Sequence[int]) -> str:
 
 
 def _id_type(samples: Sequence[tuple[bytes, int | None]]) -> np.dtype[Any]:
-    """The ID type of a whole run, which writes all its samples alike: int64 only if every sample can be."""
+    """Return the type of the token IDs of a run: int64 if every sample can be int64, otherwise int32."""
     return np.dtype("<i8") if all(_may_be_int64(data, count) for data, count in samples) else np.dtype("<i4")
 
 
@@ -186,12 +186,12 @@ def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
     if len(data) % 4:
         raise ExecutionError(
             f"{name}: {len(data)} bytes of data are not whole token IDs of 4 or 8 bytes",
-            "the accuracy log must hold int32 or int64 token IDs",
+            "log int32 or int64 token IDs, and repeat the accuracy run",
         )
     ids: TokenIds = np.frombuffer(data, dtype)
     wrong = ids[(ids < 0) | (ids > LARGEST_ID)]
     if wrong.size:
         raise ExecutionError(
-            f"{name}: {int(wrong[0])} is no token ID", "the accuracy log must hold int32 or int64 token IDs"
+            f"{name}: {int(wrong[0])} is not a token ID", "log int32 or int64 token IDs, and repeat the accuracy run"
         )
     return ids

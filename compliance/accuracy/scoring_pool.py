@@ -1,6 +1,6 @@
 """Worker processes that score samples.
 
-They start at once and import what they need while their owner still reads logs, dataset and tokenizer.
+They start early, so that their imports overlap with the reading of logs, dataset and tokenizer.
 """
 
 import multiprocessing
@@ -19,28 +19,28 @@ from runs.workers import leave_signals, signals_later, workers
 Item = TypeVar("Item")
 Score = TypeVar("Score")
 
-# Starting a worker costs about as much as scoring two thousand samples, most of it while the caller still reads.
+# Starting a worker takes about as long as scoring 2,000 samples.
 PARALLEL_FROM_SAMPLES = 2000
 CHUNK_SAMPLES = 64
 MAX_WORKERS = 16
 
 
 class ScoringPool:
-    """Processes that score, from `start` to the end of the `with` block.
+    """A pool of scoring processes, from `start` to the end of the `with` block.
 
     Args:
-        workers: how many; by default one for each usable core. With one, this process does it all.
-        parallel_from: samples; fewer are not worth a process.
+        workers: Number of processes. Default: one for each usable core. With 1, this process scores.
+        parallel_from: Minimum number of samples for worker processes.
 
     Raises:
-        InputError: `workers` is below 1.
+        InputError: If `workers` is below 1.
     """
 
     def __init__(self, workers: int | None = None, parallel_from: int = PARALLEL_FROM_SAMPLES) -> None:
         self._parallel_from = parallel_from
         self.workers = _usable_cores() if workers is None else workers
         if self.workers < 1:
-            raise InputError(f"cannot score with {workers} workers", "use at least 1")
+            raise InputError(f"scoring workers: {workers} is below 1", "use at least 1 worker")
         self._executor: ProcessPoolExecutor | None = None
         self._at_the_end = ExitStack()
 
@@ -54,25 +54,26 @@ class ScoringPool:
         self._executor = None
 
     def start(self, samples: int) -> None:
-        """Start the processes, if there are none yet and so many samples, to be scored later, are worth them."""
+        """Start the processes for samples to be scored later, unless they run or the number is too small."""
         if self.workers == 1 or samples < self._parallel_from or self._executor is not None:
             return
         self._executor = ProcessPoolExecutor(
             max_workers=self.workers,
-            # A fork would copy the locks of the caller's threads in whatever state they are.
+            # A fork would copy the locks of the caller's threads, which may be held.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
         )
         self._at_the_end.enter_context(workers(self._executor))
         with signals_later():
-            for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
+            for _ in range(self.workers):  # the executor starts a process for each task if none is idle
                 self._executor.submit(int)
 
     def submit(self, work: Callable[[Item], Score], item: Item) -> Callable[[], Score]:
-        """Have a process do something meanwhile; without processes it is done when the result is asked for.
+        """Let a process do some work. Without processes, the work is done when the result is needed.
 
         Returns:
-            What waits for the result, and raises what the work raises, or an ExecutionError where the process died.
+            A function that waits for the result. It raises the error of the work, or an ExecutionError if the process
+            died.
         """
         if self._executor is None:
             return lambda: work(item)
@@ -86,12 +87,12 @@ class ScoringPool:
         return result
 
     def begin(self, score: Callable[[Sequence[Item]], list[Score]], items: Sequence[Item]) -> Iterator[list[Score]]:
-        """Hand out all items at once; their scores come chunk by chunk, in the order of the items.
+        """Submit all items, and return an iterator over their scores in chunks, in the order of the items.
 
-        The caller may do other work before it asks for the first. Few items are scored in this process, as it asks.
+        The caller can do other work before it reads the first chunk. Few items are scored in this process.
 
         Raises:
-            ExecutionError: a worker process died; raised by the iterator, too.
+            ExecutionError: If a worker process died; the iterator raises it too.
         """
         chunks = [items[place : place + CHUNK_SAMPLES] for place in range(0, len(items), CHUNK_SAMPLES)]
         self.start(len(items))
@@ -118,12 +119,12 @@ def _death_reported() -> Iterator[None]:
         yield
     except BrokenProcessPool as error:
         raise ExecutionError(
-            "a scoring process died before it was done",
-            "most likely memory ran out: free some, or score with fewer workers",
+            "a scoring process died, probably because memory ran out",
+            "free memory, and repeat the command",
         ) from error
 
 
 def _start_worker() -> None:
     leave_signals()
-    # Imported by the first sample otherwise; the parent is not ready yet.
+    # Import now, while the parent still reads its inputs.
     from compliance.accuracy import punkt, rouge  # noqa: F401

@@ -1,4 +1,4 @@
-"""An audit's directory: its record is written and read, its runs are judged again."""
+"""The directory of an audit: writing and reading its record, and judging its runs again."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ from runs.record.layout import RunDir, audit_record
 from runs.record.liveness import unfinished
 from runs.record.manifest import read_manifest
 
-IDS = ("stop_ids", "bos_ids", "special_ids")  # of tokens, in a request and in a record
+IDS = ("stop_ids", "bos_ids", "special_ids")  # fields with token IDs, in a request and in a record
 _FIX = "run the audit again"
 
 
 def runs_in_turn(
     test: AuditTest[Options], request: AuditRequest[Options], finish: Callable[[RunSpec], RunArtifacts]
 ) -> list[RunArtifacts]:
-    """The runs that the test plans, each finished by `finish`."""
+    """Return the runs that an audit plans, each finished by `finish`."""
     finished: list[RunArtifacts] = []
     specs = test.runs(request)
     while specs:
@@ -39,7 +39,7 @@ def runs_in_turn(
 
 
 class AuditRecord(BaseModel):
-    """The content of `audit_<test>.json`, which is no evidence; `model_extra` has the test's own details."""
+    """The content of `audit_<test>.json`. `model_extra` has the details of the audit. Verdicts do not rely on it."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
@@ -55,9 +55,9 @@ class AuditRecord(BaseModel):
 
 
 def write_audit(folder: Path, result: AuditResult) -> None:
-    """Write `audit_<test>.json`, copies of logs, then the text the official tools read; each atomically.
+    """Write `audit_<test>.json`, copies of logs, then the text for the official tools; each atomically.
 
-    The record is written first, so that a crash leaves no text that says PASS without a record.
+    The record is written first, so that a crash never leaves a text with PASS but without a record.
     """
     write_json(audit_record(folder, result.test), result.record())
     for name, source in result.copies.items():
@@ -67,28 +67,28 @@ def write_audit(folder: Path, result: AuditResult) -> None:
 
 
 def read_audit(folder: Path, test: str) -> AuditRecord:
-    """The record of a test in its directory.
+    """Read the record of an audit from its directory.
 
     Raises:
-        InputError: missing, damaged, of another version or test.
+        InputError: If the record is missing, damaged, or of another version or audit.
     """
     path = audit_record(folder, test)
     record = read_as(path, AuditRecord, _FIX, within=folder)
     if record.test != test:
-        raise InputError(f"{path}: test: {record.test[:40]!r}, not {test!r}", _FIX)
+        raise InputError(f"{path}: test is {record.test[:40]!r}, expected {test!r}", _FIX)
     return record
 
 
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
-    """Files of an audit that differ from what the runs' files give."""
+    """Yield the files of an audit that differ from what its runs give."""
     wanted = {result.text_name: result.text.encode()}
-    fix = "give the run's own files"
+    fix = "restore all files of the run directory as they were when the run ended"
     wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
     for name, content in wanted.items():
         path = folder / name
         try:
             found = read_record(path, "", max_bytes=len(content))
-        except InputError:  # it is not there, or larger
+        except InputError:  # missing or larger
             found = None
         if found != content:
             yield path
@@ -98,15 +98,15 @@ def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
 
 
 def logs_in(folder: Path) -> dict[str, DetailLog]:
-    """The detail log of every run in an audit's directory, by its label."""
+    """Return the detail logs of all runs in an audit's directory, by label."""
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: read_detail(RunDir(path).detail) for path in there if RunDir(path).detail.is_file()}
 
 
 def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[Options]:
-    """The request of an audit of a run's system, from the run's files; with the default options."""
+    """Return the request, with default options, for an audit of the system of a run."""
     official = run.manifest is not None and run.manifest.official
-    model = run.benchmark.model if official else None  # no other is official
+    model = run.benchmark.model if official else None  # only official models have known IDs
     return AuditRequest(
         scenario=run.scenario,
         loadgen_key=run.benchmark.loadgen_key,
@@ -121,13 +121,13 @@ def request_beside(run: FinishedRun, test: AuditTest[Options]) -> AuditRequest[O
 def judged_again(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
-    """Judge an audit from the runs in its directory. Its record can make a rule stricter, never milder.
+    """Judge an audit from the runs in its directory. The record can make a rule stricter, but not less strict.
 
     Args:
-        request: of `request_beside`.
+        request: Request from `request_beside`.
 
     Raises:
-        HarnessError: the record or a run is missing, damaged, changed or unplanned, or allows no verdict.
+        HarnessError: If the record or a run is missing, damaged, changed or unplanned, or allows no verdict.
     """
     record, logs = read_audit(folder, test.name), logs_in(folder)
     details = record.model_extra or {}
@@ -138,7 +138,7 @@ def judged_again(
     except (KeyError, TypeError, ValidationError) as error:
         raise InputError(f"{audit_record(folder, test.name)} is damaged: {error}", _FIX) from error
     if named != sorted(logs):
-        raise InputError(f"{folder}: the record names the runs {named}, and {sorted(logs)} are there", _FIX)
+        raise InputError(f"{folder}: the record names the runs {named}, but the directory has {sorted(logs)}", _FIX)
     test.validate(request)
     return judged_as_planned(folder, test, request)
 
@@ -146,25 +146,25 @@ def judged_again(
 def judged_as_planned(
     folder: Path, test: AuditTest[Options], request: AuditRequest[Options]
 ) -> tuple[AuditResult, list[RunArtifacts]]:
-    """Judge the runs in an audit's directory, which must be those that it plans.
+    """Judge the runs in an audit's directory, which must be the planned runs.
 
     Raises:
-        HarnessError: a run is missing, unfinished, changed or unplanned, or allows no verdict.
+        HarnessError: If a run is missing, unfinished, changed or unplanned, or allows no verdict.
     """
     logs = logs_in(folder)
     request = test.as_drawn(request, logs)
     runs = runs_in_turn(test, request, lambda spec: run_as_left(folder, spec))
     if left := sorted(logs.keys() - {run.spec.label for run in runs}):
-        raise InputError(f"{folder}: the audit plans no runs {left}", _FIX)
+        raise InputError(f"{folder}: the runs {left} do not belong to this audit", _FIX)
     return test.verify(request, runs), runs
 
 
 def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
-    """A run in an audit's directory, if it is unchanged.
+    """Return a run in an audit's directory after checking that it is unchanged.
 
     Raises:
-        InputError: its record is missing or damaged.
-        ExecutionError: it did not finish, a file was changed, or its audit.config is not the planned one or had no
+        InputError: If its manifest is missing or damaged.
+        ExecutionError: If it did not finish, a file was changed, or its audit.config is not as planned or had no
             effect.
     """
     run = RunArtifacts(RunDir(folder / spec.label), spec=spec)
@@ -176,5 +176,5 @@ def run_as_left(folder: Path, spec: RunSpec) -> RunArtifacts:
     run.check_engaged()
     given = read_record(run.dir.audit_config, _FIX).decode(errors="replace") if run.dir.audit_config.exists() else None
     if given != spec.render():
-        raise ExecutionError(f"{run.dir.audit_config} is not the one that the audit plans for this run", _FIX)
+        raise ExecutionError(f"{run.dir.audit_config} differs from the file that the audit plans for this run", _FIX)
     return run

@@ -1,16 +1,16 @@
-"""Decision procedure of output_caching: from the runs so far to the next run, or to the outcome.
+"""Decision procedure of output_caching, which returns the next run or the outcome for the finished runs.
 
-Nothing here starts a run or reads a file, so that simulations drive the same code as the audit.
+The module does not start runs or read files, so that simulations use the same code as the audit.
 
-A stage is all runs of N samples; it has up to MAX_ROUNDS rounds. The first round is a reference run of unique samples,
-then one run of each repeating kind. Each later round runs the kinds that are not settled, then the reference again: in
-reverse order, so that a system that becomes faster or slower does not favor the same kind twice. A disturbance makes a
-run slower and never faster. A kind therefore fails only if it is faster than all references, twice by a wide margin or
-four times by a small one. It passes if one of its runs is as fast as a reference.
+A stage is all runs of N samples, in up to MAX_ROUNDS rounds. The first round is a reference run of unique samples, then
+one run of each repeating kind. Each later round repeats the undecided kinds, then the reference. The reversed order
+compensates for systems that become faster or slower. A disturbance only makes a run slower. A kind therefore fails only
+if it is faster than all references, in CLEAR_ROUNDS rounds by a wide margin or in CLOSE_ROUNDS rounds by a small one.
+It passes if one of its runs is as slow as a reference.
 
-A stage ends without an outcome, and the next one has more samples, if its reference is too short to be measured, or if
-only references of samples that the system had answered before are as fast as the repeating runs. Such a reference
-does not show how long new samples take: either the first reference was disturbed, or the system keeps responses.
+A stage ends without an outcome, and the next stage has more samples, in two cases: its reference is too short to be
+measured, or only references of samples seen before are as fast as the repeating runs. Then either the first reference
+was disturbed, or the system caches responses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,38 +24,39 @@ from runs.wording import counted, duration
 
 REFERENCE, FEW = "reference", "few"
 FEW_SAMPLES = 4
-MIN_SAMPLES_FOR_FEW = 16  # fewer queries than this cannot repeat the few often enough
-# Shortest reference run that is compared. Below it, starting threads and waking cores decide.
+MIN_SAMPLES_FOR_FEW = 16  # minimum number of samples for the kind FEW
+# Minimum duration of a reference run. In shorter runs, starting threads and waking cores dominate.
 MIN_REFERENCE_S = 2.0
-AIM_S = 3.0  # how long a longer reference is to take, so that one more is mostly enough
-MIN_GROWTH, MAX_GROWTH = 2, 16  # of N, from stage to stage; a disturbed run may have looked too slow or too fast
-# New samples that a larger N must bring, as a share of N, for its reference to show how long new samples take.
+AIM_S = 3.0  # target duration of the next reference, above the minimum so that one more stage is usually enough
+MIN_GROWTH, MAX_GROWTH = 2, 16  # bounds for the growth of N per stage
+# Minimum share of new samples in a larger N, so that its reference shows the time of new samples.
 MIN_NEW_SHARE = 1 / 3
 MAX_ROUNDS = 6
 MAX_RUNS = 30
 MAX_MEASURED_S = 4 * 3600.0
-# Over the limit by so much, disturbances of two references explain it no more; below, five are needed.
+# Ratio to the limit above which CLEAR_ROUNDS rounds are enough; disturbed references cannot explain it. Below it,
+# CLOSE_ROUNDS rounds are needed.
 CLEAR_EXCESS = 2.0
 CLEAR_ROUNDS, CLOSE_ROUNDS = 2, 5
-# So much slower than the reference, a repeating run may hide a cache behind a disturbance, and is measured again.
+# Ratio to the reference above which a slow repeating run is repeated, because a disturbance may hide a cache.
 SLOWER = 1.3
-ALIKE = 1.15  # two runs of one kind that differ less show its pace, also where it is slower than the reference
+ALIKE = 1.15  # ratio below which two runs of one kind confirm its pace
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is audited. `max_samples` is what LoadGen can load; `queries` of the repeating runs, None as many as N."""
+    """Plan of an audit. `max_samples` is the number that LoadGen can load; `queries` of repeating runs default to N."""
 
     samples: int
     max_samples: int
     threshold: float
     queries: int | None = None
-    indices: tuple[int, ...] = ()  # of repeated samples; none: the one nearest the reference's mean lengths
+    indices: tuple[int, ...] = ()  # repeated samples; default: the sample nearest the mean lengths
     min_reference_s: float = MIN_REFERENCE_S
 
     @property
     def min_runs(self) -> int:
-        """Runs of an audit that needs no repetition."""
+        """Number of runs of an audit without repetitions."""
         return 1 + max(1, len(self.indices)) + (self.samples >= MIN_SAMPLES_FOR_FEW)
 
 
@@ -71,7 +72,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A finished run. `typical`: of a reference, the position of the sample nearest the mean lengths."""
+    """A finished run. `typical` is the position of the sample nearest the mean lengths of a reference."""
 
     run: Run
     pace: Pace
@@ -80,18 +81,18 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end: PASS, FAIL, or NONE with the reason. The pair of runs that decided, and the findings on it."""
+    """The outcome PASS, FAIL, or NONE with a reason, the deciding pair of runs, and the findings."""
 
     verdict: Literal["PASS", "FAIL", "NONE"]
     reason: str = ""
     reference: Measurement | None = None
     test: Measurement | None = None
-    findings: tuple[Finding, ...] = ()  # on the deciding pair of each kind
+    findings: tuple[Finding, ...] = ()  # findings on the deciding pair of each kind
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """A repeating run beside a reference run of its stage."""
+    """A repeating run and a reference run of its stage."""
 
     reference: Measurement
     test: Measurement
@@ -99,7 +100,7 @@ class _Pair:
 
     @property
     def limit_ratio(self) -> float:
-        """Rate divided by its limit, the largest of all rates."""
+        """Largest ratio of a rate to its limit."""
         return limit_ratio(self.findings)
 
     @property
@@ -117,15 +118,15 @@ State = Literal["passed", "failed", "open", "kept or disturbed"]
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a stage shows of one repeating kind."""
+    """State of one repeating kind in a stage."""
 
     state: State
     deciding_rate: _Pair
-    clear: bool = False  # far over the limit
+    clear: bool = False  # far above the limit
 
 
 def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
-    """The run that is needed next, or the outcome."""
+    """Return the next run, or the outcome."""
     if not done:
         return Run(REFERENCE, plan.samples, plan.samples, 1)
     stage = [one for one in done if one.run.samples == done[-1].run.samples]
@@ -134,10 +135,14 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
     if first_s < plan.min_reference_s:
         more = _longer(size, first_s, plan.max_samples)
         why = f"{counted(size, 'sample')} took {first_s:.3g} s, required: at least {plan.min_reference_s:g} s"
-        return _more_samples(done, more) if more > size else Outcome("NONE", f"the system is too fast: {why}")
+        return (
+            _more_samples(done, more)
+            if more > size
+            else Outcome("NONE", f"the system is too fast to be measured: {why}")
+        )
     if min(one.pace.seconds for one in references) < plan.min_reference_s:
         return _new_samples(plan, done, references[0])
-    # The rounds that are complete: the first with its repeating runs, each later one with its reference.
+    # Complete rounds: the first ends with its repeating runs, each later round with its reference.
     complete = max(one.run.number for one in references)
     ran = {(one.run.kind, one.run.number) for one in stage}
     kinds = _kinds(plan, references[0])
@@ -148,7 +153,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
     if (outcome := _decided(plan, done, judged)) is not None:
         return outcome
     unsettled = [kind for kind, one in judged.items() if one.state == "open"]
-    if not unsettled:  # what only new samples can tell
+    if not unsettled:  # only new samples can decide
         return _new_samples(plan, done, references[0])
     if complete >= MAX_ROUNDS:
         return Outcome("NONE", f"{', '.join(unsettled)}: {complete} rounds differ too much to be compared")
@@ -159,7 +164,7 @@ def next_step(plan: Plan, done: Sequence[Measurement]) -> Run | Outcome:
 
 
 def _longer(size: int, seconds: float, most: int) -> int:
-    """N for a reference run that is long enough."""
+    """Return N for a reference run that is long enough."""
     growth = min(MAX_GROWTH, max(MIN_GROWTH, ceil(AIM_S / max(seconds, 1e-9))))
     return min(size * growth, most)
 
@@ -169,7 +174,7 @@ def _more_samples(done: Sequence[Measurement], size: int) -> Run | Outcome:
 
 
 def _new_samples(plan: Plan, done: Sequence[Measurement], first: Measurement) -> Run | Outcome:
-    """More samples, because a later reference of the same samples was faster than the first."""
+    """Return a run with more samples, because a later reference of these samples was faster than the first."""
     size = first.run.samples
     more = min(size * MIN_GROWTH, plan.max_samples)
     if more - size >= MIN_NEW_SHARE * more:
@@ -177,12 +182,12 @@ def _new_samples(plan: Plan, done: Sequence[Measurement], first: Measurement) ->
     return Outcome(
         "NONE",
         f"{first.pace.label} was slower than a later run of the same samples: either it was disturbed, or the system "
-        f"keeps responses from run to run; of {plan.max_samples:,} samples, too few were not issued yet to decide",
+        f"caches responses between runs; too few of {plan.max_samples:,} samples are new to decide",
     )
 
 
 def _bounded(done: Sequence[Measurement], run: Run, expected_s: float) -> Run | Outcome:
-    """The run, unless there were too many, or it would take too long."""
+    """Return the run, or the outcome NONE if there are too many runs or their time is too long."""
     measured_s = sum(one.pace.seconds for one in done)
     if len(done) >= MAX_RUNS:
         return Outcome("NONE", f"{len(done)} runs differ too much to be compared")
@@ -192,13 +197,13 @@ def _bounded(done: Sequence[Measurement], run: Run, expected_s: float) -> Run | 
 
 
 def _kinds(plan: Plan, reference: Measurement) -> list[str]:
-    """The repeating kinds, in the order of the first round."""
+    """Return the repeating kinds in the order of the first round."""
     repeats = [f"repeat-{index}" for index in plan.indices or (reference.typical,)]
     return repeats + [FEW] * (reference.run.samples >= MIN_SAMPLES_FOR_FEW)
 
 
 def _rates(pairs: Sequence[_Pair], name: str) -> list[list[float]]:
-    """Of each pair, the rates of its `reference` or its `test` run."""
+    """Return the rates of the `reference` or the `test` run of each pair."""
     return [[one.numbers[name] for one in pair.findings if "limit" in one.numbers] for pair in pairs]
 
 
@@ -210,7 +215,7 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
         for test in stage
         if test.run.kind == kind
     ]
-    fresh = [row[0] for row in rows]  # beside the first reference, whose samples were new
+    fresh = [row[0] for row in rows]  # compared with the first reference, whose samples were new
     mildest = [min(row, key=lambda pair: pair.limit_ratio) for row in rows]
     over = [pair for row, pair in zip(rows, mildest, strict=True) if all(one.over for one in row)]
     if over:
@@ -230,10 +235,10 @@ def _judge(plan: Plan, stage: Sequence[Measurement], kind: str) -> _Kind:
 
 
 def _alike(runs: Sequence[Sequence[float]]) -> bool:
-    """Whether the two fastest runs of a kind are about as fast as each other, in every rate.
+    """Return whether the two fastest runs of a kind are nearly equal in every rate.
 
     Args:
-        runs: the rates of each run.
+        runs: Rates of each run.
     """
     return len(runs) > 1 and all(sorted(values)[-1] <= ALIKE * sorted(values)[-2] for values in zip(*runs, strict=True))
 
@@ -245,7 +250,7 @@ def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind
     if all(one.state == "passed" for one in judged.values()):
         return Outcome("PASS", "", worst.reference, worst.test, findings)
     failed = [one.deciding_rate for one in judged.values() if one.state == "failed"]
-    # Of samples that were new in each stage, its first reference was slower than all that followed.
+    # Include kinds that were far faster than the first reference, whose samples were new, in each stage.
     failed += [one.deciding_rate for kind, one in judged.items() if _fails_by_stages(plan, done, kind, one)]
     if failed:
         worst = max(failed, key=lambda pair: pair.limit_ratio)
@@ -254,7 +259,7 @@ def _decided(plan: Plan, done: Sequence[Measurement], judged: Mapping[str, _Kind
 
 
 def _fails_by_stages(plan: Plan, done: Sequence[Measurement], kind: str, here: _Kind) -> bool:
-    """Whether new samples took far longer than repeated ones in several stages, while samples seen before did not."""
+    """Return whether new samples took far longer than repeated samples in multiple stages."""
     size = done[-1].run.samples
     earlier = []
     for samples in sorted({one.run.samples for one in done} - {size}):

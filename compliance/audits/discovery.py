@@ -1,6 +1,6 @@
-"""All audits by name: those of the modules in `compliance/audits/catalog/`.
+"""All audits by name, from the modules in `compliance/audits/catalog/`.
 
-The command line imports them for its options. So none of them imports numpy, or what reads files, before it judges
+The command line imports the audits for its options. Therefore they import NumPy and file readers only when they judge
 (tests/scenarios/command_line/test_start_up.py).
 """
 
@@ -31,11 +31,11 @@ AUDITS: dict[str, AuditTest[Any]] = {test.name: test for test in declared()}
 
 
 def find_audit(name: str) -> AuditTest[Any]:
-    """The audit of that name.
+    """Return the audit with a name.
 
     Raises:
-        InputError: there is none.
+        InputError: If the audit does not exist.
     """
     if name not in AUDITS:
-        raise InputError(f"--test {name}: there is no such audit", f"choose from {', '.join(AUDITS)}")
+        raise InputError(f"--test {name}: unknown audit", f"choose from {', '.join(AUDITS)}")
     return AUDITS[name]

@@ -1,4 +1,4 @@
-"""What audits share that compare a performance run with an accuracy run."""
+"""Base class of audits that compare a performance run with an accuracy run."""
 
 import secrets
 from abc import abstractmethod
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts
     from runs.loadgen.accuracy_log import AccuracyEntry
 
-    Responses = list[tuple[AccuracyEntry, Ids]]  # as LoadGen logged them, and as IDs
+    Responses = list[tuple[AccuracyEntry, Ids]]  # log entries, and their token IDs
 
 DEFAULT_SAMPLES = 100
-MAX_LOGGED = 1_000  # responses that LoadGen logs in the performance run, chosen at random
+MAX_LOGGED = 1_000  # maximum number of randomly chosen responses that LoadGen logs in the performance run
 
 
 class TwoModeOptions(AuditOptions):
-    samples: int | None = audit_field(None, "Responses of the performance run. Default: 100.", "N", ge=1)
+    samples: int | None = audit_field(None, "Number of samples of the performance run. Default: 100.", "N", ge=1)
     threshold: Share
 
 
@@ -31,15 +31,15 @@ Request = AuditRequest[TwoModeOptions]
 
 
 class DrawnRequest(Request):
-    """The request of an audit that was made."""
+    """The request of a finished audit."""
 
-    log_seed: Any  # chose the responses that were logged; as LoadGen logged it
+    log_seed: Any  # seed that chose the logged responses, from LoadGen's log
 
 
 class TwoModeAudit(AuditTest[TwoModeOptions]):
-    """An accuracy run over all samples, and a performance run with logged responses."""
+    """An audit with an accuracy run over all samples and a performance run with logged responses."""
 
-    heading: str  # of its text
+    heading: str  # heading of the text
     existing = ("accuracy", "performance")
 
     def validate(self, request: Request) -> None:
@@ -61,7 +61,7 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
         seed = request.log_seed if isinstance(request, DrawnRequest) else None
         settings = {
             "mode": PERFORMANCE_MODE,
-            # so that nobody knows which responses will be logged
+            # a random seed, so that the system cannot predict which responses are logged
             "accuracy_log_rng_seed": secrets.randbits(63) if seed is None else seed,
             "accuracy_log_sampling_target": min(samples, MAX_LOGGED),
             "min_query_count": samples,
@@ -80,16 +80,16 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
     def verify(self, request: Request, runs: list["RunArtifacts"]) -> AuditResult:
         self.need(runs, 2)
         performance, threshold = runs[1], request.options.threshold
-        # The first response to each sample counts.
+        # Only the first response to each sample counts.
         responses = {entry.qsl_idx: ids for entry, ids in reversed(_responses(runs[0], "accuracy", "--ref"))}
         logged = _responses(performance, "performance", "--run")
         if not responses:
-            raise ExecutionError(f"{runs[0].dir.accuracy_log} has no response", "repeat the accuracy run")
+            raise ExecutionError(f"{runs[0].dir.accuracy_log}: responses are missing", "repeat the accuracy run")
         checks = list(self.compare(responses, logged, performance, threshold))
         if not checks:
             raise ExecutionError(
-                f"{performance.dir.root} has neither logged responses nor a requests.jsonl",
-                "run the audit's own runs with --scenario, or log responses with --audit-conf",
+                f"{performance.dir.root}: logged responses and requests.jsonl are missing",
+                "start new runs with --scenario, or log responses with --audit-conf FILE",
             )
         rule = self.rule(threshold)
         head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
@@ -99,17 +99,17 @@ class TwoModeAudit(AuditTest[TwoModeOptions]):
 
     @abstractmethod
     def rule(self, threshold: float) -> str:
-        """The rule as a text."""
+        """Return the rule as a text."""
 
     @abstractmethod
     def compare(
         self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
     ) -> Iterator[Finding]:
-        """Judge the performance run; no finding without logged responses and a request log.
+        """Compare the performance run with the accuracy run.
 
         Args:
-            responses: the first to each sample of the accuracy run.
-            logged: the performance run's, maybe none.
+            responses: First response to each sample in the accuracy run.
+            logged: Logged responses of the performance run, possibly empty.
         """
 
 
@@ -118,11 +118,11 @@ def _samples(request: Request) -> int:
 
 
 def _responses(run: "RunArtifacts", mode: Mode, option: str) -> "Responses":
-    """The responses that a run logged.
+    """Read the logged responses of a run.
 
     Raises:
-        InputError: it is of another mode.
-        ExecutionError: a response is not whole IDs.
+        InputError: If the run has another mode.
+        ExecutionError: If a response is not whole token IDs.
     """
     from compliance.audits.logged_tokens import as_ids, dtype_of
     from runs.record.finished_run import ACCURACY
@@ -130,7 +130,10 @@ def _responses(run: "RunArtifacts", mode: Mode, option: str) -> "Responses":
 
     if run.mode != {"accuracy": ACCURACY, "performance": PERFORMANCE_RUN}[mode]:
         wanted = "an accuracy run" if mode == "accuracy" else "a performance run"
-        raise InputError(f"{run.dir.root} is a {run.detail.mode} run", f"{option} must name {wanted}")
+        raise InputError(
+            f"{option} {run.dir.root}: must be {wanted}, but test mode is {run.detail.mode}",
+            f"give {wanted}: {option} DIR",
+        )
     entries = run.entries if run.dir.accuracy_log.exists() else []
     dtype = dtype_of(entries)
     responses = []
@@ -139,7 +142,7 @@ def _responses(run: "RunArtifacts", mode: Mode, option: str) -> "Responses":
         if ids is None:
             raise ExecutionError(
                 f"{run.dir.accuracy_log}: sample {entry.qsl_idx} (seq_id {entry.seq_id}) has {len(entry.data)} bytes",
-                "the log must have int32 or int64 token IDs",
+                "log int32 or int64 token IDs, and repeat the run",
             )
         responses.append((entry, ids))
     return responses

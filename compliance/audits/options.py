@@ -1,4 +1,4 @@
-"""The options of an audit: a model for each, of which its block in a YAML file and the command line are made."""
+"""Models of the options of audits, for the blocks in a YAML file and for the command line."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from runs.fields import option_field
 if TYPE_CHECKING:
     from runs.loadgen.detail_log import DetailLog
 
-Logs = Mapping[str, "DetailLog"]  # of the runs in an audit's directory, by label
+Logs = Mapping[str, "DetailLog"]  # detail logs of the runs of an audit, by label
 
 
 def _share(value: float) -> float:
@@ -25,17 +25,17 @@ def _share(value: float) -> float:
 
 
 def _positions(value: object) -> object:
-    """`3`, `3,17` and YAML's lists."""
+    """Return positions from `3`, `3,17` or a YAML list."""
     words = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     if not words or not all(re.fullmatch(r" *-?\d+ *", str(word)) for word in words):
         raise ValueError("must be whole numbers, such as 3 or 3,17")
     found = tuple(map(int, words))
     if len(set(found)) < len(found):
-        raise ValueError("names a sample twice")
+        raise ValueError("must not contain a sample twice")
     return found
 
 
-# Types of options: a tolerance; positions among LoadGen's loaded samples; these, or none for `auto`.
+# Types of options: a tolerance; positions in LoadGen's set of loaded samples; positions or `auto` (empty).
 Share = Annotated[float, AfterValidator(_share)]
 Positions = Annotated[tuple[int, ...], BeforeValidator(_positions)]
 PositionsOrAuto = Annotated[
@@ -44,26 +44,26 @@ PositionsOrAuto = Annotated[
 
 
 def audit_field(default: Any, help: str, metavar: str | None = None, **limits: Any) -> Any:
-    """A field of an audit's options: its default, its help, and limits as pydantic's Field takes them."""
+    """Return a field for an option of an audit, with default, help, and limits as in pydantic's Field."""
     return option_field(default, help, "audit", metavar, **limits)
 
 
 class AuditOptions(BaseModel):
-    """The options of every audit. An audit with options of its own has a subclass, whose fields are these options."""
+    """Options of every audit. An audit with further options has a subclass with these options as fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    test: str = audit_field(..., "Which audit.", metavar="NAME")
+    test: str = audit_field(..., "Name of the audit.", metavar="NAME")
     ref: Path | None = audit_field(
         None,
-        "Judge existing runs instead of starting new ones: the reference run, or the accuracy run (with --run).",
+        "Reference run, or accuracy run. With --run, judge existing runs instead of starting new runs.",
         metavar="DIR",
     )
-    run: Path | None = audit_field(None, "The run to compare with --ref.", metavar="DIR")
+    run: Path | None = audit_field(None, "Run to compare with --ref.", metavar="DIR")
 
     @classmethod
     def own(cls) -> dict[str, FieldInfo]:
-        """The fields that not every audit has."""
+        """Return the fields that are specific to an audit."""
         return {name: field for name, field in cls.model_fields.items() if name not in AuditOptions.model_fields}
 
 
@@ -71,41 +71,40 @@ Options = TypeVar("Options", bound=AuditOptions)
 
 
 class AuditRequest(BaseModel, Generic[Options]):
-    """What is audited, and how."""
+    """The request for an audit: scenario, benchmark, options and token IDs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
     scenario: Scenario
     loadgen_key: str
-    loaded_count: int  # samples LoadGen can load: rows of the dataset, at most the benchmark's own number
+    loaded_count: int  # samples that LoadGen can load: dataset rows, up to the benchmark's number
     options: Options
     stop_ids: tuple[int, ...] = ()  # end-of-sequence IDs of the model
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special IDs of the tokenizer
 
     def sample_count(self, given: int | None, default: int) -> int:
-        """The number of samples, by default at most as many as are loaded.
+        """Return the number of samples: the given number, otherwise the default up to the number of loaded samples.
 
         Raises:
-            InputError: more are given.
+            InputError: If the given number is above the number of loaded samples.
         """
         if given is not None and given > self.loaded_count:
             raise InputError(
-                f"--samples {given} is more than the {self.loaded_count} samples that LoadGen can load; "
-                "it would repeat them",
-                f"give at most {self.loaded_count}",
+                f"--samples {given}: must be at most {self.loaded_count}, the number of samples that LoadGen can load",
+                f"use --samples {self.loaded_count}",
             )
         return min(default, self.loaded_count) if given is None else given
 
     def check_positions(self, positions: Collection[int], count: int) -> None:
-        """Refuse positions outside the samples that a run loads.
+        """Refuse positions outside the loaded samples of a run, which would crash LoadGen.
 
         Raises:
-            InputError: LoadGen would crash.
+            InputError: If a position is outside.
         """
         for index in positions:
             if not 0 <= index < count:
                 raise InputError(
-                    f"--sample-index {index} is outside the {count} samples that the runs load; LoadGen would crash",
-                    f"give 0 to {count - 1}, or auto",
+                    f"--sample-index {index}: must be 0 to {count - 1}, because the runs load {count} samples",
+                    f"use a position from 0 to {count - 1}, or --sample-index auto",
                 )

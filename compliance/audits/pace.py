@@ -1,8 +1,7 @@
-"""How fast a run answered, and whether another run is faster than the lengths of its samples explain.
+"""Pace of a run, and its comparison with a reference run, corrected for the lengths of the samples.
 
-An honest system needs time for prompt and output tokens, so the run with the shorter samples may be faster by the ratio
-of the lengths: the limit is raised by that ratio. It is also raised by the time that a busy machine may have added to
-the reference. A run that is too short to be compared is for the caller to refuse; no time is replaced here.
+A run with shorter samples may be faster by the ratio of the lengths, so the limit is raised by that ratio. It is also
+raised by the time that a busy machine may have added to the reference. The caller must refuse runs that are too short.
 """
 
 from collections import Counter
@@ -18,57 +17,57 @@ from compliance.judge.rule import AUDIT_AGAIN, OURS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Times to first token are few, short and scattered; a cached prompt saves most of such a time.
+# Threshold for TTFT, which varies more than other times. A cached prompt saves most of it.
 TTFT_THRESHOLD = 0.5
-# Repeated responses may differ from the reference's by batch effects, but hardly in length.
+# Allowed difference in mean length: batch effects change repeated responses, but hardly their length.
 LENGTH_SHARE = 0.10
-# What a disturbed machine may have added to the reference, half of its time at most. Offline: to every sample, and to
-# the last one, which the run waits for. SingleStream: the slowest tenth of the queries is left out.
+# Time that a disturbance may have added to the reference, at most half of its time. Offline: added to the mean, and to
+# the last sample. SingleStream: the slowest tenth of the queries is left out.
 OFFLINE_MEAN_NS = 20_000_000
 OFFLINE_LAST_NS = 500_000_000
 SLOWEST_SHARE = 0.1
-# A rate at the limit is too fast, also where rounding puts the limit a little higher.
+# Tolerance for rounding, so that a rate equal to the limit counts as too fast.
 ROUNDING = 1e-9
 LATENCY, RATE, TTFT = "1 / mean latency", "samples/s", "1 / median TTFT"
 
 
 @dataclass(frozen=True)
 class Pace:
-    """A run in the numbers that are compared. Lengths by sample index: (prompt tokens, output tokens)."""
+    """Compared numbers of a run. `lengths` has (prompt tokens, output tokens) by sample index."""
 
     label: str
     scenario: str
     samples_per_second: float
     mean_latency_ns: float
-    steady_latency_ns: float  # mean without what a disturbed machine may have added
+    steady_latency_ns: float  # mean without possible disturbances
     median_ttft_ns: float | None
     lengths: dict[int, tuple[int, float]]
     issued: list[int]  # sample indices, in the order of issue
 
     @property
     def seconds(self) -> float:
-        """How long the run took; in SingleStream without what a disturbed machine may have added."""
+        """Duration of the run in seconds; in SingleStream without possible disturbances."""
         if self.scenario == "Offline":
             return len(self.issued) / self.samples_per_second
         return len(self.issued) * self.steady_latency_ns / 1e9
 
     @cached_property
     def counts(self) -> Counter[int]:
-        """How often each sample was issued."""
+        """Number of issues of each sample."""
         return Counter(self.issued)
 
     @cached_property
     def mean_lengths(self) -> tuple[float, float]:
-        """Prompt and output tokens, over the issued samples."""
+        """Mean prompt and output tokens of the issued samples."""
         return _mean(self.lengths, self.counts)
 
 
 def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: "NDArray[Any]") -> float:
-    """The mean latency without what a disturbed machine may have added.
+    """Return the mean latency without the time that a disturbance may have added.
 
     Args:
-        mean_ns: of LoadGen.
-        taken_ns: of each query.
+        mean_ns: Mean latency that LoadGen reports.
+        taken_ns: Latency of each query.
     """
     if scenario == "Offline":
         return mean_ns / _without(mean_ns, OFFLINE_MEAN_NS)
@@ -80,30 +79,30 @@ def steady_latency_ns(scenario: str, mean_ns: float, taken_ns: "NDArray[Any]") -
 
 @decides(
     "audit",
-    ("caching-pace", "error", OURS, "repeated samples are not answered faster than unique ones",
-     "find out what is kept between queries; run the audit again on an idle machine"),
-    ("caching-lengths", "error", OURS, "repeated responses are as long as in the reference", AUDIT_AGAIN),
+    ("caching-pace", "error", OURS, "rate of repeated samples, compared with unique samples",
+     "turn off caching between queries, and run the audit again on an idle machine"),
+    ("caching-lengths", "error", OURS, "length of repeated responses, compared with the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_ns: int = 0) -> list[Finding]:
     """Judge whether `test` is faster than `reference` by more than the lengths and the threshold explain.
 
     Args:
-        least_ttft_ns: shorter times to first token count as this, where only a single pair of runs can be compared.
+        least_ttft_ns: Lower bound for TTFT, used if only one pair of runs can be compared.
 
     Returns:
-        A finding for each rate, with the numbers name, reference, test, limit and expected (the reference's rate, less
-        what longer samples explain), and one for the lengths of responses.
+        A finding for each rate, with the numbers name, reference, test, limit and expected (rate of the reference,
+        corrected for longer samples), and a finding for the length of responses.
     """
     offline = test.scenario == "Offline"
-    # The reference's own, where it has the sample.
+    # Use the lengths of the reference for samples that it contains.
     lengths = {index: reference.lengths.get(index, own) for index, own in test.lengths.items()}
     prompts, outputs = (
         one / other for one, other in zip(_mean(lengths, test.counts), reference.mean_lengths, strict=True)
     )
     shorter, longer = 1 / min(1.0, prompts, outputs), max(1.0, prompts, outputs)
-    # Offline: all samples wait for those before them, so that a run of fewer has the shorter mean latency.
+    # In Offline, samples wait for earlier samples, so a run of fewer samples has a shorter mean latency.
     fewer = max(1.0, len(reference.issued) / len(test.issued)) if offline else 1.0
-    # name, times of both, threshold, what else raises the limit
+    # name, times of both runs, threshold, further factor for the limit
     rates: list[tuple[str, tuple[float, float], float, float]] = [
         (
             LATENCY, (reference.mean_latency_ns, test.mean_latency_ns), threshold,
@@ -111,7 +110,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
         )
     ]  # fmt: skip
     if offline:
-        # All samples at once: the run lasts as long as its longest response, its mean latency does not.
+        # In Offline, the longest response determines the duration of the run, but not its mean latency.
         longest = max(1.0, _longest(reference.lengths) / _longest(lengths))
         count, times_ns = len(reference.issued), (1e9 / reference.samples_per_second, 1e9 / test.samples_per_second)
         rates.append((RATE, times_ns, threshold, shorter * longest * _without(count * times_ns[0], OFFLINE_LAST_NS)))
@@ -141,22 +140,22 @@ def compare_paces(reference: Pace, test: Pace, threshold: float, *, least_ttft_n
 
 
 def limit_ratio(found: Sequence[Finding]) -> float:
-    """The fastest rate divided by its limit."""
+    """Return the largest ratio of a rate to its limit."""
     return max(float(one.numbers["test"] / one.numbers["limit"]) for one in found if "limit" in one.numbers)
 
 
 def deciding_rate(found: Sequence[Finding]) -> Finding:
-    """Of the rates of whole responses, the one with the greatest share of its limit."""
+    """Return the finding with the largest ratio to its limit, among the rates of whole responses."""
     return max((one for one in found if one.numbers.get("name") in (LATENCY, RATE)), key=lambda one: limit_ratio([one]))
 
 
 def _without(time_ns: float, disturbance_ns: float) -> float:
-    """The factor by which a rate rises without a disturbance."""
+    """Return the factor by which a rate would be higher without a disturbance."""
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
 def _mean(lengths: Mapping[int, tuple[int, float]], counts: Mapping[int, int]) -> tuple[float, float]:
-    """Prompt and output tokens a query, of queries counted by sample."""
+    """Return mean prompt and output tokens per query, for counts of queries by sample."""
     total = sum(counts.values())
     prompts, outputs = (sum(lengths[index][which] * n for index, n in counts.items()) / total for which in (0, 1))
     return prompts, outputs

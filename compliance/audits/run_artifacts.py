@@ -1,4 +1,4 @@
-"""A finished run of an audit: its numbers, whether its audit.config took effect, its lines in the audit's text."""
+"""A finished run of an audit: its numbers, the effect of its audit.config, and its lines in the text of the audit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ class RunArtifacts(FinishedRun):
 
     @classmethod
     def of(cls, run: FinishedRun, spec: RunSpec) -> "RunArtifacts":
-        """The same run, with what it has read so far."""
+        """Create the audit run for a run that may be partly read."""
         found = cls(run.dir, spec=spec)
         vars(found).update(vars(run))
         return found
 
     @property
     def request_table(self) -> RequestTable:
-        """The request log, which a run of an audit must have."""
+        """The request log, which every audit run must have."""
         return read_requests(self.dir.requests) if self.requests is None else self.requests
 
     @cached_property
@@ -39,7 +39,7 @@ class RunArtifacts(FinishedRun):
 
     @property
     def completed(self) -> int:
-        """Samples answered, as LoadGen counts them."""
+        """Number of completed samples, as LoadGen counts them."""
         return expected_samples(self.detail) or 0
 
     @property
@@ -49,27 +49,28 @@ class RunArtifacts(FinishedRun):
     def check_engaged(self) -> None:
         """Check that the audit.config took effect, by the effective settings.
 
-        LoadGen logs that it found the file before it reads it, and ignores all of it for one bad line.
+        LoadGen logs the file before it reads it, and ignores the whole file if one line is invalid.
 
         Raises:
-            ExecutionError: LoadGen did not finish, or a value differs.
+            ExecutionError: If LoadGen did not finish, or a value differs.
         """
         detail = self.detail
         if not detail.finished or (self.spec.mode == "performance" and not detail.has_results):
             raise ExecutionError(
                 f"audit run {self.spec.label}: LoadGen did not finish",
-                f"see {self.dir.engine_log}; no verdict",
+                f"read {self.dir.engine_log}, then repeat the audit",
             )
         for key, wanted in self.spec.in_force.items():
             found = detail.get(f"effective_{key}")
             if found != wanted or type(found) is not type(wanted):
                 raise ExecutionError(
-                    f"audit run {self.spec.label}: audit.config not engaged: effective_{key} is {found}, not {wanted}",
-                    f"see {self.dir.detail}; no verdict",
+                    f"audit run {self.spec.label}: LoadGen did not apply audit.config: effective_{key} is {found}, "
+                    f"expected {wanted}",
+                    f"see the effective_* values in {self.dir.detail}, then repeat the audit",
                 )
 
     def record(self) -> dict[str, Any]:
-        """The run in numbers, for the record."""
+        """Return the numbers of the run for the record."""
         detail, table, manifest = self.detail, self.requests, self.manifest
         facts: dict[str, Any] = {
             "label": self.spec.label,
@@ -101,11 +102,11 @@ class RunArtifacts(FinishedRun):
         return facts
 
     def lines(self) -> Iterator[str]:
-        """The run for people: scenario, rates and validity in one line, then a line for each kind of latency."""
+        """Yield lines of text: scenario, rates and validity, then each kind of latency."""
         row = self.numbers.flat("mean", "p50", "p90", "p99")
         shown = ", ".join(f"{value:.6g} {unit}" for unit, value in rates_by_unit(row).items())
         yield (
             f"{self.spec.label}: {self.detail.scenario}, {shown}, {self.completed} of {self.requested} samples, "
-            f"LoadGen says {self.detail.validity}"
+            f"LoadGen reports {self.detail.validity}"
         )
         yield from (f"{self.spec.label}: {name} {text}" for name, text in time_texts(row).items())

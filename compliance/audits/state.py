@@ -1,4 +1,4 @@
-"""The audits of a result: whether each was made, passed when judged again, and is of the result's system."""
+"""State of the audits of a result: whether each exists, passes when judged again, and used the result's system."""
 
 import contextlib
 import os
@@ -23,21 +23,21 @@ from runs.record.fingerprint import AUDITED, FREE_MEMORY, Differences, Scope, di
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import ResultDir, RunDir, audit_record
 
-# "recorded": passed by its record alone, since its runs are elsewhere (`audit --ref --run`).
+# "recorded": the record states PASS, but the runs are in other directories (`audit --ref --run`).
 AuditOutcome = Literal["missing", "unreadable", "no verdict", "recorded", "FAIL", "PASS"]
 _SAME = Scope((*AUDITED.only, "scenario", "benchmark"))
 
 
 @dataclass(frozen=True)
 class AuditState:
-    """One audit, judged again from its runs. Its record can only make the outcome worse."""
+    """The state of one audit, judged again from its runs. Its record can only make the outcome worse."""
 
     folder: Path
     test: str
     outcome: AuditOutcome
-    why: str = ""  # of any outcome but PASS: the end of a sentence about the audit
+    why: str = ""  # reason for an outcome other than PASS, as the end of a sentence
     recorded: AuditRecord | None = None
-    result: AuditResult | None = None  # None: not judged again
+    result: AuditResult | None = None  # None: was not judged again
     runs: tuple[RunArtifacts, ...] = field(default=(), repr=False)
 
     @property
@@ -50,10 +50,10 @@ class AuditState:
         return [] if self.result is None else list(files_that_differ(self.folder, self.result))
 
     def differs_from(self, run: FinishedRun) -> Differences:
-        """How the first run of the audit that is not of another run's system and scenario differs from it."""
+        """Return the differences in system and scenario between a run and the first audit run that differs from it."""
         there = (FinishedRun(RunDir(path.parent)) for path in sorted(self.folder.glob(f"*/{run.dir.detail.name}")))
         for one in self.runs or there:
-            with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # damage, reported elsewhere
+            with contextlib.suppress(HarnessError, OSError, TypeError, ValueError):  # other checks report damage
                 found = differences(run_fingerprint(one), run_fingerprint(run), _SAME)
                 if found.keys() - FREE_MEMORY:
                     return found
@@ -61,11 +61,10 @@ class AuditState:
 
 
 def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) -> AuditState:
-    """Judge the audit in a directory again.
+    """Judge an audit again from its directory.
 
     Args:
-        of: a run of the audited system, from which the request of the audit follows; or the request, whose runs must be
-            there whatever the record says.
+        of: A run of the audited system, which determines the request, or the request itself, whose runs must exist.
     """
     if not audit_record(folder, test).exists():
         return AuditState(folder, test, "missing", "is missing")
@@ -77,7 +76,7 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
         elif not recorded.passed:
             return AuditState(folder, test, "FAIL", f"did not pass: {recorded.reason}", recorded)
         elif {entry.get("label") for entry in recorded.runs} == set(EXISTING):
-            return AuditState(folder, test, "recorded", "has its runs elsewhere", recorded)
+            return AuditState(folder, test, "recorded", "has its runs in other directories", recorded)
         else:
             audit = find_audit(test)
             result, runs = judged_again(folder, audit, request_beside(of, audit))
@@ -92,11 +91,11 @@ def audit_state(folder: Path, test: str, of: FinishedRun | AuditRequest[Any]) ->
 
 
 def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
-    """Return the directories that may be that of some runs' result: the named one, then by the places of the runs."""
+    """Return the possible directories of the result of some runs: the named one, then by the paths of the runs."""
     found = [] if named is None else [Path(os.path.normpath(named))]
     for run in runs:
         root = Path(os.path.normpath(run))
-        if root.parent.name in ("", ".."):  # a path from the current directory does not show the place
+        if root.parent.name in ("", ".."):  # a short relative path does not show the parents
             root = Path(os.path.normpath(Path.cwd() / root))
         if root.parent.name == "performance" or root.name.startswith("run_"):  # RESULT/performance/run_2
             found.append(root.parent.parent)
@@ -105,6 +104,6 @@ def result_homes(*runs: Path, named: Path | None = None) -> list[ResultDir]:
 
 
 def audit_beside(run: FinishedRun, test: str) -> AuditState:
-    """The audit in the directory of a run's result."""
+    """Return the state of an audit in the result directory of a run."""
     states = [audit_state(home.audit(test), test, run) for home in result_homes(run.dir.root)]
     return next((state for state in states if state.outcome != "missing"), states[0])

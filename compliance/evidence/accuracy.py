@@ -1,4 +1,4 @@
-"""The rules on an accuracy run, besides those of tables: its scores, and where they come from."""
+"""Rules on the scores of an accuracy run and their origin."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ from runs.record.finished_run import FinishedRun
 
 
 def require_responses(run: FinishedRun) -> None:
-    """An accuracy run without the log of its responses cannot be judged.
+    """Refuse an accuracy run without a log of its responses.
 
     Raises:
-        ExecutionError: LoadGen did not finish. SetupError: there are scores, and no log of the responses.
+        ExecutionError: If LoadGen did not finish. SetupError: If accuracy.txt exists and the accuracy log is missing.
     """
     detail, run_dir = run.detail, run.dir
     if not detail.finished:
@@ -25,8 +25,8 @@ def require_responses(run: FinishedRun) -> None:
         return
     if run_dir.accuracy_text.is_file():
         raise SetupError(
-            f"{run_dir.accuracy_log} is missing: {run_dir.accuracy_text.name} alone does not tell what was answered",
-            "put LoadGen's own log there",
+            f"{run_dir.accuracy_log} is missing; {run_dir.accuracy_text.name} does not contain the responses",
+            f"copy the {run_dir.accuracy_log.name} that LoadGen wrote into this directory",
             path=run_dir.accuracy_log,
             missing=True,
         )
@@ -36,57 +36,57 @@ def require_responses(run: FinishedRun) -> None:
 
 @decides(
     "contradiction",
-    ("accuracy-text-differs", "error", OURS, "accuracy.txt has the scores of these responses",
-    "score the responses again"),
+    ("accuracy-text-differs", "error", OURS, "scores in accuracy.txt, compared with the rescored responses",
+     "restore the accuracy.txt of this run, or rerun"),
     needs=("log", "responses", "text"),
 )  # fmt: skip
 def stated_scores(run: RunEvidence) -> Iterator[Finding]:
-    """Are the scores of accuracy.txt those of the responses?"""
+    """Compare the scores in accuracy.txt with the rescored responses."""
     found = run.scores
     if found.path != run.dir.accuracy_log:
         return
     differ = [(name, value, found.scores.get(name)) for name, value in (found.stated or {}).items()]
-    wrong = [f"{name} {there} there, {again} scored again" for name, there, again in differ if there != again]
+    wrong = [f"{name} {there}, rescored {again}" for name, there, again in differ if there != again]
     if wrong:
-        said = f"{run.dir.accuracy_text.name} does not belong to these responses: {', '.join(wrong)}"
+        said = f"{run.dir.accuracy_text.name} does not match the logged responses: {', '.join(wrong)}"
         yield fail("accuracy-text-differs", said, run.dir.accuracy_text, run.dir.accuracy_log)
 
 
 @decides(
     "result",
-    ("accuracy-scored-again", "error", OURS, "the responses were scored again, with the dataset of the run",
-     "name the dataset and the model: --dataset-path, --model-path"),
+    ("accuracy-scored-again", "error", OURS, "origin of the scores",
+     "give the dataset and the model: --dataset-path FILE --model-path DIR"),
     needs=("log", "responses"),
     also=("plausible-shared-answers", "plausible-padding", "plausible-reference-texts"),
 )  # fmt: skip
 def scored_again(run: RunEvidence) -> Iterator[Finding]:
-    """Were the responses scored again? And the rules on the responses themselves, applied while they were."""
+    """Check that the responses were rescored; yield also the findings on their content."""
     if run.scores.not_again:
-        found = f"nobody scored the responses, the scores are those of accuracy.txt: {run.scores.not_again}"
-        required = "scores of these responses with the run's dataset and tokenizer"
-        yield compared("accuracy-scored-again", "scored again", False, found, required, run.dir.accuracy_log)
+        found = f"accuracy.txt; the responses were not rescored ({run.scores.not_again})"
+        required = "rescored with the dataset and tokenizer of the run"
+        yield compared("accuracy-scored-again", "", False, found, required, run.dir.accuracy_log)
     yield from run.scores.findings
 
 
 @decides(
     "result",
-    ("accuracy-no-target", "error", OURS, "there are reference scores to compare with",
+    ("accuracy-no-target", "error", OURS, "reference scores for this dataset and model",
      "run the whole dataset with the benchmark's model"),
     needs=("log",),
     also=("accuracy-target", "accuracy-count", "plausible-scores"),
 )  # fmt: skip
 def scores(run: RunEvidence) -> Iterator[Finding]:
-    """Are the scores within their targets, and within the model's reach?"""
+    """Compare the scores with their targets and with the highest plausible score."""
     verdict = run.accuracy
     if verdict.targets is None:
-        required = "reference scores to compare with"
-        yield compared("accuracy-no-target", "target", False, verdict.label, required, run.dir.accuracy_text)
+        required = "reference scores of the benchmark"
+        yield compared("accuracy-no-target", "", False, verdict.label, required, run.dir.accuracy_text)
         return
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
     yield from verdict.findings
 
 
-# As in performance.py.
+# CLAIM, OF_ANY and OF_OURS are explained in performance.py.
 CLAIM = (check(performance.mode, rules=("accuracy-mode",)),)
 ERRORS = check(performance.errors, rules=("accuracy-errors",))
 OF_ANY = (ERRORS, check(performance.audit_settings, rules=("accuracy-audit-settings",)))

@@ -1,4 +1,4 @@
-"""Is a finished run's directory whole, and as it was when the run ended?"""
+"""Comparison of a run directory with the signed attestation that the run left at its end."""
 
 import hashlib
 import re
@@ -13,18 +13,18 @@ from runs.record.attestation import Attestation, BrokenFile, broken_files, read_
 from runs.record.finished_run import FinishedRun
 from runs.record.layout import RunDir
 
-# What the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
+# Line that the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
 def _no_attestation(run: FinishedRun) -> str:
     there = run.manifest is not None or (run.dir.seal.is_file() and not run.foreign)
-    return "" if there else f"there is no {run.dir.seal.name}"
+    return "" if there else f"{run.dir.seal.name} is missing"
 
 
 @decides("contradiction", applies=_no_attestation, also=("attested",))
 def unchanged(run: FinishedRun) -> Iterator[Finding]:
-    """Is the manifest of a run whole? Of a run of another harness there is none."""
+    """Compare a run of this harness with its attestation. Runs of another harness have none."""
     if run.manifest is not None:
         yield from attested(run.dir)
     elif run.dir.seal.is_file() and not run.foreign:
@@ -33,16 +33,16 @@ def unchanged(run: FinishedRun) -> Iterator[Finding]:
 
 @decides(
     "contradiction",
-    ("attested", "error", OURS, "the files are those of the statement that the run signed at its end",
-     "give the run's own files, all of them as it left them"),
+    ("attested", "error", OURS, "files of the run, compared with its signed attestation",
+     "restore all files of the run directory as they were when the run ended"),
 )  # fmt: skip
 def attested(run: RunDir) -> list[Finding]:
-    """Is the statement of a run signed, and are its files those that were stated?"""
+    """Check the signature of the attestation, and the files of the run against it."""
     return read_and_attested(run)[1]
 
 
 def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
-    """The same, with the statement; None where it cannot be read."""
+    """Read the attestation and compare the files of the run with it. The attestation is None if it is unreadable."""
     try:
         attestation = read_attestation(run)
         broken = list(broken_files(run, attestation))
@@ -52,7 +52,7 @@ def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
         return None, [fail("attested", error.message, run.seal)]
     findings = []
     for one in broken:
-        stated = f", stated: {one.stated}" if one.stated else ", and the statement has no such file"
+        stated = f", attested: {one.stated}" if one.stated else "; the attestation does not list it"
         found = f": SHA-256 {one.found}" if one.found else ""
         findings.append(fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name))
     return attestation, findings
@@ -62,12 +62,12 @@ _SAID = {"changed": "changed after the run ended", "missing": "removed", "added"
 
 
 def _truncated_since(run: RunDir, broken: list[BrokenFile], stated: dict[str, str]) -> bool:
-    """Were log and text changed by the official truncation alone? The text then ends with the stated log's hash."""
+    """Check that the official truncation alone changed log and text. The text then ends with the attested log hash."""
     names = {one.name for one in broken if one.state == "changed"}
     log, text = run.accuracy_log.name, run.accuracy_text.name
     if not {log, text} <= names:
         return False
-    content = read_record(run.accuracy_text, "give the run's own accuracy.txt")
+    content = read_record(run.accuracy_text, "restore the accuracy.txt of the run")
     appended = _APPENDED_HASH.search(content)
     if appended is None or appended[1].decode() != stated[log]:
         return False

@@ -1,7 +1,7 @@
-"""Contradictions within one detail log: numbers that LoadGen cannot have written together, whatever the system did.
+"""Contradictions within one detail log: numbers that LoadGen cannot have written together.
 
-An honest log has none. LoadGen prints rates with six significant digits, so what is computed from
-two of them is compared with that in mind.
+An unchanged log has none. LoadGen prints rates with six significant digits, so values computed from two rates are
+compared with a tolerance.
 """
 
 import itertools
@@ -32,9 +32,9 @@ from runs.numbers.numbers import (
 )
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 
-PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
-ZONES = timedelta(hours=26)  # between the dates of one moment, and for loading the samples
-CLOCK_S = 0.1  # between two readings of one clock
+PRINTED = 2 * SIX_DIGITS  # tolerance for the quotient of two printed rates
+ZONES = timedelta(hours=26)  # tolerance for time zones and for the time to load samples
+CLOCK_S = 0.1  # tolerance in seconds between two readings of one clock
 _TARGET_LATENCY = "effective_target_latency_ns"
 _SERVER = RATE_KEYS["Server"]
 
@@ -45,7 +45,7 @@ _SAME_NAME = (
     "print_timestamps", "performance_issue_unique", "performance_issue_same", "performance_issue_same_index",
     "sample_concatenate_permutation",
 )  # fmt: skip
-# ... or under other names, by scenario.
+# Settings that LoadGen logs under two names, by scenario.
 _BY_COUNT = (
     ("effective_target_duration_ms", "effective_min_duration_ms"),
     ("effective_min_sample_count", "effective_min_query_count"),
@@ -80,17 +80,17 @@ _SAME_VALUE = {
 
 @decides(
     "contradiction",
-    ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", RERUN),
-    ("log-order", "error", "[loadgen]", "the samples issued are those that the effective seeds give", RERUN),
-    ("log-arithmetic", "error", "[loadgen]", "the log's numbers are consistent", RERUN),
-    ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
-    ("log-summary", "error", "[loadgen]", "summary and detail log agree", RERUN),
+    ("log-settings", "error", "[loadgen]", "settings that the log states twice", RERUN),
+    ("log-order", "error", "[loadgen]", "issued samples, compared with the effective seeds", RERUN),
+    ("log-arithmetic", "error", "[loadgen]", "numbers of the detail log, compared with each other", RERUN),
+    ("log-clock", "error", "[loadgen]", "LoadGen's time stamps, compared with the duration in its results", RERUN),
+    ("log-summary", "error", "[loadgen]", "numbers of the summary, compared with the detail log", RERUN),
 )  # fmt: skip
 def log_contradictions(detail: DetailLog, summary: SummaryLog) -> Iterator[Finding]:
-    """All that does not stand together in both logs of a run, of whatever benchmark.
+    """Yield the contradictions in the detail log and the summary of a run of any benchmark.
 
     Raises:
-        HarnessError: a log is damaged.
+        HarnessError: If a log is damaged.
     """
     if not detail.unknown_version():
         for sentence, *keys in cross_check(summary, detail):
@@ -99,10 +99,10 @@ def log_contradictions(detail: DetailLog, summary: SummaryLog) -> Iterator[Findi
 
 
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
-    """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run.
+    """Yield the contradictions in one detail log. `numbers` are its reported numbers, or None for an accuracy run.
 
-    Nothing is found in the log of an unknown LoadGen. Of a log with error records only their number is compared:
-    LoadGen marks its numbers as broken itself, and its latencies may have wrapped around.
+    The log of an unsupported LoadGen version is not checked. In a log with error records, only their number is
+    compared: LoadGen itself marks such numbers as invalid, and latencies may have overflowed.
     """
     if detail.unknown_version():
         return
@@ -129,7 +129,7 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
-    """How long the run was, as LoadGen compares it with the minimum duration: from rates, to five digits."""
+    """Return the duration that LoadGen compares with the minimum duration, computed from rates to five digits."""
     if detail.scenario == "Offline":
         return float(numbers.latency_ns.max) if numbers.latency_ns else None
     rate = numbers.scheduled_samples_per_second if detail.scenario == "Server" else numbers.samples_per_second
@@ -137,15 +137,15 @@ def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
 
 
 def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
-    """Output tokens a sample, from the ratio of two rates: to four digits."""
+    """Return the output tokens per sample, computed from two rates to four digits."""
     if not numbers.tokens_per_second or not numbers.samples_per_second:
         return None
     if detail.scenario == "Offline":
         return numbers.tokens_per_second / numbers.samples_per_second
-    if detail.scenario == "SingleStream":  # its two other rates are taken over different times
+    if detail.scenario == "SingleStream":  # the two other rates are over different times
         tokens = numbers.tokens_per_second_without_overhead
         return tokens * numbers.latency_ns.mean / 1e9 if tokens and numbers.latency_ns else None
-    # Of n queries LoadGen counts n - 1 samples, and all tokens.
+    # For n queries, LoadGen's rates count n - 1 samples but the tokens of all n.
     count = detail.integer("result_query_count")
     return numbers.tokens_per_second / numbers.samples_per_second * (count - 1) / count if count else None
 
@@ -163,7 +163,7 @@ def _settings(detail: DetailLog) -> Iterator[Told]:
 
 
 def _dates(detail: DetailLog) -> Iterator[Told]:
-    """LoadGen dates a test in UTC and its begin by the machine's time zone."""
+    """Compare test_datetime (UTC) with power_begin (local time zone)."""
     dated, begin = str(detail.get("test_datetime")), power_time(detail.get("power_begin"))
     with suppress(ValueError):
         apart = begin and begin - datetime.strptime(f"{dated}+0000", "%Y-%m-%dT%H:%M:%SZ%z")
@@ -175,12 +175,12 @@ def _loaded_set(detail: DetailLog) -> Iterator[Told]:
     loaded = detail.loaded_qsl_set
     more = int(detail.get("effective_samples_per_query") or 1) - 1
     if detail.scenario == "MultiStream" and 0 < more < len(loaded) and loaded[-more:] == loaded[:more]:
-        loaded = loaded[:-more]  # the last query goes on at the set's start
+        loaded = loaded[:-more]  # the last query is filled up with samples from the start
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
     if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
-        yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}", "loaded_qsl_set"
+        yield f"loaded_qsl_set contains a sample twice, or a sample outside 0 to {total - 1}", "loaded_qsl_set"
     if detail.mode == PERFORMANCE and len(loaded) != min(total, size):
-        yield f"loaded_qsl_set holds {len(loaded)} samples, {min(total, size)} were to be loaded", "loaded_qsl_set"
+        yield f"loaded_qsl_set contains {len(loaded)} samples instead of {min(total, size)}", "loaded_qsl_set"
 
 
 def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
@@ -196,17 +196,17 @@ def _order(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         for (low, below), (high, above) in itertools.pairwise(steps):
             if below > above:
                 yield f"{name}: {low} {below} is above {high} {above}", keys[low], keys[high]
-        overflows = samples * values.max >= 2**63  # LoadGen adds them up in 64 bits; met in results of dlrm-v2
+        overflows = samples * values.max >= 2**63  # LoadGen's 64-bit sum overflows, as in dlrm-v2
         if not overflows and not values.min <= values.mean <= values.max:
             yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}", keys["mean"]
         elif not overflows and measured > 0 and not (between := _mean_between(values, measured))[0] <= values.mean:
-            yield f"{name}: the mean is {values.mean}, by the percentiles it is at least {between[0]:.0f}", keys["mean"]
+            yield f"{name}: the mean {values.mean} is below {between[0]:.0f}, the minimum by percentiles", keys["mean"]
         elif not overflows and measured > 0 and not values.mean <= between[1]:
-            yield f"{name}: the mean is {values.mean}, by the percentiles it is at most {between[1]:.0f}", keys["mean"]
+            yield f"{name}: the mean {values.mean} is above {between[1]:.0f}, the maximum by percentiles", keys["mean"]
 
 
 def _mean_between(values: LatencyNumbers, count: int) -> tuple[float, float]:
-    """The least and the greatest mean that values with these percentiles can have; each may be a place further on."""
+    """Return the lowest and highest possible mean for these percentiles, each of which may be one value off."""
     shares = (0.0, *PERCENTILE_SHARES.values(), 1.0)
     steps = [values.min, *(getattr(values, name) for name in PERCENTILE_SHARES), values.max]
     weights = [later - earlier for earlier, later in itertools.pairwise(shares)]
@@ -220,7 +220,7 @@ def _verdict(detail: DetailLog) -> Iterator[Told]:
     keys = ("result_min_duration_met", "result_min_queries_met", "result_perf_constraints_met", "early_stopping_met")
     met = all(detail.flag(key) is not False for key in keys)
     if (detail.validity == "VALID") != met:
-        said = f"result_validity is {detail.validity}, its conditions are {'all met' if met else 'not all met'}"
+        said = f"result_validity is {detail.validity}, but its conditions are {'all met' if met else 'not all met'}"
         yield said, "result_validity", *keys
     yield from _conditions(detail)
     if detail.scenario == "Server" and detail.uses_token_latencies:
@@ -232,11 +232,11 @@ def _verdict(detail: DetailLog) -> Iterator[Told]:
         at_p99 = detail.get("effective_target_latency_percentile") == 0.99
         if at_p99 and detail.flag("result_perf_constraints_met") is not kept:
             key = "result_perf_constraints_met"
-            yield f"{key} is {detail.flag(key)}, by the p99 values and limits it is {kept}", key
+            yield f"{key} is {detail.flag(key)}, but p99 values and limits give {kept}", key
 
 
 def _conditions(detail: DetailLog) -> Iterator[Told]:
-    """LoadGen's conditions against the numbers that decide them."""
+    """Compare LoadGen's conditions with the numbers that decide them."""
     queries = detail.integer("result_query_count")
     samples = queries * _of_query(detail)
     enough = queries >= detail.integer("effective_min_query_count")
@@ -249,31 +249,31 @@ def _conditions(detail: DetailLog) -> Iterator[Told]:
             follows |= {"early_stopping_met": 0 <= late <= queries and queries >= min_queries(late, share)}
     for key, wanted in follows.items():
         if detail.flag(key) is not None and detail.flag(key) is not wanted:
-            yield f"{key} is {detail.flag(key)}, by the log's other numbers it is {wanted}", key
+            yield f"{key} is {detail.flag(key)}, but the log's other numbers give {wanted}", key
 
 
 def _late(detail: DetailLog, queries: int, late: int) -> Iterator[Told]:
-    """Each percentile shows on which side of the limit that share of the queries was."""
+    """Compare the number of late queries with the percentiles of the latency."""
     limit = detail.integer(_TARGET_LATENCY)
     for name, share in PERCENTILE_SHARES.items():
         value, beyond = detail.integer(dict(latency_keys("latency_ns"))[name]), queries * (1 - share)
         if not (late >= beyond - 1 if value > limit else late <= beyond + 1):
-            said = f"{late} of {queries} queries are late, the {100 * share:g}th percentile is {value} of {limit} ns"
+            said = f"{late} of {queries} queries are late, but p{100 * share:g} is {value} ns for a limit of {limit} ns"
             yield said, "result_overlatency_query_count"
             return
 
 
 def _issued(detail: DetailLog) -> Iterator[Told]:
-    """How many samples LoadGen makes of its settings, and of how many whole sets they are."""
+    """Compare the number of issued samples with the settings, and with whole sets of samples."""
     samples = _of_query(detail)
     if detail.scenario == "Offline":
         said, rate = detail.integer("effective_samples_per_query"), detail.number("effective_target_qps")
         wanted = OFFLINE_SLACK * detail.integer("effective_min_duration_ms") / 1000 * rate
         least = detail.get("requested_min_query_count")
-        unique = detail.effective("performance_issue_unique")  # then it is the set's size
+        unique = detail.effective("performance_issue_unique")  # then the samples are those of one set
         if not unique and isinstance(least, int) and abs(said - max(int(wanted), least)) > 1 + SIX_DIGITS * wanted:
             key = "effective_samples_per_query"
-            yield f"{key} is {said}, target_qps and the minima make it {max(int(wanted), least)}", key
+            yield f"{key} is {said}, but target_qps and the minimum settings give {max(int(wanted), least)}", key
         if samples < said:
             first, second = "generated_samples_per_query", "effective_samples_per_query"
             yield f"{first} is {samples}, {second} {said}", first, second
@@ -282,24 +282,30 @@ def _issued(detail: DetailLog) -> Iterator[Told]:
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
     if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
         key = "sample_concatenate_permutation"
-        yield f"{issued} samples were issued, no multiple of {one_set}, with {key}", f"effective_{key}"
+        yield (
+            f"{issued} samples were issued, which is not a multiple of {one_set} as {key} requires",
+            f"effective_{key}",
+        )
 
 
 def _of_query(detail: DetailLog) -> int:
-    """Samples of a query, at least: an older LoadGen may not say how many it added."""
+    """Return the minimum number of samples per query; an older LoadGen may not log how many it added."""
     return detail.samples_per_query or detail.integer("generated_samples_per_query")
 
 
 def _error_count(detail: DetailLog) -> Iterator[Told]:
     counted = detail.has_results and (detail.counts_errors or "num_errors" in detail.values)
     if counted and detail.get("num_errors") != detail.error_count:
-        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records", "num_errors"
+        yield (
+            f"num_errors is {detail.get('num_errors')}, but the log has {detail.error_count} error records",
+            "num_errors",
+        )
 
 
 def _counts(detail: DetailLog) -> Iterator[Told]:
     queries, generated = detail.integer("result_query_count"), detail.queries_generated
     if queries > generated or (queries < generated and detail.scenario in ("Offline", "Server")):
-        yield f"{queries} queries in the result, {generated} were generated", "result_query_count"
+        yield f"the result has {queries} queries, but {generated} were generated", "result_query_count"
     late = detail.get("result_overlatency_query_count")
     if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
         key = "result_overlatency_query_count"
@@ -317,7 +323,7 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
     met = detail.flag("result_min_duration_met")
     if abs(took_ns - needed_ns) > PRINTED * needed_ns and met is not (took_ns >= needed_ns):
         key = "result_min_duration_met"
-        yield f"{key} is {met}, the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s", key
+        yield f"{key} is {met}, but the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s", key
 
 
 def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
@@ -327,18 +333,18 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         return
     window_s, keys = (end - begin).total_seconds(), ("power_begin", "power_end")
     apart = f"{' and '.join(keys)} are {window_s:.3f} s apart"
-    if detail.scenario in ("SingleStream", "MultiStream"):  # one query after the other
+    if detail.scenario in ("SingleStream", "MultiStream"):  # queries do not overlap
         busy_s = detail.integer("result_query_count") * numbers.latency_ns.mean / 1e9
         if busy_s > window_s + CLOCK_S:
-            yield f"{apart}, the queries took {busy_s:.3f} s in all", *keys
+            yield f"{apart}, but the queries took {busy_s:.3f} s in total", *keys
     if took_ns is None:
         return
     took_s = took_ns / 1e9
     slack_s = CLOCK_S + PRINTED * took_s
-    # LoadGen stamps the begin before the first query and the end when the last one is complete.
+    # LoadGen writes power_begin before the first query and power_end after the last completion.
     most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
     if not took_s - slack_s <= window_s <= most_s + slack_s + 1:
-        yield f"{apart}, by its results the run took {took_s:.3f} s", *keys
+        yield f"{apart}, but by its results the run took {took_s:.3f} s", *keys
 
 
 def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
@@ -352,7 +358,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
             yield from _differs("samples/s", keys["samples_per_second"], numbers.samples_per_second, computed)
         return
     if detail.scenario == "MultiStream":
-        return  # its one number is a latency
+        return  # its only score is a latency
     single = detail.scenario == "SingleStream"
     if single:
         rate, key = numbers.samples_per_second_without_overhead, keys["samples_per_second_without_overhead"]
@@ -360,7 +366,7 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
         busy_ns, rate = queries * latency.mean - latency.max, numbers.samples_per_second
         if rate is not None and busy_ns > 0 and rate > (queries - 1) * 1e9 / busy_ns * (1 + 3 * PRINTED):
             most = (queries - 1) * 1e9 / busy_ns
-            said = f"queries/s are given as {rate:.8g}, one after the other they are at most {most:.8g}"
+            said = f"queries/s is {rate:.8g}, but consecutive queries allow at most {most:.8g}"
             yield said, keys["samples_per_second"]
     else:
         yield from _schedule(detail, queries, numbers)
@@ -372,20 +378,20 @@ def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[Told]:
 
 
 def _completed(queries: int, numbers: Numbers, latency: LatencyNumbers) -> Iterator[Told]:
-    """Server: both rates are of the same queries, to the schedule of the last one and to its completion."""
+    """Compare the completed and scheduled rates of Server, which imply the latency of the last query."""
     done, scheduled = numbers.samples_per_second, numbers.scheduled_samples_per_second
     if not done or not scheduled:
         return
     last_ns = (queries - 1) * (1e9 / done - 1e9 / scheduled)
     slack_ns = PRINTED * 2 * queries * 1e9 / min(done, scheduled) + 1e6
     if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        said = f"completed samples/s are {done:.8g}, scheduled {scheduled:.8g}"
-        yield f"{said}, which makes the latency of the last query {last_ns / 1e6:.3f} ms", _SERVER["samples_per_second"]
+        said = f"completed samples/s is {done:.8g}, scheduled samples/s is {scheduled:.8g}"
+        yield f"{said}, which implies a last query latency of {last_ns / 1e6:.3f} ms", _SERVER["samples_per_second"]
 
 
 def _differs(name: str, key: str, said: float | None, computed: float) -> Iterator[Told]:
     if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
-        yield f"{name} is given as {said:.8g}, the log's other numbers make it {computed:.8g}", key
+        yield f"{name} is {said:.8g}, but the log's other numbers give {computed:.8g}", key
 
 
 def _single_stream_tokens(
@@ -397,12 +403,12 @@ def _single_stream_tokens(
     )
     if not numbers.tokens_per_second:
         return
-    # Completed tokens/s goes on to the end of the last query.
+    # Completed tokens/s includes the time until the last query ends.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
     if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
-        said = f"tokens/s is given as {numbers.tokens_per_second:.8g}"
-        yield f"{said}, which makes the latency of the last query {last_ns / 1e6:.3f} ms", keys["tokens_per_second"]
+        said = f"tokens/s is {numbers.tokens_per_second:.8g}"
+        yield f"{said}, which implies a last query latency of {last_ns / 1e6:.3f} ms", keys["tokens_per_second"]
 
 
 def _server_tokens(
@@ -412,17 +418,17 @@ def _server_tokens(
     key, rate = _SERVER["tokens_per_second_without_overhead"], numbers.tokens_per_second_without_overhead
     yield from _differs(name, key, rate, mean * 1e9 / latency.mean)
     said = numbers.tokens_per_second_with_overhead
-    if said is not None:  # over the time to the last issue, which may be a little later than its schedule
+    if said is not None:  # over the time until the last issue, which may be later than scheduled
         most = total * 1e9 / took_ns
         least = most * took_ns / (took_ns + latency.max)
         if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
             name = "tokens/s with LoadGen's overhead"
-            between = f"{name} is given as {said:.8g}, it lies between {least:.8g} and {most:.8g}"
+            between = f"{name} is {said:.8g}, but must be between {least:.8g} and {most:.8g}"
             yield between, _SERVER["tokens_per_second_with_overhead"]
 
 
 def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Told]:
-    """The Server schedule follows from its seed, where this LoadGen draws as ours does: the loaded set shows it."""
+    """Compare the Server schedule with its seed, if the loaded set shows that LoadGen's random numbers are known."""
     qps = detail.number("effective_target_qps")
     if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or expected_order(detail, queries) is None:
         return
@@ -436,7 +442,7 @@ def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[Tol
 
 
 def _estimates(detail: DetailLog) -> Iterator[Told]:
-    """The early stopping estimates stand in a text and in numbers of their own; each is above its percentile."""
+    """Compare the early stopping estimates, which the log has as text and as numbers, with each other and with p90."""
     text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
     if detail.scenario not in ("SingleStream", "MultiStream") or not isinstance(text, str):
         return
@@ -447,7 +453,7 @@ def _estimates(detail: DetailLog) -> Iterator[Told]:
         if not value:
             continue
         if str(value) not in words:
-            yield f"{key} is {value}, the early stopping text has another estimate", key
+            yield f"{key} is {value}, but the early stopping text has another estimate", key
         lowest = detail.integer(keys[name])
         if not detail.uses_token_latencies and not lowest <= value <= highest:
-            yield f"{key} is {value}, {name} of the latency is {lowest}, its maximum {highest}", key
+            yield f"{key} is {value}, but the latency has {name} {lowest} and maximum {highest}", key

@@ -1,4 +1,4 @@
-"""The log of an accuracy run's responses: of the samples that the run issued, one each, as the request log has them."""
+"""Rules on the accuracy log: one response for each issued sample, as in the request log."""
 
 import hashlib
 import re
@@ -17,21 +17,21 @@ from runs.record.finished_run import ACCURACY as ACCURACY_MODE
 from runs.record.finished_run import FinishedRun
 
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
-_ID_BYTES = 4  # of an ID, as this harness gives it to LoadGen
+_ID_BYTES = 4  # bytes per token ID that this harness gives to LoadGen
 
 
 @decides(
     "contradiction",
-    ("record-hash", "error", OURS, "the files are those that the run left",
-     "give the run's own files, all of them as it left them"),
+    ("record-hash", "error", OURS, "SHA-256 of the accuracy log, compared with accuracy.txt",
+     "restore all files of the run directory as they were when the run ended"),
     needs=("log", "responses"),
     also=("log-records", "record-answers"),
 )  # fmt: skip
 def whole_log(run: RunEvidence) -> Iterator[Finding]:
-    """A log of which nothing was taken out, against the record and the hash in accuracy.txt."""
+    """Compare an untruncated accuracy log with the request log and with the hash in accuracy.txt."""
     path, log, table, entries = run.dir.requests, run.dir.accuracy_log, run.requests, run.entries
     if table is not None and len(table) != len(entries):
-        yield fail("log-records", f"{log.name} holds {len(entries)} responses, {path.name} {len(table)}", log, path)
+        yield fail("log-records", f"{log.name} has {len(entries)} responses, {path.name} has {len(table)}", log, path)
     else:
         yield from as_recorded(run, entries)
     if run.manifest is not None and run.detail.uses_token_latencies:
@@ -44,26 +44,26 @@ def whole_log(run: RunEvidence) -> Iterator[Finding]:
 
 @decides("contradiction", needs=("log",), also=("log-order",))
 def as_issued(run: RunEvidence) -> Iterator[Finding]:
-    """Are these the samples that this run's seeds issue, in that order? Tells the log of another run."""
+    """Compare the logged samples and their order with the seeds of the run, which exposes the log of another run."""
     path = run.dir.accuracy_log
     if not run.absent("responses"):
         pairs = [(entry.seq_id, entry.qsl_idx) for entry in run.entries]
     else:
-        pairs = issued_pairs(read_record(path, "give the accuracy log"))
+        pairs = issued_pairs(read_record(path, "restore the accuracy log of the run"))
     if said := not_as_issued(run.detail, pairs):
         yield fail("log-order", f"{path.name} has {said}", path, run.dir.detail)
 
 
 def issued_pairs(log: bytes) -> list[tuple[int, int]]:
-    """The (seq_id, qsl_idx) pairs of the entries in an accuracy log, which may be cut."""
+    """Return the (seq_id, qsl_idx) pairs in an accuracy log, which may be truncated."""
     return [(int(seq), int(index)) for seq, index in _ISSUED.findall(log)]
 
 
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
-    """The first pair that the run of a detail log did not issue; empty where it issued all."""
+    """Return the first pair that the run of a detail log did not issue, or an empty text."""
     expected = expected_samples(detail) or 0
     accuracy, streams = detail.mode == ACCURACY_MODE, detail.scenario == "MultiStream"
-    # LoadGen fills the last query of an accuracy run up with samples from the start of the dataset.
+    # LoadGen fills up the last query of an accuracy run with samples from the start of the dataset.
     more = int(detail.effective("samples_per_query", 1)) - 1 if accuracy and streams else 0
     for seq, index in pairs:
         if seq >= expected + more or (accuracy and index >= expected):
@@ -75,18 +75,18 @@ def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
     if not wrong:
         return ""
     seq, index = wrong[0]
-    issued = f"by the effective seeds the run issued {int(order[seq])}"
+    issued = f"the effective seeds give {int(order[seq])}"
     return f"qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); {issued}"
 
 
 @decides(
     "contradiction",
-    ("log-records", "error", OURS, "LoadGen's numbers follow from the request log", RERUN),
-    ("record-answers", "error", OURS, "the logged responses are those of the request log",
-     "give the run's own files, all of them as it left them"),
+    ("log-records", "error", OURS, "LoadGen's numbers, compared with the request log", RERUN),
+    ("record-answers", "error", OURS, "logged responses, compared with the request log",
+     "restore all files of the run directory as they were when the run ended"),
 )  # fmt: skip
 def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """Each logged response against its line in the request log."""
+    """Compare each logged response with its line in the request log, up to the first difference."""
     path, log, table = run.dir.requests, run.dir.accuracy_log, run.requests
     if table is None:
         return
@@ -96,44 +96,42 @@ def as_recorded(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Find
         if place is None:
             yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
         elif (index := int(table.sample_index[place])) != entry.qsl_idx:
-            text = f"seq_id {seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {index}"
+            text = f"seq_id {seq_id} has qsl_idx {entry.qsl_idx}, but {index} in {path.name}"
             yield fail("log-records", text, log, path, seq_id=seq_id)
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
-            text = f"seq_id {seq_id}: the response is not the one whose SHA-256 stands in {path.name}"
+            text = f"seq_id {seq_id}: the SHA-256 of the response differs from {path.name}"
             yield fail("record-answers", text, log, path, seq_id=seq_id)
         elif (tokens := int(table.output_tokens[place])) * _ID_BYTES != len(entry.data):
-            text = f"seq_id {seq_id}: {len(entry.data)} bytes of IDs, in {path.name} {tokens} tokens"
+            text = f"seq_id {seq_id} has {len(entry.data)} bytes of token IDs, but {tokens} tokens in {path.name}"
             yield fail("record-answers", text, log, path, seq_id=seq_id)
         else:
             continue
-        return  # one is enough
+        return  # the first difference is enough
 
 
 def _first_tokens(run: FinishedRun, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """In a run of ours, LoadGen logged each response's own first token before it; none in Offline."""
+    """Check that this harness reported the first token of each response, except in Offline."""
     told = run.detail.scenario != "Offline"
     wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if told else b"")]
     if wrong:
         found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
-        text = (
-            f"{len(wrong)} first tokens are not those of their responses: of seq_id {wrong[0].seq_id} {found} was told"
-        )
+        text = f"{len(wrong)} reported first tokens differ from their responses: {found} for seq_id {wrong[0].seq_id}"
         yield fail("record-answers", text, run.dir.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
 
 
 @decides(
     "result",
-    ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest response", RERUN),
-    ("accuracy-token-counts", "error", "[loadgen]", "each response has as many IDs as were counted", RERUN),
+    ("accuracy-answers", "error", "[rules] accuracy mode", "responses per sample", RERUN),
+    ("accuracy-token-counts", "error", "[loadgen]", "token counts of the logged responses", RERUN),
     needs=("log", "responses"),
 )  # fmt: skip
 @decides(
     "official",
-    ("accuracy-longest", "error", "[rules] generation settings", "no response is longer than the benchmark generates",
-     "generate at most that many tokens"),
+    ("accuracy-longest", "error", "[rules] generation settings", "output tokens of the longest response",
+     "limit the output tokens to the maximum of the benchmark"),
 )  # fmt: skip
 def each_answered(run: RunEvidence) -> Iterator[Finding]:
-    """Has each sample one response, of the length that was counted and allowed?"""
+    """Check that each sample has one response, of the counted length and within the maximum length."""
     path, expected, entries = run.dir.accuracy_log, expected_samples(run.detail), run.entries
     distinct = len({entry.qsl_idx for entry in entries})
     yield compared(
@@ -141,7 +139,7 @@ def each_answered(run: RunEvidence) -> Iterator[Finding]:
         "answers",
         len(entries) == distinct == expected,
         f"{len(entries):,} responses to {distinct:,} samples",
-        f"one to each of {expected:,} samples",
+        f"one response to each of {expected:,} samples",
         path,
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
@@ -150,13 +148,13 @@ def each_answered(run: RunEvidence) -> Iterator[Finding]:
     found = "all equal"
     if ours and len(counted) < len(entries):
         wrong = [entry for entry in entries if entry.token_count is None]
-        found = f"{len(wrong)} responses have none"
+        found = f"{len(wrong)} responses have no token count"
     elif wrong:
         found = (
             f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
-            f"{len(wrong[0].data)} bytes of IDs"
+            f"{len(wrong[0].data)} bytes of token IDs"
         )
-    required = "the number of ids in the response (4 or 8 bytes each)"
+    required = "number of token IDs in the response (4 or 8 bytes each)"
     yield compared("accuracy-token-counts", "token counts", not wrong, found, required, path)
     if counted:
         longest = max(count for _, count in counted)

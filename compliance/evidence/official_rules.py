@@ -1,6 +1,6 @@
-"""The requirements on official results beyond LoadGen's own verdict, as rows of a table.
+"""Requirements on results for submission beyond LoadGen's own verdict, as rows of a table.
 
-A row is a rule with its source, what is compared, and how. Without a value to compare there is no finding.
+A row has a rule, its source, the value to compare and the comparison. A missing value gives no finding.
 """
 
 import math
@@ -20,17 +20,17 @@ from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.numbers.numbers import LatencyNumbers, Numbers, reported_numbers
 from runs.rounds import NO_LIMITS, ROUNDS, RoundBenchmark, TokenLimits
 
-# All 356 published results of round v5.1 are within 2.3 % of their accuracy.txt, most within 0.5 %.
+# All 356 published results of round v5.1 are within 2.3% of their accuracy.txt, most within 0.5%.
 TOKENS_APART = 0.03
 SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 
 
 @dataclass(frozen=True)
 class RuleInput:
-    """A log, and what a round requires of it."""
+    """A log, and the requirements of a round on it."""
 
     detail: DetailLog
-    scenario: str  # as the run claims it
+    scenario: str  # claimed by the run
     required: Requirements
     numbers: Numbers | None = None
 
@@ -40,13 +40,12 @@ class RuleInput:
 
     @property
     def percentile(self) -> float:
-        """The share of the queries that must be within the limit."""
+        """Share of the queries that must be within the limit."""
         return self.entry.percentiles.get(self.detail.scenario, PERCENTILE.get(self.detail.scenario, 0.99))
 
     @property
     def min_queries(self) -> int:
-        """By early stopping. What a round requires as a setting is more where nothing stops early, and less where it
-        is the whole dataset."""
+        """Minimum number of queries for early stopping, or the round's setting if that is lower."""
         queries = min_queries(0 if self.detail.scenario == "Server" else 1, self.percentile)
         return min(queries, self.entry.min_queries.get(self.detail.scenario, queries))
 
@@ -56,13 +55,13 @@ class RuleInput:
 
     @property
     def limits(self) -> TokenLimits | None:
-        """Of the latencies of tokens, where they are measured."""
+        """Limits of TTFT and TPOT, if they are measured."""
         measured = self.detail.scenario == "Server" and self.token_latencies
         return self.entry.token_limits.get(self.scenario) if measured else None
 
     @property
     def latency_ms(self) -> float | None:
-        """The limit of a whole query."""
+        """Limit of the latency of a whole query, in ms."""
         limit_ns = None if self.entry.token_latencies else self.entry.latency_ns.get(self.scenario)
         return None if limit_ns is None else limit_ns / 1e6
 
@@ -80,21 +79,21 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison."""
+    """One comparison of a value with its limit."""
 
     rule: str
     source: str
     summary: str
     fix: str
-    name: str  # what is compared
-    found: Value | str  # the key of a whole number in the log; or a function, None without a value
-    how: str  # a key of _HOLDS
+    name: str  # name of the compared value
+    found: Value | str  # key of an integer in the log, or a function that returns None without a value
+    how: str  # key of _HOLDS
     wanted: Value
-    shown: str = "{:,}"  # form of both values
+    shown: str = "{:,}"  # format of both values
     shown_found: str = ""
-    why: str = ""  # after the required value
-    slack: float = 0.0  # share of the wanted number, for numbers that LoadGen prints with few digits
-    keys: tuple[str, ...] = ()  # records of the log that decide, if `found` is a function
+    why: str = ""  # text after the required value
+    slack: float = 0.0  # tolerance as a share of the limit, for numbers that LoadGen prints with few digits
+    keys: tuple[str, ...] = ()  # deciding keys of the log, if `found` is a function
 
     def judged(self, given: RuleInput) -> Iterator[Finding]:
         wanted = self.wanted(given)
@@ -128,7 +127,7 @@ def _mean_tokens(given: RuleInput) -> float | None:
 
 
 def _tokens_target(bound: str) -> Value:
-    """A limit of output tokens a sample from the accuracy targets: a performance run issues the same samples."""
+    """Return a function for a limit of output tokens per sample, which the accuracy targets contain."""
     return lambda given: getattr(given.entry.targets_of(given.scenario).get("TOKENS_PER_SAMPLE", NO_LIMITS), bound)
 
 
@@ -139,20 +138,19 @@ def _size_asked(given: RuleInput) -> int:
 
 
 def _latency_ms(given: RuleInput) -> float | None:
-    """The latency effective limit; in Interactive, which has no such setting, the latency."""
+    """Return the effective latency limit, or the p99 latency in Interactive, which has no such setting."""
     key = "result_99.00_percentile_latency_ns" if given.scenario == "Interactive" else "effective_target_latency_ns"
     found = given.detail.get(key)
     return found / 1e6 if isinstance(found, int) and given.detail.scenario == "Server" else None
 
 
 def _of_queries(key: str) -> Value:
-    """A number of the log; none in Offline, which has one query."""
+    """Return a function for a number of the log; None in Offline, which has one query."""
     return lambda given: None if given.detail.scenario == "Offline" else given.detail.number(key)
 
 
 def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
-    """Rows for a latency and for the effective limit. The official checker requires less than the limit, LoadGen no
-    more than the limit."""
+    """Return the rows for a latency and its limit. The checker requires below the limit, LoadGen at most the limit."""
 
     def limit_ms(given: RuleInput) -> float | None:
         return None if given.limits is None else float(getattr(given.limits, f"{name}_ms"))
@@ -167,80 +165,82 @@ def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
         Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
-            f"p99 {title} is below the scenario's limit", "lower target_qps", f"p99 {title}",
+            f"p99 {title}", "lower target_qps and rerun", f"p99 {title}",
             p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,)),
-        Row("perf-limits", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
-            "leave ttft_latency and tpot_latency alone", f"effective {title} limit",
-            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping is judged by", keys=(limit_key,)),
+        Row("perf-limits", "[loadgen] mlperf.conf", "effective latency limit",
+            "remove ttft_latency and tpot_latency from user.conf", f"effective {title} limit",
+            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping uses", keys=(limit_key,)),
     )  # fmt: skip
 
 
 PERFORMANCE_ROWS = (
-    Row("perf-benchmark-scenario", "[rules] scenarios", "the benchmark has this scenario",
-        "run a scenario of the benchmark", "scenario",
+    Row("perf-benchmark-scenario", "[rules] scenarios", "scenario of the run",
+        "run a scenario of the benchmark: --scenario NAME", "scenario",
         lambda a: a.scenario, "one of", lambda a: a.required.scenarios, "{}"),
-    Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
-        "set min_duration = 600000 and rerun", "min_duration",
+    Row("perf-min-duration", f"{_CHECK}min_duration_check", "effective min_duration",
+        "set min_duration = 600000 in user.conf and rerun", "min_duration",
         "effective_min_duration_ms", "at least", lambda a: a.required.min_duration_ms, "{:,} ms"),
-    Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
-        "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
+    Row("perf-duration", "[rules] minimum duration", "duration of the run",
+        "raise Offline target_qps or lower SingleStream target_latency, and rerun", "duration",
         _took_s, "at least", lambda a: a.required.min_duration_ms and a.required.min_duration_ms / 1000, "{:g} s",
         "{:.2f} s",
         slack=PRINTED, keys=("result_min_duration_met",)),
-    Row("perf-max-duration", "[rules] minimum duration", "max_duration does not end a run before min_duration",
-        "remove max_duration and run again", "max_duration",
+    Row("perf-max-duration", "[rules] minimum duration", "effective max_duration, compared with min_duration",
+        "remove max_duration from user.conf and rerun", "max_duration",
         lambda a: a.detail.integer("effective_max_duration_ms") or None, "at least",
-        lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=", the run's min_duration",
+        lambda a: a.detail.integer("effective_min_duration_ms"), "{:,} ms", why=" (min_duration of the run)",
         keys=("effective_max_duration_ms",)),
-    Row("perf-data-set", "[rules] dataset", "the whole dataset was in use", RERUN, "dataset",
+    Row("perf-data-set", "[rules] dataset", "samples of the dataset", RERUN, "dataset",
         "qsl_reported_total_count", "", _size_asked, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
-        "performance_sample_count is the dataset's size", "leave performance_sample_count_override alone",
+        "effective performance_sample_count", "remove performance_sample_count_override from user.conf",
         "performance_sample_count",
         "effective_performance_sample_count", "at least", lambda a: a.entry.performance_samples),
-    Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole dataset",
-        "do not lower min_query_count", "samples in the query",
+    Row("perf-samples", f"{_CHECK}min_query_count_check", "samples of the Offline query",
+        "remove min_query_count from user.conf", "samples in the query",
         lambda a: a.detail.samples_per_query if a.detail.scenario == "Offline" else None,
         "at least", lambda a: a.entry.offline_min_samples, keys=("generated_samples_per_query",)),
-    Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
-        "leave target_latency_percentile alone", "percentile",
+    Row("perf-percentile", "[loadgen] mlperf.conf", "effective target_latency_percentile",
+        "remove target_latency_percentile from user.conf", "percentile",
         _of_queries("effective_target_latency_percentile"), "at least", lambda a: a.percentile, "{:g}",
         keys=("effective_target_latency_percentile",)),
-    Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
-        "queries", _of_queries("result_query_count"), "at least",
+    Row("perf-queries", "[rules] early stopping", "number of queries for early stopping",
+        "raise min_duration in user.conf and rerun", "queries", _of_queries("result_query_count"), "at least",
         lambda a: a.min_queries, "{:,.0f}",
         why=" (early stopping)", keys=("result_query_count",)),
     Row("perf-equal-issue", "[loadgen] mlperf.conf: sample_concatenate_permutation",
-        "each sample is issued equally often",
-        "leave sample_concatenate_permutation alone", "sample_concatenate_permutation",
+        "effective sample_concatenate_permutation",
+        "remove sample_concatenate_permutation from user.conf", "sample_concatenate_permutation",
         lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "",
         lambda a: "true" if a.entry.equal_issue else None, "{}",
         keys=("effective_sample_concatenate_permutation",)),
-    Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
+    Row("perf-token-latencies", f"{_CHECK}llm_check", "effective use_token_latencies",
+        "remove use_token_latencies from user.conf",
         "token latencies", lambda a: "on" if a.token_latencies else "off", "",
         lambda a: "on" if a.entry.token_latencies else None, "{}",
         why=" (use_token_latencies)",
         keys=("requested_use_token_latencies", "effective_use_token_latencies")),
     Row("perf-output-tokens", "[rules] generation settings",
-        "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
+        "output tokens per sample", "limit the output tokens to the maximum of the benchmark",
         "output tokens", _mean_tokens, "at most", lambda a: a.entry.max_tokens.get("performance"),
-        "{}", "{:.2f} a sample on average", slack=4 * PRINTED),
+        "{} per sample", "{:.2f} per sample on average", slack=4 * PRINTED),
     *(
         Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
-            "output tokens a sample are those that the accuracy target has",
-            "compare tokens/s with samples/s in the logs; generate as in the accuracy run", "output tokens",
-            _mean_tokens, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
+            "output tokens per sample, compared with the accuracy target",
+            "rerun with the generation settings of the accuracy run", "output tokens",
+            _mean_tokens, how, _tokens_target(bound), "{:.2f} per sample", "{:.2f} per sample on average",
+            slack=4 * PRINTED)
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
-    Row("perf-limits", f"{_CHECK}latency_check", "LoadGen judged by the scenario's limits",
-        "leave target_latency alone", "target latency",
+    Row("perf-limits", f"{_CHECK}latency_check", "effective latency limit",
+        "remove target_latency from user.conf", "target latency",
         _latency_ms, "at most", lambda a: a.latency_ms, "{:g} ms",
         keys=("effective_target_latency_ns", "result_99.00_percentile_latency_ns")),
     *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
     *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
-    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole dataset was answered", RERUN,
+    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "samples of the dataset", RERUN,
         "dataset", "qsl_reported_total_count", "", _size_asked, "{:,}",
         "{:,} samples"),
 )  # fmt: skip
@@ -269,34 +269,34 @@ def accuracy_limits(run: RunEvidence) -> Iterator[Finding]:
 
 @decides(
     "official",
-    ("perf-seeds", "error", f"{_CHECK}seeds_check", "the seeds are the round's",
-     "run with the LoadGen of the round, or name the round with --round"),
+    ("perf-seeds", "error", f"{_CHECK}seeds_check", "random seeds of the run",
+     "rerun with the LoadGen of the round, or give another round with --round"),
     needs=("log",),
 )  # fmt: skip
 def performance_seeds(run: RunEvidence) -> Iterator[Finding]:
-    """Are the effective seeds those of the round?"""
+    """Compare the effective seeds with the seeds of the round."""
     yield seeds("perf-seeds", run.detail, run.requirements.rounds)
 
 
 @decides(
     "official",
-    ("accuracy-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
-     "run with the LoadGen of the round"),
+    ("accuracy-seeds", "error", "[rules] seeds of the round", "random seeds of the run",
+     "rerun with the LoadGen of the round"),
     needs=("log",),
 )  # fmt: skip
 def accuracy_seeds(run: RunEvidence) -> Iterator[Finding]:
-    """Are the effective seeds those of the round?"""
+    """Compare the effective seeds with the seeds of the round."""
     yield seeds("accuracy-seeds", run.detail, run.requirements.rounds)
 
 
 def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
-    """Compare the three effective seeds with those of a round, or of several of which one is enough."""
+    """Compare the three effective seeds with the seeds of rounds, of which one must match."""
     found = {name: detail.effective(name) for name in SEEDS}
     wanted = [vars(ROUNDS[name].seeds) for name in rounds]
     of = next((one for one in ROUNDS.values() if vars(one.seeds) == found), None)
-    said = f"those of {of}" if of else "those of no known round"
-    names, required = list(SEEDS), f"those of {' or '.join(rounds)}"
-    if found not in wanted and len(wanted) == 1:  # then those that differ are named
+    said = f"seeds of {of}" if of else "seeds of no supported round"
+    names, required = list(SEEDS), f"seeds of {' or '.join(rounds)}"
+    if found not in wanted and len(wanted) == 1:  # list only the seeds that differ
         names = [name for name in SEEDS if found[name] != wanted[0][name]]
         said = ", ".join(f"effective_{name} is {found[name]}" for name in names) + (f", {said}" if of else "")
         required = f"{', '.join(str(wanted[0][name]) for name in names)} ({rounds[0]})"
@@ -315,25 +315,25 @@ def seeds(rule: str, detail: DetailLog, rounds: Sequence[str]) -> Finding:
 
 @decides(
     "plausible",
-    ("perf-tokens-accuracy", "error", OURS, "the performance run has the output tokens a sample of the accuracy run",
-     "compare tokens/s with samples/s in the logs; generate as in the accuracy run"),
+    ("perf-tokens-accuracy", "error", OURS, "output tokens per sample, compared with the accuracy run",
+     "rerun with the generation settings of the accuracy run"),
 )  # fmt: skip
 def tokens_as_in_accuracy(tokens: float | None, detail: Path, text: str, named: str) -> Iterator[Finding]:
-    """Compare output tokens a sample of a performance run with those in accuracy.txt.
+    """Compare the output tokens per sample of a performance run with accuracy.txt.
 
     Args:
-        tokens: output tokens a sample, by the detail log.
-        text: the content of accuracy.txt. named: its name.
+        tokens: Output tokens per sample, by the detail log.
+        text: Content of accuracy.txt. named: Its name.
     """
     wanted = next(iter(stated_score(text.splitlines(), "tokens_per_sample").values), 0.0)
     if not tokens or wanted <= 0:
         return
     yield compared(
         "perf-tokens-accuracy",
-        "output tokens of both runs",
+        "",
         abs(tokens - wanted) <= TOKENS_APART * wanted,
-        f"{tokens:.2f} a sample, by tokens/s and samples/s",
-        f"{wanted:.2f}, as {named} has it, within 3 %",
+        f"{tokens:.2f} (tokens/s ÷ samples/s)",
+        f"{wanted:.2f} ± {TOKENS_APART:.0%} ({named})",
         detail,
         value=tokens,
         wanted=wanted,

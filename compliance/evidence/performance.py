@@ -1,4 +1,4 @@
-"""The rules on a performance run, besides those of tables, and the rules that accuracy runs have as well."""
+"""Rules on a performance run, and rules on runs of both modes."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from runs.numbers.numbers import Numbers, rates_by_unit, time_texts
 from runs.record.finished_run import PERFORMANCE
 
 _AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
-# Where the summary prints a scenario's score.
+# Names of the scores in the summary, by scenario.
 _SUMMARY_SCORE = {
     "Offline": "samples per second",
     "Server": "completed samples per second",
@@ -24,26 +24,25 @@ _SUMMARY_SCORE = {
 
 
 def error_records(rule: str, detail: DetailLog) -> Finding:
-    """Whether LoadGen logged errors, by the rule of the kind of run."""
-    said = "none" if not detail.error_count else f"{detail.error_count}, first {detail.errors[0]}"
-    text = "LoadGen's error records"
-    found = compared(rule, text, not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
+    """Check that LoadGen logged no errors, by the rule for this mode."""
+    said = "none" if not detail.error_count else f"{detail.error_count}, the first is {detail.errors[0]}"
+    found = compared(rule, "", not detail.error_count, said, "none", detail.path, decided_by=("num_errors",))
     return replace(found, line=detail.errors[0].line_number) if detail.errors else found
 
 
 def rule_of(run: RunEvidence, name: str) -> str:
-    """The ID of a rule that runs of both modes have, for the mode that the run's directory claims."""
+    """Return the ID of a rule for both modes, with the prefix of the mode that the run's directory claims."""
     return f"{'perf' if (run.claimed_mode or run.mode) == PERFORMANCE else 'accuracy'}-{name}"
 
 
 @decides(
     "result",
-    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
-    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
+    ("perf-mode", "error", "[rules] performance mode", "test mode of a performance log", RERUN),
+    ("accuracy-mode", "error", "[rules] accuracy mode", "test mode of an accuracy log", RERUN),
     needs=("log",),
 )  # fmt: skip
 def mode(run: RunEvidence) -> Iterator[Finding]:
-    """Is the log one of a run in the mode that its directory claims?"""
+    """Check that the mode of the log is the mode that its directory claims."""
     if run.claimed_mode is not None:
         found, wanted, key = run.detail.mode, run.claimed_mode, "effective_test_mode"
         rule, said = rule_of(run, "mode"), f"{key} is {found}"
@@ -52,45 +51,44 @@ def mode(run: RunEvidence) -> Iterator[Finding]:
 
 @decides(
     "result",
-    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
-    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
+    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "error records of LoadGen", RERUN),
+    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "error records of LoadGen", RERUN),
     needs=("log",),
 )  # fmt: skip
 def errors(run: RunEvidence) -> Iterator[Finding]:
-    """Has LoadGen logged an error?"""
+    """Check that LoadGen logged no error."""
     yield error_records(rule_of(run, "errors"), run.detail)
 
 
 @decides(
     "result",
     *((rule, "error", "compliance/README.md: remove audit.config afterwards",
-       "no audit settings in a normal run", "remove audit.config and rerun")
+       "audit settings", "remove audit.config and rerun")
       for rule in ("perf-audit-settings", "accuracy-audit-settings")),
     needs=("log",),
 )  # fmt: skip
 def audit_settings(run: RunEvidence) -> Iterator[Finding]:
-    """Is the log one of a normal run, of whichever benchmark?"""
+    """Check that no audit setting took effect."""
     detail = run.detail
     effective = [name for name in _AUDIT_SETTINGS if detail.effective(name, 0)]
     audit = [f"effective_{name} is {detail.effective(name)}" for name in effective]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
     found, keys = "; ".join(audit) or "none", [f"effective_{name}" for name in (effective or _AUDIT_SETTINGS)]
-    rule, text = rule_of(run, "audit-settings"), "audit settings"
-    yield compared(rule, text, not audit, found, "none", detail.path, decided_by=keys)
+    yield compared(rule_of(run, "audit-settings"), "", not audit, found, "none", detail.path, decided_by=keys)
 
 
 @decides(
     "contradiction", needs=("log",), also=("log-settings", "log-order", "log-arithmetic", "log-clock", "log-summary")
 )
 def contradictions(run: RunEvidence) -> Iterator[Finding]:
-    """Do the numbers of both logs stand together?"""
+    """Check that the numbers of the detail log and the summary agree."""
     yield from log_contradictions(run.detail, run.summary)
 
 
 @decides("contradiction", needs=("log", "record"), also=("log-order", "log-records"))
 def as_derived(run: RunEvidence) -> Iterator[Finding]:
-    """Do LoadGen's numbers and its order of issue follow from the request log?"""
+    """Compare LoadGen's numbers and its order of issue with the request log."""
     for item in run.result.disagreements:
         if item.about != "summary":  # see log_contradictions
             yield fail("log-order" if item.about == "order" else "log-records", str(item), run.dir.detail)
@@ -98,59 +96,59 @@ def as_derived(run: RunEvidence) -> Iterator[Finding]:
 
 @decides(
     "result",
-    ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
-     "see `main.py verify` for the reason, correct user.conf and rerun"),
+    ("perf-validity", "error", "[rules] results are valid", "validity of the result",
+     "correct the settings that the reason names in user.conf, and rerun"),
     needs=("log",),
 )  # fmt: skip
 def validity(run: RunEvidence) -> Iterator[Finding]:
-    """Without this there is no performance result, official or not."""
+    """Check that LoadGen's verdict is VALID, which every performance result needs."""
     reasons = run.invalid_because
-    said = "; ".join(reasons) or f"LoadGen says {run.detail.validity}"
+    said = "; ".join(reasons) or f"LoadGen reports {run.detail.validity}"
     required, keys = "VALID, without error records", ("result_validity",)
     yield compared("perf-validity", "validity", not reasons, said, required, run.detail.path, decided_by=keys)
 
 
 @decides(
     "result",
-    ("perf-cut-short", "error", OURS, "no max_duration and no max_query_count",
-     "remove the setting and rerun"),
+    ("perf-cut-short", "error", OURS, "settings that may end a run early",
+     "remove max_duration and max_query_count from user.conf, and rerun"),
     needs=("log",),
 )  # fmt: skip
 def cut_short(run: RunEvidence) -> Iterator[Finding]:
-    """Was a setting there that may end a run early?"""
+    """Check that no setting may end the run early."""
     for name in ("max_duration_ms", "max_query_count"):
         value = run.detail.effective(name, 0)
-        required, keys = "0: a run is not cut short", (f"effective_{name}",)
+        required, keys = "0 (no limit)", (f"effective_{name}",)
         yield compared("perf-cut-short", name, not value, f"{value}", required, run.detail.path, decided_by=keys)
 
 
 @decides(
     "contradiction",
-    ("log-answers", "error", "[loadgen]", "a run that logs no responses has none in its log", RERUN),
+    ("log-answers", "error", "[loadgen]", "responses in the log of a run that logs none", RERUN),
     needs=("log",),
 )  # fmt: skip
 def foreign_accuracy_log(run: RunEvidence) -> Iterator[Finding]:
-    """A normal performance run leaves an empty list; one that logs some responses, as TEST06 does, those it gave."""
+    """Check that the accuracy log is empty, or has the responses of this run if its settings log some (TEST06)."""
     detail, path = run.detail, run.dir.accuracy_log
     samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
     entries = run.entries if path.is_file() else []
     if samples:
         yield from as_recorded(run, entries)
     elif entries:
-        text = f"{path.name} holds {len(entries)} responses, but by its settings this run logged none"
+        text = f"{path.name} has {len(entries)} responses, but the settings of this run log none"
         yield fail("log-answers", text, path, answers=len(entries))
 
 
 @decides("contradiction", needs=("numbers",), also=("log-summary",))
 def summary_score(run: RunEvidence) -> Iterator[Finding]:
-    """Has the summary a score? Without the request log the reported one is compared with it."""
+    """Check that the summary has a score, which is compared with LoadGen's result if the request log is missing."""
     if run.result.derived is None and printed_score(run) is None:
         path = run.dir.summary
-        yield fail("log-summary", f"{path.name} has no {_SUMMARY_SCORE[run.detail.scenario]!r}", path)
+        yield fail("log-summary", f"{path.name}: the line {_SUMMARY_SCORE[run.detail.scenario]!r} is missing", path)
 
 
 def printed_score(run: RunEvidence) -> float | None:
-    """The score as the summary prints it."""
+    """Return the score that the summary prints."""
     try:
         printed = float(run.summary.get(_SUMMARY_SCORE[run.detail.scenario]) or "nan")
     except ValueError:
@@ -161,7 +159,7 @@ def printed_score(run: RunEvidence) -> float | None:
 
 
 def score_of(scenario: str, numbers: Numbers | None) -> float | None:
-    """Samples/s; of SingleStream the inverse of its p90 latency, which it is measured by."""
+    """Return the score in samples/s; in SingleStream, the inverse of the p90 latency."""
     if numbers is None:
         return None
     if scenario == "SingleStream":
@@ -170,14 +168,14 @@ def score_of(scenario: str, numbers: Numbers | None) -> float | None:
 
 
 def number_lines(numbers: Numbers) -> Iterator[str]:
-    """The numbers for people."""
+    """Yield the numbers as lines of text."""
     row = numbers.flat("mean", "p50", "p90", "p99", "p99_9")
     rates = {unit: f"{value:g}" for unit, value in rates_by_unit(row).items()}
     yield from (f"{name:<10}{text}" for name, text in (rates | time_texts(row)).items())
 
 
-# A new check is added here. CLAIM: where it is violated, nothing else is judged. Of the others, those on a run of any
-# benchmark, and those on one of a benchmark that runs here; in the order of the findings.
+# Lists of checks, in the order of the findings. CLAIM: if violated, no other check is applied. OF_ANY: for runs of any
+# benchmark. OF_OURS: for runs of benchmarks that this harness supports.
 CLAIM = (check(mode, rules=("perf-mode",)),)
 OF_ANY = (
     check(errors, rules=("perf-errors",)),

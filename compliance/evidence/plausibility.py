@@ -1,7 +1,7 @@
-"""What no honest system does, whatever its hardware: rules on a single run, without a second one to compare with.
+"""Rules on a single run that every honest system meets, on any hardware.
 
-Audits compare runs, and a cheat that acts in all runs alike, or that notices an audit, passes them. These rules look at
-one run's own record. Each limit lies far from what honest systems show, so that a finding means something.
+Audits compare runs. A cheat that acts in all runs, or that detects an audit, passes them. These rules use the files of
+one run. Each limit is far from the values of honest systems, so that false alarms are rare.
 """
 
 import random
@@ -23,42 +23,43 @@ from runs.record.finished_run import FinishedRun
 from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
 
-# The same text for different articles: two of them may be the same article. Outputs of few different IDs do not count:
-# a weak model falls into the same loop over and over.
+# Limits of plausible-shared-answers: two articles may be identical. Outputs with fewer distinct token IDs do not count,
+# because weak models repeat short loops.
 DIFFERENT_IDS = 16
 MIN_SHARED = 3
 SHARED_SHARE = 0.001
-# A prediction that is a stretch of the reference from its start, at least so long.
+# Minimum length of a prediction that equals the beginning of its reference text, and the allowed share of such outputs.
 VERBATIM_CHARACTERS = 40
 VERBATIM_SHARE = 0.01
-# IDs that leave no trace in the text: special ones, and blanks at the ends, which scoring strips. Tokenizing the text
-# again gives about as many IDs as the model made (the embedded model's responses have up to 4 more than their text).
+# Padding is token IDs without text: special IDs, and blanks at the ends, which scoring strips. Tokenizing the text
+# again gives about as many IDs as the model generated (the embedded model generates up to 4 more).
 PADDING_IDS = 16
 PADDING_SHARE = 0.01
-# To tokenize takes long. Where the share is 1 %, none of so many outputs is padded in 2 of 10^9 cases.
+# Outputs in a first sample, because tokenizing is slow. If 1% of all outputs are padded, the sample misses all of them
+# in 2 of 10^9 cases.
 PADDING_LOOKED_AT = 2_000
-# Quantized and full-precision models of the benchmark lie within 1 or 2 % of the reference scores.
+# Quantized and full-precision models of the benchmark are within 1% or 2% of the reference scores.
 ROUGE_SHARE = 1.1
-# Repeated samples against their own first occurrence. Short honest runs come down to 0.67 as the machine warms up.
+# Minimum number of repeated samples, and minimum latency relative to the first occurrence. Honest short runs reach 0.67
+# while the machine warms up.
 REPEATED_SAMPLES = 20
 REPEAT_SHARE = 0.4
-# Some of them from a cache leave the median alone. Where repetitions and first occurrences cost the same, no more of
-# the ones than of the others are below the fifth percentile; below 0.4 of it none was seen in honest runs.
+# A cache for some repetitions does not change the median. In honest runs, no repetition was faster than 0.4 × the fifth
+# percentile of the first occurrences.
 QUICKEST_PERCENTILE = 5
 QUICK_SHARE = 0.1
-# One step of a model alone gives the first token (over the whole prompt) or the next one (over one token).
+# The first token needs a step over the whole prompt, each later token a step over one token. A first token is
+# implausible below this share of the time per later token.
 FIRST_TOKEN_SHARE = 0.5
 
-# Times to the first token that pile up at one value, far from none: reported when it suited, not when it was there. In
-# published Server results of v6.1 that did so the median and the 90th percentile are 0.01 to 0.1 % apart, and the
-# smallest is 0.86 of the median; in honest ones the 90th percentile is 1.9 to 3.6 of it, and the smallest 0.1 to 0.2.
+# First tokens that are held back have nearly equal TTFTs. In such published Server results (v6.1), p90 is 0.01% to 0.1%
+# above p50 and the minimum is 0.86 × p50. In honest results, p90 is 1.9 to 3.6 × p50 and the minimum 0.1 to 0.2 × p50.
 HELD_APART = 0.01
-HELD_SPAN = 0.25  # of the median: from the low end, jitter and all
-HELD_LIMIT_SHARE = 0.25  # of the limit; below it nothing is gained by holding back
+HELD_SPAN = 0.25  # share of p50 between the low end and p90
+HELD_LIMIT_SHARE = 0.25  # share of the TTFT limit; below it, holding tokens back gains nothing
 
-# Or they are reported near one value with any jitter: then the time from first token to last, as a line over the number
-# of tokens, begins below zero, by as long as tokens that were there waited. Of an honest engine it begins at zero,
-# whatever its pace; five standard errors and a quarter of the median time to first token are far from that.
+# Held first tokens with jitter: a line through the time from first to last token over the number of tokens then starts
+# below zero. For an honest engine it starts at zero. Limits: five standard errors and a quarter of the median TTFT.
 HELD_ERRORS = 5.0
 HELD_LINE = 0.25
 MIN_LINE = 64
@@ -66,13 +67,13 @@ MIN_LINE = 64
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
-@decides("plausible", ("plausible-shared-answers", "error", OURS, "different samples have different outputs", RERUN))
+@decides("plausible", ("plausible-shared-answers", "error", OURS, "samples with an identical output", RERUN))
 def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | None:
-    """Do different samples get different responses? A system that drops samples answers them with a canned text. None
-    when there is no response of at least 16 different IDs.
+    """Compare the responses of different samples: a system that drops samples gives them one fixed text. Return None if
+    no response has at least 16 distinct token IDs.
 
     Args:
-        responses: sample index and output IDs, in any order; indices may repeat.
+        responses: Sample index and output token IDs, in any order; indices may repeat.
     """
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for sample_index, ids in responses:
@@ -87,16 +88,19 @@ def shared_responses(responses: Iterable[tuple[int, TokenIds]]) -> Finding | Non
         "plausible-shared-answers",
         "",
         len(largest) <= allowed,
-        f"one output for {len(largest)} of {samples} samples (such as {', '.join(map(str, sorted(largest)[:3]))})",
-        f"at most {allowed} samples with the same output of {DIFFERENT_IDS} different IDs or more",
+        f"{len(largest)} of {samples} (for example {', '.join(map(str, sorted(largest)[:3]))})",
+        f"at most {allowed} (outputs with at least {DIFFERENT_IDS} distinct token IDs)",
     )
 
 
-@decides("plausible", ("plausible-repeats", "error", OURS, "repeated samples cost as much as new ones", RERUN))
+@decides(
+    "plausible",
+    ("plausible-repeats", "error", OURS, "latency of repeated samples relative to their first occurrence", RERUN),
+)
 def repeats_cost_as_much(
     requests: RequestTable, loadgen_scenario: str, foreign: float = 0.0, lag_ns: float = 0.0
 ) -> Finding | None:
-    """Does a sample take as long when it comes again? In SingleStream and Server, where each sample has its own time.
+    """Compare the times of repeated samples with their first occurrence, in SingleStream and Server.
 
     Others that used the cores when the samples came first, and later did not, make repetitions shorter, by as much as
     they left the run less, or as its loop was late, for which a request waits twice; so far it is a warning. So are
@@ -129,28 +133,27 @@ def repeats_cost_as_much(
         "plausible-repeats",
         "",
         share >= REPEAT_SHARE,
-        f"the median repetition has {share:.2f} of its first occurrence's {name}",
+        f"{share:.2f} (median {name})",
         f"at least {REPEAT_SHARE:g}",
     )
     if not found.passed:
         explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
         return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
-    # The finding on the median, unless more repetitions than chance allows are quicker than nearly any new sample.
+    # Return the finding on the median, unless too many repetitions are faster than nearly all new samples.
     name, share = max(quick.items(), key=lambda item: item[1])
     if share <= QUICK_SHARE:
         return found
-    said = f"{share:.0%} of the repetitions have less than {REPEAT_SHARE:g} of the {name} that all but the quickest"
-    told = f"{said} {QUICKEST_PERCENTILE} % of new samples have"
-    return replace(found, severity="warning", found=told, required=f"at most {QUICK_SHARE:.0%}")
+    quickest = f"below {REPEAT_SHARE:g} × the {QUICKEST_PERCENTILE}th percentile of new samples"
+    shown = f"{share:.0%} of repetitions have a {name} {quickest}"
+    return replace(found, severity="warning", found=shown, required=f"at most {QUICK_SHARE:.0%}")
 
 
 @decides(
     "plausible",
-    ("plausible-first-token", "error", OURS, "the first token takes as long as one step of the model", RERUN),
+    ("plausible-first-token", "error", OURS, "time to first token, compared with the time per later token", RERUN),
 )  # fmt: skip
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
-    """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed, and
-    where outputs have two tokens."""
+    """Compare TTFT with the time per later token, in SingleStream, where no other query is computed."""
     several = requests.output_tokens >= 2
     if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
         return None
@@ -162,36 +165,35 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
         "plausible-first-token",
         "",
         ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
-        f"median time to first token {ttft_ms:.3f} ms, per later token {tpot_ms:.3f} ms",
-        f"at least {FIRST_TOKEN_SHARE:g} of the time per later token",
+        f"{ttft_ms:.3f} ms (median; {tpot_ms:.3f} ms per later token)",
+        f"at least {FIRST_TOKEN_SHARE * tpot_ms:.3f} ms",
     )
 
 
 @decides(
     "plausible",
-    ("plausible-first-tokens-held", "error", OURS, "first tokens are reported at once", RERUN),
+    ("plausible-first-tokens-held", "error", OURS, "spread of the time to first token", RERUN),
 )  # fmt: skip
 def first_tokens_not_held_back(
     ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
 ) -> Finding | None:
-    """Are first tokens reported at once? Reported late, but within the limit, they make TPOT smaller at no cost.
+    """Check that first tokens are not held back, which would lower TPOT at no cost while TTFT stays within its limit.
 
     Args:
-        ttft_ns: of a Server run.
-        limit_ns: the TTFT that LoadGen judged by.
-        p10_ns: the tenth percentile, by the request log; None: the smallest counts.
+        ttft_ns: TTFT of a Server run.
+        limit_ns: Effective TTFT limit.
+        p10_ns: Tenth percentile of TTFT, by the request log. Default: the minimum is used.
     """
     if ttft_ns is None or limit_ns <= 0:
         return None
-    low_ns = ttft_ns.min if p10_ns is None else p10_ns
+    low, low_ns = ("minimum", ttft_ns.min) if p10_ns is None else ("p10", p10_ns)
     alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
     return compared(
         "plausible-first-tokens-held",
         "",
         not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
-        f"TTFT is {ttft_ns.p50 / 1e6:,.1f} ms at p50, {ttft_ns.p90 / 1e6:,.1f} ms at p90 and {low_ns / 1e6:,.1f} ms at "
-        f"{'p0' if p10_ns is None else 'p10'}",
-        f"p90 more than {HELD_APART:.0%} above p50 and {HELD_SPAN:.0%} above the low end, or p50 below "
+        f"{low} {low_ns / 1e6:,.1f} ms, p50 {ttft_ns.p50 / 1e6:,.1f} ms, p90 {ttft_ns.p90 / 1e6:,.1f} ms",
+        f"p90 - p50 above {HELD_APART:.0%} of p50 and p90 - {low} above {HELD_SPAN:.0%} of p50, or p50 below "
         f"{HELD_LIMIT_SHARE:.0%} of the limit of {limit_ns / 1e6:,.0f} ms",
         p50_ns=ttft_ns.p50,
         p90_ns=ttft_ns.p90,
@@ -200,8 +202,8 @@ def first_tokens_not_held_back(
 
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
-    """Does a response of no further tokens take no further time? In a record of a Server run with enough responses of
-    different lengths."""
+    """Check that the decode time, extrapolated to no further tokens, is not below zero. It needs the request log of a
+    Server run with enough responses of different lengths."""
     several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
     tokens = (requests.output_tokens[several] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
@@ -216,19 +218,21 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
     held = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
     return compared(
         "plausible-first-tokens-held",
-        "later tokens take their time after the first",
+        "time after the first token, extrapolated to no further tokens",
         not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
-        f"the time from first token to last begins at {begin_ns / 1e6:,.0f} ms (± {error_ns / 1e6:,.0f}) for responses "
-        f"of no further token, TTFT is {ttft_ns / 1e6:,.0f} ms at p50",
-        f"above {-HELD_LINE:.0%} of that TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of the limit",
+        f"{begin_ns / 1e6:,.0f} ms ± {error_ns / 1e6:,.0f} ms (p50 of TTFT: {ttft_ns / 1e6:,.0f} ms)",
+        f"above {-HELD_LINE:.0%} of TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of its limit",
         begin_ns=begin_ns,
         error_ns=error_ns,
     )
 
 
-@decides("plausible", ("plausible-reference-texts", "error", OURS, "outputs are not the reference texts", RERUN))
+@decides(
+    "plausible",
+    ("plausible-reference-texts", "error", OURS, "outputs that equal the beginning of their reference text", RERUN),
+)
 def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
-    """Are the predictions a model's own? A system that knows the dataset may answer with its reference texts."""
+    """Compare predictions with reference texts, which a system that knows the dataset may return."""
     if not predictions:
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
@@ -237,21 +241,21 @@ def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> 
         "plausible-reference-texts",
         "",
         verbatim <= allowed,
-        f"{verbatim} of {len(predictions)} outputs stand in the reference text word for word, from its start",
+        f"{verbatim} of {len(predictions)}",
         f"at most {allowed}",
     )
 
 
 def _is_verbatim(prediction: str, reference: str) -> bool:
     said, known = " ".join(prediction.split()), " ".join(reference.split())
-    # Of a text cut within a character, the last sign may be a replacement.
+    # A text that was cut within a character ends with a replacement character.
     said = said.rstrip("�")
     return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
 
 
-@decides("plausible", ("plausible-padding", "error", OURS, "outputs have as many IDs as their text needs", RERUN))
+@decides("plausible", ("plausible-padding", "error", OURS, "outputs padded with token IDs that leave no text", RERUN))
 def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Finding | None:
-    """Do the outputs have as many IDs as their text needs? More than that are tokens per second for nothing."""
+    """Compare the number of token IDs of each output with its text; padding would raise tokens/s."""
     if not predictions:
         return None
     for places in _looked_at(id_counts):
@@ -265,30 +269,29 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
         "plausible-padding",
         "",
         padded <= allowed,
-        f"{padded} of {len(surplus)} outputs have more than {PADDING_IDS} IDs that leave no text "
-        f"(at most {max(surplus)})",
-        f"at most {allowed}",
+        f"{padded} of {len(surplus)} (largest surplus: {max(surplus)} IDs)",
+        f"at most {allowed} with a surplus above {PADDING_IDS} IDs",
     )
 
 
 def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Some outputs first, which follow from all lengths, so that who pads cannot avoid them; then all."""
+    """Yield a sample of outputs, drawn with a seed from all lengths so that it is unpredictable, then all outputs."""
     count = len(id_counts)
     if count > 2 * PADDING_LOOKED_AT:
         yield random.Random(repr(id_counts)).sample(range(count), PADDING_LOOKED_AT)
     yield range(count)
 
 
-@decides("plausible", ("plausible-scores", "error", OURS, "scores are within the model's reach", RERUN))
+@decides("plausible", ("plausible-scores", "error", OURS, "highest score relative to its reference score", RERUN))
 def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> Finding:
-    """Are the scores those of this model? The official checker has no upper limit for them."""
+    """Check that no score is above what this model can reach. The official checker has no upper limit."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return compared(
         "plausible-scores",
         "",
         share <= ROUGE_SHARE,
-        f"{name} {scores[name]:.4f} is {share:.3f} of the reference score",
-        f"at most {ROUGE_SHARE:g} of it",
+        f"{share:.3f} ({name} {scores[name]:.4f})",
+        f"at most {ROUGE_SHARE:g}",
     )
 
 
@@ -296,7 +299,7 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
     "plausible", needs=("log", "record"), after=("perf-errors",), also=("plausible-repeats", "plausible-first-token")
 )
 def requests_plausible(run: FinishedRun) -> list[Finding]:
-    """Rules on the times of a performance run that need the request log."""
+    """Apply the rules that need the request log of a performance run."""
     if (table := run.requests) is None:
         return []
     scenario = run.detail.scenario
@@ -305,7 +308,7 @@ def requests_plausible(run: FinishedRun) -> list[Finding]:
 
 
 def _disturbance(run: FinishedRun) -> tuple[float, float]:
-    """The share of the processors that others used, and the p99 of the loop's lag in ns."""
+    """Return the share of CPU time used by other processes, and the p99 of the event loop's lag in ns."""
     observed = run.manifest.observed if run.manifest is not None else None
     if observed is None:
         return 0.0, 0.0
@@ -314,7 +317,7 @@ def _disturbance(run: FinishedRun) -> tuple[float, float]:
 
 @decides("plausible", needs=("log", "numbers"), after=("perf-errors",), also=("plausible-first-tokens-held",))
 def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
-    """Rules on the first tokens of a Server run."""
+    """Apply the rules on the first tokens of a Server run."""
     if run.detail.scenario != "Server":
         return []
     logged_ns = run.detail.get("requested_server_ttft_latency")
@@ -323,8 +326,8 @@ def first_tokens_plausible(run: FinishedRun) -> list[Finding]:
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
     held = first_tokens_not_held_back(reported_numbers(run.detail).ttft_ns, limit_ns, p10_ns)
-    # This harness reports to LoadGen at once, so in its runs the engine held tokens back, unless others used the cores
-    # and the loop was late. In other runs it is a question for a reviewer.
+    # This harness reports tokens to LoadGen immediately, so its engine held them back, unless other processes delayed
+    # the event loop. For runs of other harnesses, the finding is a warning.
     late = held is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * held.numbers["p50_ns"]
     found = (
         _to_ask(held) if run.manifest is None or late else held,
@@ -340,7 +343,7 @@ def _to_ask(found: Finding | None) -> Finding | None:
 def responses_plausible(
     responses: Sequence[DecodedResponse], references: Sequence[str], tokenizer: Tokenizer
 ) -> list[Finding]:
-    """Rules on the scored responses of an accuracy run; `references` of the same samples, in the same order."""
+    """Apply the rules on scored responses. `references` has the reference text of each response, in the same order."""
     texts = [response.text.strip() for response in responses]
     found = (
         shared_responses((response.sample_index, response.ids) for response in responses),

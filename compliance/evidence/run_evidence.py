@@ -1,4 +1,4 @@
-"""The evidence on one run: its directory, what it is judged with, and what follows from both; each part read once."""
+"""Files of one run, its requirements and the values computed from both. Each part is read once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a round requires of a run.
+    """Requirements of a round on a run.
 
     Attributes:
-        entry: of the benchmark, in the round's table.
-        min_duration_ms: None: no duration is required.
-        rounds: whose seeds are allowed.
-        scenarios: of the benchmark; None where the run's place in a tree shows its scenario.
+        entry: The benchmark in the table of the round.
+        min_duration_ms: None if no duration is required.
+        rounds: Rounds whose seeds are allowed.
+        scenarios: Scenarios of the benchmark, or None if the path in a tree states the scenario.
     """
 
     entry: RoundBenchmark
@@ -55,22 +55,22 @@ class RunEvidence(FinishedRun):
     """A run of this harness, or the bare logs of LoadGen."""
 
     sources: ScoreSources = field(default_factory=ScoreSources)
-    in_round: Round | None = None  # whose rules apply; None: those of the benchmark, and the seeds of any known round
+    in_round: Round | None = None  # default: the benchmark's rules and any round's seeds
 
     @classmethod
     def of(cls, run: FinishedRun, sources: ScoreSources | None = None, in_round: Round | None = None) -> Self:
-        """The same run, with what was read of it so far."""
+        """Create the evidence of a run that may be partly read."""
         found = cls(run.dir)
         vars(found).update(vars(run), sources=sources or ScoreSources(), in_round=in_round)
         return found
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return why an input is missing, or an empty text if it is available."""
         match need:
             case "manifest" if self.manifest is None:
                 return f"{self.dir.manifest.name} is missing: the model, dataset and engine options are unknown"
             case "record" if self.requests is None:
-                return f"{self.dir.requests.name} is missing: no number can be derived again"
+                return f"{self.dir.requests.name} is missing: no number can be recomputed"
             case "numbers" if not self.detail.has_results:
                 return f"{self.dir.detail.name} has no results"
             case "responses" if self.truncated:
@@ -81,12 +81,12 @@ class RunEvidence(FinishedRun):
 
     @property
     def scenario_name(self) -> str:
-        """The scenario that the run claims, for messages and limits."""
+        """Claimed scenario, for messages and limits."""
         return self.scenario
 
     @cached_property
     def requirements(self) -> Requirements:
-        """Those of the round, if one is given that has the benchmark; else the benchmark's own."""
+        """Requirements of the given round if it has the benchmark, otherwise of the benchmark itself."""
         entry = self.benchmark.entry
         least_ms: int | None = self.benchmark.min_duration_ms
         if self.in_round is not None and (found := self.in_round.table.entry(self.benchmark.submission_name)):
@@ -96,21 +96,21 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def result(self) -> Result:
-        """The numbers: LoadGen's, and those derived again from the request log, where they are there.
+        """LoadGen's numbers, and the numbers recomputed from the request log if it exists.
 
         Raises:
-            ExecutionError: LoadGen did not finish. InputError: a file is damaged.
+            ExecutionError: If LoadGen did not finish. InputError: If a file is damaged.
         """
         return result_of(self, scenario=self.scenario)
 
     @property
     def invalid_because(self) -> list[str]:
-        """Why a performance run is not valid; empty for a valid one."""
+        """Reasons why a performance run is INVALID; empty for a VALID run."""
         return self.result.reasons
 
     @cached_property
     def truncated(self) -> bool:
-        """Whether the accuracy log was cut for submission."""
+        """Whether the accuracy log was truncated for submission."""
         return is_truncated(self.dir)
 
     @cached_property
@@ -120,26 +120,26 @@ class RunEvidence(FinishedRun):
 
     @cached_property
     def scores(self) -> FoundScores:
-        """The scores, and where they come from.
+        """Scores and their origin.
 
         Raises:
-            InputError: there is neither an accuracy.txt nor what is needed to score the responses.
+            InputError: If accuracy.txt is missing and the responses cannot be scored.
         """
         return find_scores(self, self.sources, self.stated_text, whole=not self.absent("responses"))
 
     @cached_property
     def accuracy(self) -> accuracy_verdict.AccuracyVerdict:
-        """The scores against the targets that apply; the errors are those of `scores`."""
+        """Scores compared with the applicable targets. Raises the errors of `scores`."""
         return accuracy_verdict.judge(metric_of(self.benchmark), self.scores.scores, *target_of(self))
 
     @cached_property
     def facts(self) -> Facts:
-        """The run's fingerprint."""
+        """Fingerprint of the run."""
         return run_fingerprint(self)
 
     @cached_property
     def references(self) -> References | None:
-        """The dataset that the run used, read once for all runs; None where it is not available unchanged."""
+        """Dataset of the run, read once for all runs; None if it is missing or changed."""
         return _or_none(lambda: references_of(self, self.sources)) if self.manifest is not None else None
 
     @cached_property
@@ -147,18 +147,18 @@ class RunEvidence(FinishedRun):
         """Token IDs of the logged responses, in the log's order.
 
         Raises:
-            HarnessError: data that are no IDs.
+            HarnessError: If the data are not token IDs.
         """
         return [decode_ids(entry.data, entry.token_count) for entry in self.entries]
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """What decodes the responses; None where it is not available."""
+        """Tokenizer for the responses; None if it is unavailable."""
         return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
 
     @cached_property
     def vocabulary_size(self) -> int | None:
-        """How many IDs the model has, by its config.json, else its tokenizer; None where neither is available."""
+        """Number of token IDs of the model, by config.json or its tokenizer; None if both are unavailable."""
         model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
         if model is not None and model != BYTES:
             size = (_or_none(lambda: read_object(Path(model) / "config.json", "")) or {}).get("vocab_size")

@@ -1,4 +1,4 @@
-"""The verdict on one run: which checks apply to a run of each mode, and the numbers that stand beside the findings."""
+"""The verdict on one run: the checks for each mode, and the numbers shown with the findings."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from compliance.judge.finding import Finding
 from compliance.judge.verdict import LOGS, Verdict
 from runs.record.finished_run import ACCURACY, PERFORMANCE
 
-# In the order of the findings. Each module lists its own checks.
+# Checks in the order of the findings. Each module lists its own checks.
 CLAIMS = {PERFORMANCE: performance.CLAIM, ACCURACY: accuracy.CLAIM}
 CHECKS: dict[str, tuple[Check, ...]] = {
     PERFORMANCE: (
@@ -47,13 +47,13 @@ class RunVerdict(Verdict):
     loadgen_key: str
     loadgen_version: str
     claims_official: bool
-    rule: str  # that decides the verdict on this run
+    rule: str  # sentence with the rule that decides the verdict
     notes: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)  # the numbers, for people
-    details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
+    lines: list[str] = field(default_factory=list)  # numbers as lines of text
+    details: dict[str, Any] = field(default_factory=dict)  # numbers for programs
     reference_score: float | None = None
     test_score: float | None = None
-    scored_again: bool = False  # an accuracy run; else its scores are those of accuracy.txt
+    scored_again: bool = False  # False: the scores come from accuracy.txt
 
     @property
     def title(self) -> str:
@@ -61,16 +61,16 @@ class RunVerdict(Verdict):
 
     @property
     def misplaced(self) -> bool:
-        """Whether the log is of a run in another mode than its directory claims."""
+        """Whether the mode of the log differs from the mode that its directory claims."""
         return any(one.rule in ("perf-mode", "accuracy-mode") for one in self.broken)
 
     @property
     def checks(self) -> list[Finding]:
-        """Rules that were applied, met or violated; without contradictions."""
+        """Findings on rules, met or violated, without contradictions."""
         return [finding for finding in self.findings if finding.kind != "contradiction"]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the verdict in plain types, for programs."""
         plain = asdict(replace(self, findings=[], error=None))
         left_out = ("applied", "outcome_policy", "held_official", "declared", "scored_again")
         return {name: value for name, value in plain.items() if name not in left_out} | {
@@ -83,11 +83,11 @@ def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
     """Judge a performance or accuracy run.
 
     Args:
-        official: the official rules count whatever its manifest says.
+        official: Whether the official rules count even if the manifest marks the run as not eligible for submission.
 
     Raises:
-        InputError: a file is damaged, or there is nothing to take scores from. ExecutionError: LoadGen did not finish.
-        SetupError: there are scores, and no log of the responses.
+        InputError: If a file is damaged, or no scores are available. ExecutionError: If LoadGen did not finish.
+        SetupError: If accuracy.txt exists and the accuracy log is missing.
     """
     mode = run.claimed_mode or run.mode
     found = judge(run, CLAIMS[mode])
@@ -114,7 +114,7 @@ def judge_run(run: RunEvidence, *, official: bool = False) -> RunVerdict:
         declared=run.manifest.unofficial_reasons if run.manifest else [],
     )
     if not of_its_mode:
-        verdict.rule = "the log is of a run in the mode that its directory claims"
+        verdict.rule = "the mode of the log must be the mode that its directory claims"
     elif mode == PERFORMANCE:
         _add_numbers(verdict, run)
     else:
@@ -126,10 +126,10 @@ def _add_numbers(verdict: RunVerdict, run: RunEvidence) -> None:
     result, scenario = run.result, run.detail.scenario
     source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
     if not result.derived:
-        source = "summary, there being no per-sample times"
+        source = "summary, because per-sample times are missing"
     verdict.rule = (
-        f"the reported score (test score) agrees with the one from the {source} (reference score), "
-        "LoadGen's verdict is VALID, and every check below passes"
+        f"the reported score (test score) must agree with the score from the {source} (reference score), "
+        "LoadGen's verdict must be VALID, and every rule below must be met"
     )
     if result.reported is not None:
         verdict.test_score = performance.score_of(scenario, result.reported)
@@ -144,7 +144,7 @@ def _add_numbers(verdict: RunVerdict, run: RunEvidence) -> None:
 
 def _add_scores(verdict: RunVerdict, run: RunEvidence) -> None:
     targets = ", ".join(run.benchmark.targets)
-    verdict.rule = f"every sample was answered once, without error records, and {targets} are within their targets"
+    verdict.rule = f"every sample must have one response, without error records, and {targets} must meet their targets"
     scored = run.accuracy
     verdict.scored_again = run.scores.path == run.dir.accuracy_log
     verdict.details = {
@@ -161,4 +161,4 @@ def _add_scores(verdict: RunVerdict, run: RunEvidence) -> None:
         for one, reference in zip(scored.findings, (scored.references or {}).values(), strict=True):
             verdict.lines.append(f"{score_line(one)}  (reference {reference:.10g})")
     if run.absent("responses") and (run.sources.dataset_path or run.sources.model_path):
-        verdict.notes.append("--dataset-path and --model-path are not used for it")
+        verdict.notes.append("--dataset-path and --model-path were not used, because the accuracy log is truncated")

@@ -1,4 +1,4 @@
-"""Whether runs are of one system: each question has the facts that count, and the rule that a difference violates."""
+"""Comparison of runs by system. Each question has the facts to compare and the rule that a difference violates."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -7,13 +7,13 @@ from runs.record import fingerprint as scopes
 from runs.record.fingerprint import Differences, Facts, Scope, differences
 
 _DAY_NS = 86_400 * 10**9
-MAX_DAYS_APART = 183  # between the first run of a result or bundle and the last; a round takes half a year
+MAX_DAYS_APART = 183  # days from the first run of a result or bundle to the last; a round takes half a year
 
 
 class Question(NamedTuple):
-    """Are runs alike?"""
+    """A comparison of runs by some of their facts."""
 
-    rule: str  # of a finding that they are not
+    rule: str  # rule that a difference violates
     scope: Scope
     text: str
     kind: Callable[[Any], Hashable] = lambda item: None  # runs of one kind are compared
@@ -22,9 +22,9 @@ class Question(NamedTuple):
 REPEATS = Question("B-3/other_conditions", scopes.MEASURED, "the repeats ran under different conditions")
 MODES = Question("H-1/other_path", scopes.BOTH_MODES, "accuracy and performance ran differently")
 DATA_OF_MODES = Question("H-3/other_model_or_data", scopes.BUNDLE_BENCHMARK, MODES.text)
-AUDIT = Question("H-5/caching_audit_forged", scopes.AUDITED, "the audit is of another system")
-HARNESS = Question("B-3/other_harness", scopes.CODE, "runs by different versions of the harness")
-_BUNDLE = Question("H-9/several_systems", scopes.BUNDLE, "the runs of this bundle are of several systems")
+AUDIT = Question("H-5/caching_audit_forged", scopes.AUDITED, "audit and runs used different systems")
+HARNESS = Question("B-3/other_harness", scopes.CODE, "different versions of the harness")
+_BUNDLE = Question("H-9/several_systems", scopes.BUNDLE, "the runs of this bundle used different systems")
 BUNDLE = (
     _BUNDLE,
     _BUNDLE._replace(scope=scopes.BUNDLE_BENCHMARK, kind=lambda run: run.benchmark.submission_name),
@@ -35,10 +35,10 @@ RECORDED_PAIR, LOGGED_PAIR = (
     tuple(Question("one-system", scope, text) for text, scope in table.items())
     for table in (scopes.PAIR, scopes.LOGGED)
 )
-# Results of a tree; the text is the fix. [inference_policies: implementations may differ by scenario, and numerical
-# precisions may be picked by hand]
-TREE = Question("submit/one-system", scopes.TREE, "submit results of one system; another has a tree entry of its own")
-_MODEL = Question("submit/one-model", scopes.BENCHMARK, "run all scenarios with that one", lambda one: one.benchmark)
+# Questions on the results of a tree, whose text is the fix. [inference_policies: implementations may differ by
+# scenario, and numerical precisions may be picked by hand]
+TREE = Question("submit/one-system", scopes.TREE, "submit the results of each system as a system of its own")
+_MODEL = Question("submit/one-model", scopes.BENCHMARK, "run all scenarios with one model", lambda one: one.benchmark)
 CLOSED_TREE = (
     TREE,
     _MODEL,
@@ -67,10 +67,10 @@ def unlike(items: Iterable[Item], *questions: Question) -> Iterator[tuple[Questi
 
 
 def too_far_apart(starts: Iterable[tuple[int, One]]) -> tuple[int, One, One] | None:
-    """The whole days between the first of some runs and the last, and these two; None if the days are allowed.
+    """Return the whole days between the first and the last run, and these runs, or None if the days are allowed.
 
     Args:
-        starts: the time of each in ns, and the run.
+        starts: Start time in ns and run, for each run.
     """
     if not (in_order := sorted(starts, key=lambda start: start[0])):
         return None

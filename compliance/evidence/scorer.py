@@ -1,8 +1,8 @@
-"""Scoring responses again, nothing twice, and without going to the network.
+"""Rescoring of responses, with a cache and without network access.
 
-A command may ask for the scores of one run several times (`submit` verifies, then signs off), and score several runs
-over one dataset. A scorer keeps what it has read and found, under the hashes of what that was made from, and its
-worker processes. All of it lives in this process and no longer than the command: scores in a file could be forged.
+A command may need the scores of one run multiple times (`submit` verifies, then signs off), and score multiple runs
+with one dataset. A scorer keeps its worker processes, its inputs and its scores, by the hashes of their inputs. The
+cache is in memory and ends with the command, because scores in a file could be forged.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of a run's responses, and the rules on the responses themselves (compliance/evidence/plausibility.py)."""
+    """Scores of a run's responses, and the findings on the responses (compliance/evidence/plausibility.py)."""
 
     scores: Scores
     findings: tuple[Finding, ...]
@@ -35,16 +35,16 @@ class _Key(NamedTuple):
     metric: str
     answers_sha256: str
     dataset_sha256: str
-    tokenizer: str  # its fingerprint
+    tokenizer: str  # fingerprint of the tokenizer
     expected_count: int | None
 
 
 class Scorer:
-    """Scores accuracy logs until the end of its `with` block."""
+    """A scorer of accuracy logs, with worker processes until the end of its `with` block."""
 
     def __init__(self) -> None:
         self._pool = ScoringPool()
-        self._references: dict[tuple[Path, int, int, int], References] = {}  # by the file's state
+        self._references: dict[tuple[Path, int, int, int], References] = {}  # by path, inode, time and size
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
         self._begun: dict[_Key, tuple[list[DecodedResponse], list[str], Callable[[Progress | None], Scores]]] = {}
@@ -59,22 +59,22 @@ class Scorer:
         self._pool.__exit__(kind, error, trace)
 
     def expect(self, samples: int, dataset_path: Path | None) -> None:
-        """Say that so many responses will be scored: the processes start, and one reads the dataset meanwhile."""
+        """Prepare to score a number of responses: start the processes, and let one read the dataset."""
         if not self._scored:
             self._pool.start(samples)
         if dataset_path is not None and not self._references and dataset_path not in self._reading:
             self._reading[dataset_path] = self._pool.submit(load_references, dataset_path)
 
     def references(self, dataset_path: Path) -> References:
-        """The summaries of a dataset, and the lengths of its prompts.
+        """Return the reference texts of a dataset and the lengths of its prompts.
 
         Raises:
-            InputError: it cannot be read, or is no dataset.
+            InputError: If the file cannot be read or is not a dataset.
         """
         try:
             facts = dataset_path.stat()
         except OSError:
-            return load_references(dataset_path)  # which raises the error
+            return load_references(dataset_path)  # raises the error
         state = (dataset_path, facts.st_ino, facts.st_mtime_ns, facts.st_size)
         if state not in self._references:
             reading = self._reading.pop(dataset_path, None)
@@ -90,19 +90,19 @@ class Scorer:
         *,
         expected_count: int | None,
     ) -> Callable[[Progress | None], Scored]:
-        """Begin to score a log's responses, unless the very same were scored before.
+        """Begin to score the responses of a log, unless they were scored before.
 
         Args:
-            model: the folder whose tokenizer decodes the responses, or "bytes".
-            expected_count: samples of the run; None: the whole dataset.
+            model: Folder whose tokenizer decodes the responses, or "bytes".
+            expected_count: Samples of the run. Default: the whole dataset.
 
         Returns:
-            What waits for the scores. It calls its argument with the number of samples done and of all samples, and
-            raises an ExecutionError where a process died.
+            A function that waits for the scores. It calls its argument with the numbers of scored and of all samples,
+            and raises an ExecutionError if a process died.
 
         Raises:
-            InputError: the tokenizer cannot be loaded, or more samples are expected than the dataset has.
-            ExecutionError: the log does not hold every expected sample, or its data are not IDs.
+            InputError: If the tokenizer cannot be loaded, or more samples are expected than the dataset has.
+            ExecutionError: If an expected sample is missing in the log, or its data are not token IDs.
         """
         fingerprint = tokenizer_fingerprint(model)
         key = _Key(metric, _hash_of(entries), references.sha256, fingerprint, expected_count)
@@ -129,7 +129,7 @@ class Scorer:
 
 
 def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
-    """Of everything in the log that decides the scores, in its order."""
+    """Return a hash of all log entries that decide the scores, in their order."""
     digest = sha256()
     for entry in entries:
         digest.update(f"{entry.qsl_idx} {entry.token_count} {len(entry.data)}:".encode())
@@ -138,31 +138,31 @@ def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
 
 
 def local_model(name: str, revision: str | None = None) -> str:
-    """Where a model's tokenizer lies: a folder as it is named, a hub id in the hub's local cache.
+    """Return the folder of a model's tokenizer, from a path or from the local Hugging Face cache.
 
     Args:
-        name: a model folder, a hub ID of the form org/name, or "bytes" for the byte tokenizer.
-        revision: of a hub ID, the commit that the run used; None: the one that the cache has as its main branch.
+        name: A model folder, a Hugging Face ID of the form org/name, or "bytes" for the byte tokenizer.
+        revision: Commit of a Hugging Face ID. Default: the main branch in the cache.
 
     Returns:
-        The folder, or "bytes".
+        Path of the folder, or "bytes".
 
     Raises:
-        InputError: there is no such folder, and no such model in the cache.
+        InputError: If the folder does not exist and the model is not in the cache.
     """
     if name == BYTES or Path(name).is_dir():
         return name
     if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise InputError(
-            f"model folder {name} does not exist", "name the folder of the model that the run used: --model-path DIR"
+            f"model folder {name} does not exist", "give the model folder that the run used: --model-path DIR"
         )
-    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
+    from huggingface_hub import snapshot_download  # imported here because it is slow and rarely needed
 
     try:
         return str(snapshot_download(name, revision=revision, local_files_only=True))
-    except Exception as error:  # the hub's client raises a dozen unrelated kinds
+    except Exception as error:  # the Hugging Face client raises many unrelated types
         commit, option = (f" at revision {revision}", f" --revision {revision}") if revision else ("", "")
         raise InputError(
-            f"model {name}{commit} is neither a folder here nor in the local hub cache; to verify, nothing is fetched",
-            f"fetch it first (hf download {name}{option}), or name a folder with its tokenizer: --model-path DIR",
+            f"model {name}{commit} is neither a folder nor in the local Hugging Face cache, and nothing is downloaded",
+            f"download it with hf download {name}{option}, or give a folder with its tokenizer: --model-path DIR",
         ) from error

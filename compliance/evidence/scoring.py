@@ -1,4 +1,4 @@
-"""The scores of an accuracy run: its responses are scored again where they are at hand; else accuracy.txt counts."""
+"""The scores of an accuracy run: rescored from its responses if possible, otherwise read from accuracy.txt."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,9 +26,9 @@ _MAX_TEXT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class ScoreSources:
-    """What the responses are scored with. None: what the run's manifest names, if it is still there.
+    """Dataset, model and scorer for responses. Defaults: dataset and model that the manifest names.
 
-    `scorer` keeps what was scored before in the same command; None: one for this run alone.
+    `scorer` caches scores within a command. Default: a new scorer for this run.
     """
 
     dataset_path: Path | None = None
@@ -42,10 +42,10 @@ class FoundScores:
     """The scores of a run.
 
     Attributes:
-        path: the file that they come from: the accuracy log, or accuracy.txt.
-        stated: those of accuracy.txt, if there is one.
-        findings: on the responses themselves, where they were scored again.
-        not_again: why they were not, though the whole log is there.
+        path: Source of the scores: the accuracy log or accuracy.txt.
+        stated: Scores in accuracy.txt, if it exists.
+        findings: Findings on the responses, if they were rescored.
+        not_again: Why the responses of a whole log were not rescored.
     """
 
     scores: Scores
@@ -57,7 +57,7 @@ class FoundScores:
 
 @contextmanager
 def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Scorer]]:
-    """Sources with a scorer, and that scorer: their own, or a new one that ends with the block."""
+    """Yield sources with a scorer, and the scorer. A new scorer ends with the block."""
     sources = sources or ScoreSources()
     if sources.scorer is not None:
         yield sources, sources.scorer
@@ -67,23 +67,23 @@ def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Sc
 
 
 def expect_scoring(runs: Iterable[FinishedRun], sources: ScoreSources) -> None:
-    """Have the responses of accuracy runs scored from now on, in other processes, while the caller does other work."""
+    """Begin to score the responses of accuracy runs in other processes."""
     for run in runs:
         if sources.scorer is not None and run.mode == ACCURACY and not is_truncated(run.dir):
             recorded = Path(run.manifest.plan.dataset_path) if run.manifest else None
             sources.scorer.expect(expected_samples(run.detail) or 0, sources.dataset_path or recorded)
-            with suppress(HarnessError, OSError):  # reported when the run is verified
+            with suppress(HarnessError, OSError):  # verification reports the error
                 _scoring(run, sources)
 
 
 @names_its_file
 def read_text(path: Path) -> str:
-    """The content of an accuracy.txt.
+    """Return the content of an accuracy.txt.
 
     Raises:
-        InputError: it is too large, or no text.
+        InputError: If the file is too large or not text.
     """
-    fix = "give the accuracy.txt that the evaluation wrote, or --dataset-path and --model-path to score again"
+    fix = "restore the accuracy.txt that the evaluation wrote, or rescore with --dataset-path and --model-path"
     try:
         return read_record(path, fix, max_bytes=_MAX_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
@@ -91,14 +91,14 @@ def read_text(path: Path) -> str:
 
 
 def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, whole: bool) -> FoundScores:
-    """The scores of an accuracy run.
+    """Return the scores of an accuracy run.
 
     Args:
-        text: the content of accuracy.txt.
-        whole: the log has all responses.
+        text: Content of accuracy.txt.
+        whole: Whether the log has all responses.
 
     Raises:
-        InputError: there are none. ExecutionError: the log does not hold what it should.
+        InputError: If no scores are available. ExecutionError: If expected responses are missing in the log.
     """
     log, path, stated, why = run.dir.accuracy_log, run.dir.accuracy_text, None, ""
     if text is not None:
@@ -116,8 +116,8 @@ def find_scores(run: FinishedRun, sources: ScoreSources, text: str | None, *, wh
             why = error.message
     if stated is None:
         raise InputError(
-            f"{run.dir.root} has no accuracy.txt, and the responses cannot be scored",
-            "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
+            f"{path} is missing, and the responses cannot be scored",
+            "rescore mlperf_log_accuracy.json with --dataset-path FILE --model-path DIR",
             path=path,
             missing=True,
         )
@@ -132,42 +132,43 @@ def _scoring(run: FinishedRun, sources: ScoreSources) -> Callable[[Progress | No
 
 
 def references_of(run: FinishedRun, sources: ScoreSources) -> References:
-    """The dataset that a run was run on.
+    """Return the dataset of a run.
 
     Raises:
-        InputError: nothing names it, it cannot be read, or it is another one.
+        InputError: If the dataset is unknown, unreadable or not the dataset of the run.
     """
     plan = run.manifest.plan if run.manifest else None
     path = sources.dataset_path or (Path(plan.dataset_path) if plan else None)
     if path is None:
-        raise InputError(f"{run.dir.root}: nothing names the dataset", "name it with --dataset-path")
+        raise InputError(f"{run.dir.root}: the dataset of the run is unknown", "give it with --dataset-path FILE")
     if sources.dataset_path is None and not path.is_file():
         path = _bundled(run) or path
     with with_scorer(sources) as (_, scorer):
         found = scorer.references(path)
     if plan is not None and found.sha256 != plan.dataset_sha256:
         raise InputError(
-            f"{path} has SHA-256 {found.sha256}, the run used one with {plan.dataset_sha256}",
-            "give the dataset that the run used",
+            f"{path} is not the dataset of this run: its SHA-256 is {found.sha256}, "
+            f"the manifest has {plan.dataset_sha256}",
+            "give the dataset that the run used: --dataset-path FILE",
         )
     return found
 
 
 def model_of(run: FinishedRun, sources: ScoreSources) -> str:
-    """Where the files of a run's model lie on this machine, or "bytes".
+    """Return the model folder of a run on this machine, or "bytes".
 
     Raises:
-        InputError: nothing names it, or they are not at hand.
+        InputError: If the model is unknown or unavailable.
     """
     recorded = run.manifest.plan.model_path if run.manifest else None
     name = sources.model_path or recorded
     if name is None:
-        raise InputError(f"{run.dir.root}: nothing names the model", "name it with --model-path")
+        raise InputError(f"{run.dir.root}: the model of the run is unknown", "give it with --model-path DIR")
     return local_model(name, run.manifest.model.revision if run.manifest and name == recorded else None)
 
 
 def target_of(run: FinishedRun) -> tuple[Mapping[str, Target] | None, str]:
-    """Which targets apply, and their name; None where there are none."""
+    """Return the applicable targets, or None, and their name."""
     model = run.manifest.model if run.manifest else None
     return targets_that_apply(
         run.benchmark,
@@ -179,7 +180,7 @@ def target_of(run: FinishedRun) -> tuple[Mapping[str, Target] | None, str]:
 
 
 def _bundled(run: FinishedRun) -> Path | None:
-    """The bundled articles, wherever they lie now, where the run used them."""
+    """Return the current path of the bundled articles if the run used them."""
     if run.manifest is None:
         return None
     plan = run.manifest.plan

@@ -1,4 +1,4 @@
-"""Whether an accuracy log is cut as the official tool cuts it, and the hash of the whole log in accuracy.txt.
+"""Detection of accuracy logs that the official tool truncated, and the hash of the whole log in accuracy.txt.
 
 [mlcommons/inference, tools/submission/truncate_accuracy_log.py]
 """
@@ -11,21 +11,21 @@ from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.reading import read_record
 from runs.record.layout import RunDir
 
-SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
+SHOWN_BYTES = 4096  # bytes kept at the start and at the end [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"
 
 
 def is_truncated(run: RunDir) -> bool:
-    """Was the middle of the accuracy log taken out for submission?"""
+    """Return whether the middle of the accuracy log was removed for submission."""
     path = run.accuracy_log
     return path.is_file() and path.stat().st_size < 64 * 1024 and bool(TRUNCATION_MARK.search(read_record(path, "")))
 
 
 def hash_in_accuracy_text(text: str, path: Path) -> str:
-    """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt; empty without one.
+    """Return the SHA-256 of the untruncated accuracy log that accuracy.txt states, or an empty text.
 
     Raises:
-        InputError: there are several, or it is not a SHA-256.
+        InputError: If multiple hashes differ, or a hash is not a SHA-256.
     """
     digest, problem = stated_hash(text)
     if problem:

@@ -1,1 +1,1 @@
-"""Judging: rules, findings, checks and verdicts. Nothing here knows a rule or a source of evidence."""
+"""Rules, findings, checks and verdicts in general; the rules themselves are declared in the other packages."""

@@ -1,7 +1,7 @@
-"""Checks: the rules that one function decides together, and `judge`, which applies a list of checks to one subject.
+"""Checks, each a function that decides some rules, and `judge`, which applies a list of checks to one subject.
 
-A subject is what checks are applied to: a run, a result, a tree. It tells what it lacks (`absent`). A check whose
-input is missing is not judged, with the reason; so is one whose rules have no object.
+A subject is a run, a result or a tree. Its `absent` method reports missing inputs. A check is not applied if its input
+is missing or its rules do not apply to the subject; the reason is kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,31 +15,31 @@ from runs.errors import HarnessError
 
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
-# The parts of a subject that a check may need. log: a detail log that can be judged. numbers: LoadGen's results.
+# Inputs that a check may need. log: a complete detail log. numbers: LoadGen's results.
 # record: the request log. manifest: manifest.json. responses: the whole accuracy log. text:
 # accuracy.txt. conf: user.conf. both: a performance and an accuracy run. power, audit: directories in a tree.
 # events, snapshot: files of the MLPerf Endpoints client. load: its measured phase. complete: it ended by itself.
-# files: those of the run of a row, or all that a sign-off reads. requests: a request of a run.
+# files: the files of one run, or all files that a sign-off reads. requests: at least one request of a run.
 Need = Literal[
     "log", "numbers", "record", "manifest", "responses", "text", "conf", "both", "power", "audit", "events", "snapshot",
     "load", "complete", "files", "requests",
 ]  # fmt: skip
 
-# Rules of these kinds are reported only where they are violated: that a check of theirs ran shows that they were met.
+# Rules of these kinds are reported only if they are violated. They count as met if their check ran without a finding.
 _SILENT: frozenset[Kind] = frozenset({"contradiction", "tree", "gate", "submit"})
 
 NOT_APPLICABLE, WITHOUT_INPUT = "not applicable", "without input"
 
 
 class Subject(Protocol):
-    """What checks are applied to."""
+    """A run, a result or a tree that checks are applied to."""
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return why an input is missing, or an empty text if it is available."""
 
 
-class Absent(Exception):  # no error: the reason why something is not judged
-    """Raised by a check that finds its input missing."""
+class Absent(Exception):
+    """A missing input that a check finds while it runs. Its rules are then reported as not applied."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -48,16 +48,16 @@ class Absent(Exception):  # no error: the reason why something is not judged
 
 @dataclass(frozen=True)
 class NotJudged:
-    """Rules that were not applied, and why."""
+    """Rules that were not applied, with the reason."""
 
     what: str  # NOT_APPLICABLE, WITHOUT_INPUT, or the subject
     why: str
     rules: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()  # of a tree or a command on several subjects: those that it is about
+    results: tuple[str, ...] = ()  # affected results, for a tree or multiple subjects
 
 
 def always(_: Any) -> str:
-    """The rules have an object in every subject."""
+    """Return no reason: the rules apply to every subject."""
     return ""
 
 
@@ -66,12 +66,12 @@ class Check:
     """The rules that one function decides together.
 
     Attributes:
-        decide: takes the subject.
-        rules: IDs.
-        silent: those of them that are reported only where they are violated.
-        needs: parts of the subject that must be there.
-        applies: why the rules have no object in a subject; empty where they have one.
-        after: rules; where one of them is violated, this check is not judged.
+        decide: Function that takes the subject.
+        rules: Rule IDs.
+        silent: Rule IDs that are reported only if they are violated.
+        needs: Inputs that must be available.
+        applies: Function that returns why the rules do not apply to a subject, or an empty text.
+        after: Rule IDs; if one of them is violated, this check is not applied.
     """
 
     decide: Callable[..., Iterable[Finding] | None]
@@ -94,11 +94,11 @@ def decides(
     also: Sequence[str] = (),
     rank: Rank | None = None,
 ) -> Callable[[Decider], Decider]:
-    """Declare the rules that a function decides. It may be used several times, with rules of several kinds.
+    """Declare the rules that a function decides. Multiple uses on one function add rules of other kinds.
 
     Args:
-        also: rules that it decides too, and that are declared at another function.
-        rank: of the rows; None: that of the kind.
+        also: Further rule IDs, declared at another function.
+        rank: Rank of the rows. Default: the rank of the kind.
     """
     declare(kind, rows, rank)
     ids = (*(row[0] for row in rows), *also)
@@ -120,11 +120,11 @@ def decides(
 
 
 def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType, **changed: Any) -> Check:
-    """The check that a function makes.
+    """Return the check of a function.
 
     Args:
-        within: functions that it calls, or modules of such functions, whose rules it decides too.
-        changed: fields that are other ones here.
+        within: Functions that it calls, or their modules, whose rules it decides too.
+        changed: Fields to replace.
     """
     own = _CHECKS.get(function, Check(function, ()))
     inner = _deciders(*within)
@@ -134,7 +134,7 @@ def check(function: Callable[..., Any], *within: Callable[..., Any] | ModuleType
 
 
 def rules_of(*deciders: Callable[..., Any] | ModuleType) -> frozenset[str]:
-    """The rules that functions, or all functions of modules, decide and report only where they are violated."""
+    """Return the rules that functions (or all functions of modules) report only if they are violated."""
     return frozenset(rule for one in _deciders(*deciders) for rule in one.silent)
 
 
@@ -145,15 +145,15 @@ def _deciders(*deciders: Callable[..., Any] | ModuleType) -> list[Check]:
 
 @dataclass
 class Judgement:
-    """What came of judging one subject."""
+    """Findings on one subject, and the rules that were not applied."""
 
     findings: list[Finding] = field(default_factory=list)
     applied: set[str] = field(default_factory=set)  # rules, met or violated
-    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # rule → what and why it was not judged
-    error: HarnessError | None = None  # the first damaged part
+    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # rule → kind and reason of its omission
+    error: HarnessError | None = None  # first damaged input
 
     def take(self, other: "Judgement") -> None:
-        """Add what came of judging another part of the same subject: a rule is judged if it is in one of them."""
+        """Add the findings on another part of the subject. A rule is applied if it was applied to one part."""
         self.findings += other.findings
         self.applied |= other.applied
         for rule, (what, why) in other.reasons.items():
@@ -165,18 +165,18 @@ class Judgement:
         self.error = self.error or other.error
 
     def leave(self, checks: Iterable[Check], why: str) -> None:
-        """Note that checks lack their input."""
+        """Mark the rules of checks as not applied, because their input is missing."""
         reasons = dict.fromkeys((rule for one in checks for rule in one.rules), (WITHOUT_INPUT, why))
         self.take(Judgement(reasons=reasons))
 
     @property
     def not_judged(self) -> list[NotJudged]:
-        """The rules that no part applied, by reason."""
+        """Rules that were applied to no part, by reason."""
         return grouped({rule: why for rule, why in self.reasons.items() if rule not in self.applied})
 
 
 def grouped(reasons: Mapping[str, tuple[str, str]]) -> list[NotJudged]:
-    """Rules by the reason why they were not judged."""
+    """Group rules by the reason why they were not applied."""
     rules: dict[tuple[str, str], list[str]] = {}
     for rule, why in sorted(reasons.items()):
         rules.setdefault(why, []).append(rule)
@@ -191,8 +191,8 @@ def judge(
     """Apply checks to a subject, in their order.
 
     Args:
-        damaged: the findings for a check that ended in an exception, for subjects that cannot be trusted. Without it
-            the first HarnessError is the judgement's error, and another exception is raised.
+        damaged: Function that returns the findings for an exception in a check, for untrusted subjects. Without it,
+            the first HarnessError becomes the error of the judgement, and other exceptions are raised.
     """
     found = Judgement()
     for one in checks:
@@ -217,7 +217,9 @@ def judge(
             found.reasons |= dict.fromkeys(one.rules, (WITHOUT_INPUT, f"damaged input: {said}"))
         else:
             found.applied |= {*one.silent, *(finding.rule for finding in findings)}
-            found.reasons |= dict.fromkeys(one.rules, (NOT_APPLICABLE, "there is nothing of the kind"))
+            found.reasons |= dict.fromkeys(
+                one.rules, (NOT_APPLICABLE, "the subject has nothing that these rules are about")
+            )
         found.findings += findings
     return found
 
@@ -229,7 +231,7 @@ def _not_judged(one: Check, subject: Subject, so_far: Sequence[Finding]) -> tupl
         return NOT_APPLICABLE, why
     for finding in so_far if one.after else ():
         if finding.violated and finding.rule in one.after:
-            return NOT_APPLICABLE, f"{finding.rule} was found"
+            return NOT_APPLICABLE, f"{finding.rule} is violated"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Findings: a rule, applied to one thing. Programs read `rule`, `severity` and `numbers`, never texts."""
+"""Findings: the outcome of a rule on a file or run. Programs read `rule`, `severity` and `numbers`, never texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,27 +16,27 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule, applied to one thing."""
+    """The outcome of one rule on one file or run."""
 
     rule: str  # its ID
-    severity: Severity  # mostly the rule's own
-    text: str  # what was compared, in a few words; the whole finding as a sentence if `found` is empty
-    # files or directories that it is about; of a contradiction all that it is between
+    severity: Severity  # usually the severity of the rule
+    text: str  # name of the compared value; a whole sentence if `found` is empty
+    # files or directories of the finding; all files that contradict each other
     files: tuple[Path, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that decided, for programs
-    # found, required: texts with their units
+    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # deciding values, for programs
+    # `found` and `required` are texts with units
     found: str = ""
     required: str = ""
-    fix: str = ""  # empty: the rule's own
-    line: int | None = None  # in the first of the files, counted from 1
-    decided_by: tuple[str, ...] = ()  # keys in the files, whose lines are shown
+    fix: str = ""  # default: the fix of the rule
+    line: int | None = None  # line number in the first file, from 1
+    decided_by: tuple[str, ...] = ()  # keys whose lines are shown
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
 
     @property
     def known(self) -> Rule:
-        """The rule."""
+        """Definition of the rule."""
         return find_rule(self.rule)
 
     @property
@@ -49,22 +49,22 @@ class Finding:
 
     @property
     def violated(self) -> bool:
-        """Whether the rule was violated; a note violates none."""
+        """Whether the rule was violated. A note is not a violation."""
         return self.severity in ("error", "warning")
 
     @property
     def slug(self) -> str:
-        """The last part of an ID such as P-5/same_process."""
+        """The last part of a rule ID, such as `same_process` of P-5/same_process."""
         return self.rule.rpartition("/")[2]
 
     @property
     def where(self) -> str:
-        """The files, with the line where one is known."""
+        """The files, with the line number if it is known."""
         return " and ".join(map(str, self.files)) + (f":{self.line}" if self.line is not None else "")
 
     @property
     def sentence(self) -> str:
-        """The finding without its outcome and its rule."""
+        """The finding without severity and rule ID."""
         if not self.found:
             return self.text
         said = f"{self.text}: {self.found}" if self.text else self.found
@@ -75,11 +75,11 @@ class Finding:
 
     @property
     def line_with_place(self) -> str:
-        """For people: severity, rule, sentence and place."""
+        """The finding as a line of text: severity, rule ID, sentence and files."""
         return f"{self} [{self.where}]" if self.files else str(self)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, with the rule's source and fix. NumPy's numbers are no JSON by themselves."""
+        """Return the finding for programs, with source and fix of the rule. NumPy's numbers become plain numbers."""
         rule, plain = self.known, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
             "rule": rule.id,
@@ -107,7 +107,7 @@ def compared(
     decided_by: Sequence[str] = (),
     **numbers: Any,
 ) -> Finding:
-    """A rule that was applied: met, or violated with its own severity. `text` defaults to the rule's summary."""
+    """Return a finding of pass, or of the rule's severity. `text` defaults to the summary of the rule."""
     known = find_rule(rule)
     severity: Severity = "pass" if passed else known.severity
     return Finding(rule, severity, text or known.summary, files, numbers, found, required, decided_by=tuple(decided_by))
@@ -116,15 +116,15 @@ def compared(
 def fail(
     rule: str, text: str, *files: Path, line: int | None = None, decided_by: Sequence[str] = (), **numbers: Any
 ) -> Finding:
-    """A violated rule, as a sentence."""
+    """Return an error whose text is a whole sentence."""
     return Finding(rule, "error", text, files, numbers, line=line, decided_by=tuple(decided_by))
 
 
 def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """A violated rule that alone refutes no result."""
+    """Return a warning: a violated rule that alone does not fail a result."""
     return Finding(rule, "warning", text, files, numbers)
 
 
 def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
-    """A finding for the reader."""
+    """Return a note for the reader."""
     return Finding(rule, "note", text, files, numbers)

@@ -1,7 +1,7 @@
-"""Rules: what a result, a tree or a technique must meet. Each is declared once, at the function that decides it.
+"""Rules for results, trees and techniques. Each is declared once, at the function that decides it.
 
-Commands, divisions and rounds select rules by ID and kind, and never rename them. Sources begin with a mark (SOURCES),
-or are a path in mlcommons/inference or in runs/.
+Rule IDs and kinds are stable, because scripts select rules by them. The source of a rule begins with a mark (SOURCES)
+or is a path in mlcommons/inference or in runs/.
 """
 
 import pkgutil
@@ -23,7 +23,9 @@ Kind = Literal[
 ON_RUNS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
 
 RuleSeverity = Literal["error", "warning", "note"]
-RuleRow = tuple[str, RuleSeverity, str, str, str]  # ID, severity, source, summary, fix
+RuleRow = tuple[
+    str, RuleSeverity, str, str, str
+]  # ID, severity, source, summary (noun phrase for the checked value), fix
 
 OURS = "[ours]"
 _INFERENCE = "mlcommons/inference b66003e1, "
@@ -34,14 +36,14 @@ SOURCES = {
     "[loadgen]": "LoadGen 6.0.17, what it writes, so what an unchanged log looks like: ",
     "[endpoints]": "MLPerf Endpoints, mlcommons/endpoints_policies 00135a0, endpoints_rules.md, and its checker, the "
     "package endpoints-submission-cli 1.5.3.0: ",
-    OURS: "a rule of ours: it follows from what a result claims, and the official checker does not look at it",
+    OURS: "a rule of this harness: it follows from what a result claims; the official checker does not check it",
 }
 AUDIT_AGAIN = "correct the system and run the audit again"
 RERUN = "rerun and submit LoadGen's own logs"
 
 
 class Rank(IntEnum):
-    """How grave a violated rule is for a tree, the gravest first."""
+    """Order of causes in the check of a tree, most severe first."""
 
     COPIES = 0  # contradictions and copies
     AUDITS = 1  # audits that are empty, missing or failing
@@ -60,65 +62,65 @@ _RANK_OF: dict[Kind, Rank] = {
 
 
 class UnknownRuleError(HarnessError):
-    """A finding of a rule that is not declared: a fault of this program."""
+    """An undeclared or doubly declared rule ID: a fault of this program."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `id` is stable: scripts may rely on it."""
+    """Definition of one rule. Its `id` never changes, because scripts rely on it."""
 
     id: str
     kind: Kind
-    severity: RuleSeverity  # of a finding that the rule is violated; note: no rule is violated
-    source: str  # where the rule comes from
-    summary: str  # the rule in a few words
-    fix: str  # what to do if it is violated
+    severity: RuleSeverity  # severity of a violation; note: for the reader only
+    source: str  # origin of the rule
+    summary: str  # noun phrase for what is checked
+    fix: str  # instruction for a violation; may be empty
     rank: Rank
 
     @property
     def source_in_full(self) -> str:
-        """With the repository and file of the mark."""
+        """The source with the repository and file that its mark stands for."""
         mark, _, section = self.source.partition(" ")
         if mark in SOURCES:
             return (SOURCES[mark] + section).rstrip(": ")
         return self.source if self.source.startswith("runs/") else _INFERENCE + self.source
 
 
-RULES: dict[str, Rule] = {}  # of the modules that are imported
+RULES: dict[str, Rule] = {}  # by ID, from all imported modules
 
 
 def declare(kind: Kind, rows: Iterable[RuleRow], rank: Rank | None = None) -> None:
     """Add rules of one kind.
 
     Args:
-        rank: None: that of the kind.
+        rank: Default: the rank of the kind.
 
     Raises:
-        UnknownRuleError: the ID is taken.
+        UnknownRuleError: If a rule with this ID exists.
     """
     for rule_id, severity, source, summary, fix in rows:
         if rule_id in RULES:
-            raise UnknownRuleError(f"two rules have the ID {rule_id}", "give each its own")
+            raise UnknownRuleError(f"two rules have the ID {rule_id}", "give each rule its own ID")
         of = _RANK_OF.get(kind, Rank.FILES) if rank is None else rank
         RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, of)
 
 
 def all_rules() -> dict[str, Rule]:
-    """Every rule of this package; imports all its modules."""
+    """Return every rule of this package, after importing all its modules."""
     import compliance
 
     for module in pkgutil.walk_packages(compliance.__path__, "compliance."):
-        if not module.name.startswith("compliance.report"):  # it has no rules
+        if not module.name.startswith("compliance.report"):  # these modules have no rules
             import_module(module.name)
     return RULES
 
 
 def find_rule(rule_id: str) -> Rule:
-    """The rule of that ID.
+    """Return the rule with an ID.
 
     Raises:
-        UnknownRuleError: it is not declared.
+        UnknownRuleError: If the rule is not declared.
     """
     if rule_id not in RULES:
-        raise UnknownRuleError(f"there is no rule {rule_id}", "declare it at the function that decides it")
+        raise UnknownRuleError(f"rule {rule_id} does not exist", "declare it at the function that decides it")
     return RULES[rule_id]

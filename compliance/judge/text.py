@@ -1,4 +1,4 @@
-"""Findings and what was not judged, as lines for people: the same in every command."""
+"""Text lines for findings and for rules that were not applied, as all commands print them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from compliance.judge.verdict import Verdict
 
 
 def by_severity(verdict: Verdict) -> list[Finding]:
-    """The findings of a verdict, the gravest first."""
+    """Return the findings of a verdict, most severe first."""
     return verdict.of("error", "warning", "note", "pass")
 
 
@@ -22,7 +22,7 @@ def finding_lines(verdict: Verdict, findings: Iterable[Finding], *, with_place: 
 
 
 def not_judged_lines(verdict: Verdict) -> Iterator[str]:
-    """A line for each missing input; rules without an object are left out."""
+    """Yield a line for each missing input. Rules that do not apply are left out."""
     for one in verdict.not_judged:
         if one.what != NOT_APPLICABLE:
             of = f"{', '.join(one.results)}: " if one.results else ""

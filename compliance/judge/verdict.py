@@ -1,4 +1,4 @@
-"""Verdicts: what findings add up to, by a policy."""
+"""Verdicts: the combined outcome of findings, by a policy."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,60 +8,60 @@ from compliance.judge.check import NotJudged
 from compliance.judge.finding import Finding, Severity
 from runs.errors import ExitCode, HarnessError, SetupError
 
-# FAIL: there is an error. FLAG: there are warnings. ERROR: there is no verdict.
+# FAIL: at least one error. FLAG: at least one warning. ERROR: no verdict was reached.
 Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
 OUTCOME_OF: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How findings add up."""
+    """How findings combine to an outcome."""
 
-    contradictions_end_it: bool = False  # files that cannot all be true are no verdict, but an error: exit code 4
+    contradictions_end_it: bool = False  # files that contradict each other give ERROR (exit code 4)
     warnings_flag: bool = True
 
 
-FINDINGS = Policy()  # a contradiction is an error as others are
+FINDINGS = Policy()  # contradictions count like other errors
 LOGS = Policy(contradictions_end_it=True, warnings_flag=False)
 FOLDERS = Policy(contradictions_end_it=True)
 
 
 @dataclass
 class Verdict:
-    """Findings, and what they add up to.
+    """Findings and their combined outcome.
 
     Attributes:
-        outcome_policy: how they add up.
-        held_official: official rules count. Else they are shown beside the verdict.
+        outcome_policy: How the findings combine.
+        held_official: Whether official rules count. Otherwise they are only shown.
         declared: why the subject's own manifest says that it is not eligible for submission.
     """
 
-    schema_version: ClassVar[int] = 1  # of its record; 2: `not_judged` is a list of objects
+    schema_version: ClassVar[int] = 1  # of the JSON; 2: `not_judged` is a list of objects
 
     findings: list[Finding] = field(default_factory=list, kw_only=True)
     applied: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)  # rules, met or violated
     not_judged: list[NotJudged] = field(default_factory=list, kw_only=True)
-    error: HarnessError | None = field(default=None, kw_only=True)  # why there is no verdict
+    error: HarnessError | None = field(default=None, kw_only=True)  # reason for ERROR
     outcome_policy: Policy = field(default=FINDINGS, kw_only=True, repr=False)
     held_official: bool = field(default=True, kw_only=True)
     declared: list[str] = field(default_factory=list, kw_only=True)
 
     @property
     def title(self) -> str:
-        """What stands in front of a reason, where this is a part of a verdict."""
+        """Prefix of the reasons, if this verdict is part of another one."""
         return ""
 
     @property
     def members(self) -> "Sequence[Verdict]":
-        """The verdicts on parts of the subject, whose findings count too."""
+        """Verdicts on parts of the subject. Their findings count too."""
         return ()
 
     def of(self, *severities: Severity) -> list[Finding]:
-        """The findings of these severities, in their order."""
+        """Return the findings of these severities, in the order of the severities."""
         return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     def counts(self, finding: Finding) -> bool:
-        """Whether a finding bears on the verdict."""
+        """Return whether a finding counts for the outcome."""
         return self.held_official or finding.kind != "official"
 
     def _contradicts(self, finding: Finding) -> bool:
@@ -73,13 +73,13 @@ class Verdict:
 
     @property
     def contradictions(self) -> list[Finding]:
-        """Files that cannot all be true; none where the policy takes them as errors like others."""
+        """Findings of files that contradict each other, if the policy treats them separately."""
         own = [one for one in self.findings if self._contradicts(one)]
         return [one for member in self.members for one in member.contradictions] + own
 
     @property
     def broken(self) -> list[Finding]:
-        """The subject's own violated rules, counted or not; without contradictions."""
+        """Violated rules of the subject itself, counted or not, without contradictions."""
         return [one for one in self.of("error") if not self._contradicts(one)]
 
     @property
@@ -88,14 +88,14 @@ class Verdict:
 
     @property
     def failures(self) -> list[str]:
-        """Why the outcome is FAIL, in sentences."""
+        """Reasons for FAIL, as sentences."""
         found = [f"{one.title}{text}" for one in self.members for text in one.failures]
         found += [one.sentence for one in self.broken if self.counts(one)]
         return found + (self.declared if self.held_official else [])
 
     @property
     def outcome(self) -> Outcome:
-        """By the gravest finding that counts."""
+        """The outcome of the most severe finding that counts."""
         whole = (*self.members, self)
         if self.contradictions or any(one.error is not None for one in whole):
             return "ERROR"
@@ -105,8 +105,8 @@ class Verdict:
         return "FLAG" if flagged and self.outcome_policy.warnings_flag else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
-        """Warnings count with `strict`."""
-        no_verdict = self.error is None or isinstance(self.error, SetupError)  # else a file is damaged
+        """Return the exit code. With `strict`, warnings count as failures."""
+        no_verdict = self.error is None or isinstance(self.error, SetupError)  # any other error means a damaged file
         if no_verdict and self.contradictions:
             return ExitCode.FAILED
         if self.error is not None:
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the outcome is not PASS, the gravest first."""
+        """Reasons why the outcome is not PASS, most severe first."""
         reasons = [] if self.error is None else [self.error.message]
         for one in (*self.members, self):
             own = (finding for finding in one.findings if one._contradicts(finding))
@@ -135,7 +135,7 @@ class Verdict:
         return list(dict.fromkeys(reasons))
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
-        """The fields of every record of a verdict; plain types only."""
+        """Return the fields that every verdict has in JSON, in plain types."""
         return {
             "schema_version": self.schema_version,
             "verdict": self.outcome,

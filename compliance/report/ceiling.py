@@ -1,8 +1,8 @@
-"""Tokens per second compared with what a device's memory and arithmetic allow at most.
+"""Tokens per second, compared with the upper bounds by memory and arithmetic of a device.
 
-Arithmetic: a multiplication and an addition for each weight and token of prompt and output, without attention, which is
-less for prompts of this length. Memory: each output token reads the keys and values of its context; with one query at a
-time also all weights, which a batch shares.
+Arithmetic: one multiplication and one addition for each weight and each token of prompt and output. Attention is left
+out, because it is smaller for prompts of this length. Memory: each output token reads the keys and values of its
+context. With one query at a time it also reads all weights, which a batch would share.
 """
 
 import math
@@ -19,7 +19,7 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "half": 2, "fp8": 1, "int8"
 
 
 class Device(NamedTuple):
-    """The peak rates of one device."""
+    """Peak rates of one device."""
 
     name: str
     bytes_per_second: float
@@ -27,8 +27,8 @@ class Device(NamedTuple):
     source: str
 
 
-# Dense figures, without sparsity, from the vendors' data sheets. The first counts whose words are all in the driver's
-# name of the device.
+# Dense figures (without sparsity) from the vendors' data sheets. The first device matches whose words are all in the
+# driver's name.
 _DEVICES = (
     Device("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
     Device("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),
@@ -47,45 +47,45 @@ _DEVICES = (
 
 
 def find_device(name: str) -> Device | None:
-    """The device of a name such as `NVIDIA H100 80GB HBM3`; None if it is not in the table."""
+    """Return the device with a name such as `NVIDIA H100 80GB HBM3`, or None if it is not in the table."""
     words = set(name.upper().replace("-", " ").split())
     return next((device for device in _DEVICES if set(device.name.upper().split()) <= words), None)
 
 
 def ceiling_rows(manifest: Manifest, requests: RequestTable, tokens_per_second: float | None) -> list[tuple[str, str]]:
-    """The bounds of a run's devices and the share that it reached, or why they are not known.
+    """Return the bounds of the devices and the share that a run reached, or why they are unknown.
 
     Args:
-        tokens_per_second: of the run.
+        tokens_per_second: Rate of the run.
     """
     if not (manifest.plan.engine_record.computes_here and manifest.observed.accelerators):
         return []
     name = str(manifest.observed.accelerators[0].get("name"))
     if (device := find_device(name)) is None:
-        return [("not known", f"{name} is not in the table of devices")]
+        return [("unknown", f"{name} is not in the table of devices")]
     engine = manifest.engine.configuration
     sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
     count = math.prod(sizes) * max(1, len(manifest.replicas))
     try:
         arithmetic, memory = (count * one for one in bounds(device, manifest, requests))
     except HarnessError as error:
-        return [("not known", error.message)]
+        return [("unknown", error.message)]
     rows = [
         ("device", f"{count} × {device.name} ({device.source})"),
-        ("memory allows", f"{memory:,.0f} tokens/s, with {device.bytes_per_second / 1e9:,.1f} GB/s a device"),
-        ("arithmetic allows", f"{arithmetic:,.0f} tokens/s, with {device.flops / 1e12:,.2f} TFLOP/s a device"),
+        ("memory allows", f"{memory:,.0f} tokens/s, with {device.bytes_per_second / 1e9:,.1f} GB/s per device"),
+        ("arithmetic allows", f"{arithmetic:,.0f} tokens/s, with {device.flops / 1e12:,.2f} TFLOP/s per device"),
     ]
     if tokens_per_second:
         share = tokens_per_second / min(arithmetic, memory)
-        rows.append(("reached", f"{tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower one"))
+        rows.append(("reached", f"{tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower bound"))
     return rows
 
 
 def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[float, float]:
-    """Output tokens per second that one device's arithmetic and its memory allow at most.
+    """Return the upper bounds of output tokens per second by arithmetic and by memory of one device.
 
     Raises:
-        InputError: the model is not on this machine.
+        InputError: If the model is not on this machine.
     """
     engine = manifest.engine.configuration
     folder = Path(str(manifest.model.folder))
@@ -93,7 +93,9 @@ def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[
     if not parameters:
         raise InputError(f"{folder} has no safetensors files", "")
     weight_bytes = parameters * _BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
-    speed = 2 if "fp8" in str(engine.get("quantization")) else 1  # of 8-bit arithmetic, on all devices above
+    speed = (
+        2 if "fp8" in str(engine.get("quantization")) else 1
+    )  # 8-bit arithmetic is twice as fast on all these devices
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())
     work = 2.0 * parameters * float((prompt + output).sum())

@@ -1,5 +1,6 @@
-"""The verification document: each claim with its rule, file, line and result; what was not checked; and questions for
-the submitter. Its layout is document.md.
+"""The verification document: rules with files, lines and outcomes, rules not applied, and questions to the submitter.
+
+The layout is document.md.
 """
 
 import re
@@ -26,12 +27,12 @@ from runs.record.manifest import read_manifest
 from runs.wording import printable
 
 KINDS: dict[Kind, str] = {
-    "result": "It is a result",
-    "official": "It meets the rules of the benchmark",
-    "plausible": "It is plausible",
-    "contradiction": "Its files agree with each other",
+    "result": "Rules on every result",
+    "official": "Rules of the benchmark",
+    "plausible": "Rules on plausible values",
+    "contradiction": "Contradictions between files",
 }
-# Rules of these kinds are applied by other commands.
+# Kinds of rules that other commands apply.
 ELSEWHERE: dict[Kind, str] = {
     "signoff": "main.py signoff",
     "audit": "main.py audit",
@@ -44,10 +45,10 @@ _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
 
 
 def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
-    """The document.
+    """Return the document as Markdown.
 
     Args:
-        when: date and time of the verification.
+        when: Date and time of the verification.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -73,7 +74,7 @@ def as_markdown(verdicts: Sequence[ResultVerdict], when: str) -> str:
 
 
 def _escaped(value: Any) -> str:
-    """A value as one line of text, with Markdown escaped, except in what a macro of the template made."""
+    """Return a value as one line of text with Markdown escaped, except for the output of template macros."""
     if isinstance(value, Markup):
         return value
     return re.sub(r"([\\<>*\[\]|])", r"\\\1", printable(" ".join(str(value).split())))
@@ -95,7 +96,7 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
 
 
 def _record_lines(part: RunVerdict) -> dict[str, int]:
-    """The line of each key's first record in the detail log; empty if the log cannot be read."""
+    """Return the line number of each key's first log record; empty if the detail log cannot be read."""
     found: dict[str, int] = {}
     try:
         for number, line in bounded_lines(RunDir(Path(part.directory)).detail, DETAIL_LOG, ""):
@@ -119,11 +120,11 @@ def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
         found = {finding.rule for finding in part.findings}
         met = [rules[one] for one in sorted(part.applied - found)]
         if looked := "; ".join(f"{rule.id} ({rule.summary})" for rule in met):
-            yield f"{part.mode}: looked for and not found: {looked}"
+            yield f"{part.mode}: applied without a finding: {looked}"
         yield from (f"{part.mode}: {text}" for text in _left(part, rules))
     for mode in ("performance", "accuracy"):
         if verdict.part(mode) is None:
-            yield f"all rules on {mode}: no {mode} run was given or could be read"
+            yield f"all rules on {mode} runs: the {mode} run is missing or unreadable"
     yield from (f"both runs: {text}" for text in _left(verdict, rules))
     for kind, command in ELSEWHERE.items():
         if count := sum(rule.kind == kind for rule in rules.values()):
@@ -131,7 +132,7 @@ def _not_checked(verdict: ResultVerdict) -> Iterator[str]:
 
 
 def _left(verdict: Verdict, rules: Mapping[str, Rule]) -> Iterator[str]:
-    """The rules that were not applied, by reason."""
+    """Yield the rules that were not applied, with reasons."""
     for one in verdict.not_judged:
         if one.what == WITHOUT_INPUT:
             yield from (f"{rule}: {rules[rule].summary}: {one.why}" for rule in one.rules)
@@ -143,26 +144,27 @@ def _questions(verdict: ResultVerdict) -> Iterator[str]:
     for part in verdict.parts:
         for finding in part.findings:
             if finding.severity in ("error", "warning"):
-                yield f"{part.mode}: {finding.sentence}. Why? Fix: {finding.fix or finding.known.fix}."
+                fix = finding.fix or finding.known.fix
+                yield f"{part.mode}: {finding.sentence}. What is the cause?{f' Fix: {fix}.' if fix else ''}"
         path = RunDir(Path(part.directory)).manifest
         if not path.is_file():
-            continue  # the run is not of this harness
+            continue  # runs of other harnesses
         for one in part.not_judged:
             if one.what == WITHOUT_INPUT:
-                yield f"{part.mode}: {one.why}. Why? Not applied without it: {', '.join(one.rules)}."
+                yield f"{part.mode}: {one.why}. What is the reason? Rules not applied: {', '.join(one.rules)}."
         try:
             manifest = read_manifest(path)
         except HarnessError:
             continue
         if manifest.observed.harness.git_changed:
             commit = manifest.observed.harness.git_commit
-            yield f"{part.mode}: which changes did the harness have that commit {commit} does not have?"
+            yield f"{part.mode}: how did the harness differ from commit {commit}?"
         if not manifest.plan.enable_log_trace:
-            yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
+            yield f"{part.mode}: does a run with --enable-log-trace, which has LoadGen's own times, give equal numbers?"
     modes = {part.mode for part in verdict.parts}
     if modes == {"performance"}:
-        yield "Is the model as accurate in this configuration? Verify the accuracy run together with this one."
+        yield "Which accuracy does the model have in this configuration? Verify the accuracy run with this run."
     if modes == {"accuracy"}:
-        yield "Which performance result do these scores belong to? Verify both runs together."
+        yield "Which performance run has these scores? Verify both runs together."
     if verdict.outcome == "PASS":
-        yield "Does another reading of the raw files agree? `main.py signoff` derives everything again."
+        yield "Does an independent check agree? `main.py signoff` recomputes all numbers from the raw files."

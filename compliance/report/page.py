@@ -1,4 +1,4 @@
-"""HTML pages from templates in which every text is escaped."""
+"""HTML pages from templates, with every text escaped."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from runs.wording import duration, milliseconds, moment, per_second, printable, 
 
 
 def render(page: Any, template: str = "page.html", **more: Any) -> str:
-    """A page as HTML text, every text of it escaped."""
+    """Return a page as HTML, with every text escaped."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

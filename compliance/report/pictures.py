@@ -1,4 +1,4 @@
-"""Pictures for a page, by matplotlib: SVG on white. Requests are first reduced to a few hundred numbers."""
+"""Pictures for a page: SVG on white, drawn by matplotlib from a few hundred numbers per run."""
 
 import base64
 import io
@@ -28,9 +28,9 @@ Ints = NDArray[np.int64]
 
 
 def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
-    """The distribution of a latency: at most CDF_POINTS values in ms, and the share of queries at or below each.
+    """Return the distribution of a latency: at most CDF_POINTS values in ms, and the share of queries up to each.
 
-    Half of the points lie in the last two percent, where limits are decided.
+    Half of the points are in the last two percent, where limits are decided.
     """
     ordered = np.sort(values_ns) / 1e6
     half = CDF_POINTS // 2
@@ -41,25 +41,25 @@ def cdf(values_ns: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """A run over time. `edges_s` has one more entry than the rates; counts are those at the edges."""
+    """A run over time. `edges_s` has one entry more than the rates; counts are at the edges."""
 
     edges_s: Floats
-    waiting: Floats | None  # issued and without a first token; None if first tokens are not reported
-    computing: Floats  # with a first token; without first tokens all open queries
-    tokens_per_second: Floats  # spread from first token to completion; without first tokens counted at completion
-    lateness_ms: Floats | None  # the largest delay of LoadGen in each bin
-    late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
+    waiting: Floats | None  # queries before their first token; None if first tokens are not reported
+    computing: Floats  # queries after their first token, or all open queries if first tokens are not reported
+    tokens_per_second: Floats  # tokens spread from first token to completion, or counted at completion
+    lateness_ms: Floats | None  # largest delay of LoadGen in each interval
+    late: Ints | None  # queries that exceeded a limit, by interval of issue
 
 
 def time_series(
     requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None
 ) -> TimeSeries:
-    """Reduce a run to BINS intervals.
+    """Return the time series of a run in BINS intervals.
 
     Args:
-        requests: at least one.
-        lateness_ns: of each query, in order of issue.
-        late: whether each query missed a limit.
+        requests: At least one request.
+        lateness_ns: Delay of LoadGen for each query, in order of issue.
+        late: Whether each query exceeded a limit.
     """
     start_ns = int(requests.issue_ns.min())
     issued = (requests.issue_ns - start_ns) / 1e9
@@ -88,9 +88,9 @@ def time_series(
 
 
 def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:
-    """Tokens made until each edge: one at `first`, the others evenly until `last`.
+    """Return the tokens generated until each edge: one at `first`, the others evenly spread until `last`.
 
-    The sum of one ramp for each query, by cumulative sums over sorted starts and ends.
+    The result is the sum of one ramp per query, from cumulative sums over sorted starts and ends.
     """
     rest = np.maximum(tokens - 1, 0).astype(np.float64)
     span = last - first
@@ -111,21 +111,21 @@ def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> F
 
 MUTED, ONE, TWO, GOOD, BAD = ["#59636e", "#0969da", "#bc4c00", "#1a7f37", "#cf222e"]
 
-OUT_OF_SIGHT = 1000  # times the largest value: a limit, such as a trial's hour, that is not drawn
-WIDE_SPAN = 30  # a factor between values that needs a logarithmic axis
+OUT_OF_SIGHT = 1000  # limits above this multiple of the largest value are not drawn
+WIDE_SPAN = 30  # ratio of values above which an axis is logarithmic
 mpl.rcParams.update(mpl.rc_params_from_file(Path(__file__).with_name("pictures.mplstyle"), use_default_template=False))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG file, and a text with what it shows."""
+    """An SVG file, and a text that describes it."""
 
     svg: bytes
     words: str
 
     @property
     def url(self) -> str:
-        """The file as a data URL."""
+        """The SVG file as a data URL."""
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
 
 
@@ -134,16 +134,16 @@ def _axes() -> Any:
 
 
 def _picture(figure: Figure, words: str) -> Picture:
-    """A picture without date and random IDs, so that its bytes do not change."""
+    """Return a picture without date and random IDs, so that its bytes are reproducible."""
     file = io.BytesIO()
-    # `savefig` would draw everything twice.
+    # Not `savefig`, which draws twice.
     canvas: Any = FigureCanvasSVG(figure)
     canvas.print_svg(file, metadata={"Date": None, "Creator": None})
     return Picture(file.getvalue(), words)
 
 
 def _plain_number(value: float, _place: object = None) -> str:
-    """On an axis: 12,000 and 0.25, never 1e+04."""
+    """Return a number for an axis, such as 12,000 or 0.25, without an exponent."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
@@ -153,10 +153,10 @@ def _plain_number(value: float, _place: object = None) -> str:
 def distribution(
     label: str, values_ns: Ints, marked: str, marked_ns: float, limit_ns: float | None, verdict: LatencyVerdict | None
 ) -> Picture:
-    """The share of queries at or below a latency, with its limit and what early stopping allows beyond the limit.
+    """Draw the share of queries up to each latency, the limit, and the late queries that early stopping allows.
 
     Args:
-        marked: the percentile with a mark, such as p99, and `marked_ns` its value.
+        marked: Name of the marked percentile, such as p99; `marked_ns` is its value.
     """
     axes, limit_ms = _axes(), limit_ns / 1e6 if limit_ns else None
     words = f"{label}: {marked} {milliseconds(marked_ns / 1e6)} ms"
@@ -165,7 +165,7 @@ def distribution(
         limit_ms = None
     if limit_ms is not None and verdict is not None:
         words += f" of {milliseconds(limit_ms)} ms; {verdict.late} late"
-        words += f" of {verdict.allowed} allowed" if verdict.allowed >= 0 else ", too few queries to allow any"
+        words += f" of {verdict.allowed} allowed" if verdict.allowed >= 0 else ", none allowed (too few queries)"
         axes.axvline(limit_ms, color=BAD if verdict.late > verdict.allowed else GOOD, linestyle="--", linewidth=1.4)
     axes.step(values_ms, shares * 100, where="post", color=ONE)
     percent = 100 * PERCENTILE_SHARES[marked]
@@ -185,7 +185,7 @@ def distribution(
 
 
 def over_time(series: TimeSeries, mean_tokens_per_second: float | None) -> list[Picture]:
-    """Open queries, output tokens per second, and, where it is known, LoadGen's lateness."""
+    """Draw open queries, output tokens per second and, if it is known, LoadGen's lateness."""
     pictures = [_queries_open(series), _tokens_made(series, mean_tokens_per_second)]
     return pictures if series.lateness_ms is None else [*pictures, _lateness(series, series.lateness_ms)]
 
@@ -196,12 +196,12 @@ def _queries_open(series: TimeSeries) -> Picture:
 
 
 def _draw_open(axes: Any, series: TimeSeries) -> str:
-    """Draw the open queries; returns what they are, in words."""
+    """Draw the open queries, and return a description of them."""
     top = series.computing
     if series.waiting is None:
         words, label = "Open queries", "open"
     else:
-        words, label = "Waiting and being answered", "being answered"
+        words, label = "Queries waiting and in generation", "in generation"
         top = top + series.waiting
         axes.fill_between(series.edges_s, series.computing, top, color=TWO, alpha=0.75, linewidth=0, label="waiting")
     axes.fill_between(series.edges_s, 0, series.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
@@ -212,18 +212,18 @@ def _draw_open(axes: Any, series: TimeSeries) -> str:
 
 
 def overview(title: str, lines: Sequence[str], requests: RequestTable, series: TimeSeries) -> Picture:
-    """One run in one picture: open queries over time, and below the latency of each query by its time of issue.
+    """Draw a run in one picture: open queries over time above the latency of each query by its time of issue.
 
     Args:
-        title: the run and its verdict.
-        lines: below the title.
+        title: Run and verdict.
+        lines: Lines below the title.
     """
     figure = Figure(figsize=(8.6, 5.4))
     figure.suptitle("\n".join([title, *lines]), x=0.02, ha="left", fontsize=11)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     words = _draw_open(above, series)
     issued = (requests.issue_ns - requests.issue_ns.min()) / 1e9
-    step = max(1, len(issued) // OVERVIEW_QUERIES)  # a picture stays small, however long the run
+    step = max(1, len(issued) // OVERVIEW_QUERIES)  # limits the size of the file
     known = series.waiting is not None
     for name, times_ns, color in (
         ("whole response", requests.complete_ns, ONE),
@@ -248,12 +248,12 @@ def _tokens_made(series: TimeSeries, mean: float | None) -> Picture:
     if mean is not None:
         axes.axhline(mean, color=MUTED, linestyle="--", linewidth=1.2)
     axes.set_ylim(bottom=0)
-    words = "Output tokens/s" + (f", {_plain_number(mean)} over all" if mean is not None else "")
+    words = "Output tokens/s" + (f", mean {_plain_number(mean)}" if mean is not None else "")
     return _time_picture(axes, series, "tokens/s", words)
 
 
 def _lateness(series: TimeSeries, values_ms: Any) -> Picture:
-    """How long after their time LoadGen handed queries over, and where queries missed a limit."""
+    """Draw the delay with which LoadGen issued queries, and the queries that exceeded a limit."""
     axes = _axes()
     axes.stairs(values_ms, series.edges_s, color=ONE, fill=True, alpha=0.75)
     axes.set_ylim(bottom=0, top=max(float(values_ms.max()) * 1.15, 1e-3))
@@ -261,7 +261,7 @@ def _lateness(series: TimeSeries, values_ms: Any) -> Picture:
     middles = (series.edges_s[:-1] + series.edges_s[1:]) / 2
     axes.plot(middles[where], np.zeros(int(where.sum())), "|", color=BAD, markersize=12, clip_on=False)
     late = 0 if series.late is None else int(series.late.sum())
-    words = f"LoadGen's lateness, at most {milliseconds(float(values_ms.max()))} ms;\n{late} queries beyond a limit"
+    words = f"LoadGen's lateness, at most {milliseconds(float(values_ms.max()))} ms;\n{late} queries above a limit"
     return _time_picture(axes, series, "ms", words)
 
 
@@ -271,20 +271,20 @@ def _time_picture(axes: Any, series: TimeSeries, label: str, words: str) -> Pict
     return _picture(axes.figure, words.replace("\n", " "))
 
 
-# Several runs -------------------------------------------------------------------------------------------------------
+# Multiple runs ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One run on a curve: its throughput, and the P90 of its latencies."""
+    """One run on a curve: its throughput and the p90 of its latencies."""
 
     name: str
     load: str  # the concurrency or the rate
     tokens_per_second: float
     ttft_ms: float | None
     tpot_ms: float | None
-    limits_ms: tuple[float | None, float | None] = (None, None)  # of TTFT and TPOT, where its benchmark has any
-    holds: bool = True  # the run is VALID; for the client's runs: no sample failed
+    limits_ms: tuple[float | None, float | None] = (None, None)  # limits of TTFT and TPOT, if they exist
+    holds: bool = True  # run is VALID; for runs of the Endpoints client: no failed samples
     ours: bool = False
 
     @property
@@ -296,8 +296,8 @@ class CurvePoint:
 def curve(
     label: str, points: Sequence[tuple[CurvePoint, float]], limits: Sequence[float], *, more_is_better: bool
 ) -> Picture:
-    """Tokens/s against a latency; a step line joins the points that no other point beats in both. Disc: a run of the
-    client. Square: a run of ours. Hollow: `holds` is false."""
+    """Draw tokens/s against a latency. A step line joins the points that no other point exceeds in both. Disc: run of
+    the Endpoints client. Square: run of this harness. Hollow: `holds` is false."""
     axes = _axes()
     holding = [(x, point.tokens_per_second) for point, x in points if point.holds]
     front: list[tuple[float, float]] = []
@@ -323,7 +323,7 @@ def curve(
 
 @dataclass(frozen=True)
 class Point:
-    """One result: its row, its value, and the name to show, if any."""
+    """One result: its row, its value, and an optional name to show."""
 
     row: str
     value: float
@@ -331,7 +331,7 @@ class Point:
 
 
 def points(title: str, points: Sequence[Point], unit: str, limit: float | None = None) -> Picture:
-    """Values in rows, some with their names; values on or beyond the limit in another color."""
+    """Draw values in rows, some with names. Values at or above the limit have another color."""
     axes = _axes()
     rows = sorted({point.row for point in points})
     axes.figure.set_size_inches(5.75, 1.2 + 0.3 * max(len(rows), 3))
@@ -359,8 +359,8 @@ def points(title: str, points: Sequence[Point], unit: str, limit: float | None =
 
 
 def tune_rates(title: str, record: Mapping[str, Any]) -> Picture:
-    """p99 TTFT and TPOT against the rate, from the record of a tune (tune.json). Disc: VALID. Ring: INVALID. Triangle:
-    stopped, with the p99 of the responses so far. A larger ring around confirmations."""
+    """Draw p99 TTFT and TPOT against the rate, from a tune.json. Disc: VALID. Ring: INVALID. Triangle: stopped, with
+    the p99 of the responses until then. A larger ring marks confirmation runs."""
     tried = [(run, False) for run in record.get("probes", [])]
     tried += [(run, True) for run in record.get("confirmations", [])]
     measures = {

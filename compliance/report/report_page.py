@@ -1,6 +1,6 @@
-"""The page of runs: one HTML file without scripts and external files, for light and dark screens and for print.
+"""The page of runs: one HTML file without scripts and external files, for light and dark screens and print.
 
-Its layout is page.html.
+The layout is page.html.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ from runs.errors import HarnessError
 from runs.numbers.result import Result
 from runs.record.manifest import Manifest
 
-MAX_SECTIONS = 24  # runs with a section; others are only named
+MAX_SECTIONS = 24  # maximum number of runs with a section; further runs are only named
 
 
 @dataclass
 class Page:
-    """What is on a page."""
+    """The content of a page."""
 
     title: str
     made: str
     runs: list[RunSection] = field(default_factory=list)
     tunes: list[tuple[Path, dict[str, Any], Picture]] = field(default_factory=list)  # directory, tune.json
-    points: list[CurvePoint] = field(default_factory=list)  # runs of the MLPerf Endpoints client, and runs over HTTP
+    points: list[CurvePoint] = field(default_factory=list)  # runs of the Endpoints client and runs over HTTP
     curves: list[Picture] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # a sentence for each run that could not be read
+    left_out: list[str] = field(default_factory=list)  # one sentence for each unreadable run
 
 
 def make_page(
@@ -38,12 +38,12 @@ def make_page(
     tunes: Sequence[tuple[Path, dict[str, Any]]],
     folders: Sequence[tuple[str, Path]] = (),
 ) -> Page:
-    """Read and draw everything; a run that cannot be read is named on the page.
+    """Read and draw all runs. The page names the unreadable runs.
 
     Args:
-        runs: name and run directory.
-        tunes: directory, and the record in its tune.json.
-        folders: name and directory of runs of the MLPerf Endpoints client.
+        runs: Name and run directory of each run.
+        tunes: Directory and content of each tune.json.
+        folders: Name and directory of each run of the MLPerf Endpoints client.
     """
     page = Page(title, made)
     page.tunes = [(directory, record, tune_rates(record["scenario"], record)) for directory, record in tunes]
@@ -52,7 +52,9 @@ def make_page(
             page.runs.append(run_section(root, f"run{number}", name))
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
-    page.left_out += [f"{name}: not drawn, the page has {MAX_SECTIONS} runs" for name, _ in runs[MAX_SECTIONS:]]
+    page.left_out += [
+        f"{name}: not shown, because a page shows at most {MAX_SECTIONS} runs" for name, _ in runs[MAX_SECTIONS:]
+    ]
     for name, root in folders:
         try:
             page.points += [point] if (point := point_of_folder(root, name)) is not None else []
@@ -69,10 +71,10 @@ _P90 = "90.0"
 
 
 def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
-    """A run of the client, with its own numbers; None if it counted no tokens.
+    """Return the point of a run of the Endpoints client, or None if it counted no tokens.
 
     Raises:
-        InputError: the folder cannot be read.
+        InputError: If the directory cannot be read.
     """
     run = read_folder(folder)
     summary, config = run.summary, run.config
@@ -86,7 +88,7 @@ def point_of_folder(folder: Path, name: str) -> CurvePoint | None:
 
 
 def point_of_run(manifest: Manifest, result: Result, name: str) -> CurvePoint | None:
-    """A performance run over HTTP; None for every other."""
+    """Return the point of a performance run over HTTP, or None for other runs."""
     numbers, asked = result.reported, result.in_force
     if not manifest.plan.engine_record.is_server or numbers is None or not numbers.tokens_per_second:
         return None
@@ -102,11 +104,11 @@ def _ms(ns: float | None) -> float | None:
 
 
 def curves(points: Sequence[CurvePoint]) -> Iterator[Picture]:
-    """Tokens/s against TTFT, TPOT and the rate of a user, if at least two points have it."""
+    """Draw tokens/s against TTFT, TPOT and tokens/s per user, each if at least two points have it."""
     for label, name, limit in (
-        ("P90 TTFT, ms", "ttft_ms", 0),
-        ("P90 TPOT, ms", "tpot_ms", 1),
-        ("tokens/s of a user: 1,000 / P90 TPOT", "tokens_per_user", None),
+        ("p90 TTFT, ms", "ttft_ms", 0),
+        ("p90 TPOT, ms", "tpot_ms", 1),
+        ("tokens/s per user: 1,000 / p90 TPOT in ms", "tokens_per_user", None),
     ):
         there = [(point, x) for point in points if (x := getattr(point, name)) is not None]
         if len(there) > 1:

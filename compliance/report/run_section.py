@@ -1,4 +1,4 @@
-"""One run on the page: record, result, findings, pictures and scores."""
+"""One run on the page: manifest, result, findings, pictures and scores."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import counted, milliseconds
 
-_MARKED = ("p99", "p90", "p50")  # in a distribution, the highest that the run supports
+_MARKED = ("p99", "p90", "p50")  # percentiles to mark, of which the first that has enough samples is used
 
 
 @dataclass
 class RunSection:
     """One run on the page."""
 
-    key: str  # unique on the page: its anchor
+    key: str  # unique anchor on the page
     name: str
     directory: Path
     manifest: Manifest
@@ -40,7 +40,7 @@ class RunSection:
     notes: list[str]
     findings: list[Finding]
     pictures: list[Picture]
-    counts: list[tuple[str, str]]  # tokens, finish reasons, replicas
+    counts: list[tuple[str, str]]  # rows on tokens, finish reasons and replicas
     ceiling: list[tuple[str, str]]
 
     @property
@@ -58,7 +58,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
     """Read a finished run and draw it.
 
     Raises:
-        InputError: its files are missing or damaged.
+        InputError: If a file is missing or damaged.
     """
     run_dir = RunDir(root)
     manifest, result, requests = _files_of(run_dir)
@@ -76,7 +76,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         record = read_scores_record(run_dir)
         scores, below = score_rows(record)
         reasons += below
-        notes.append("the scores are those of accuracy.json; `main.py verify` scores the responses again")
+        notes.append("the scores come from accuracy.json; `main.py verify` rescores the responses")
     else:
         try:
             run = RunEvidence.of(finished_run(run_dir))
@@ -87,7 +87,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
                 for finding in part.findings
                 if not finding.passed
                 and part.counts(finding)
-                and not (reasons and finding.rule == "perf-validity")  # which repeats the reasons
+                and not (reasons and finding.rule == "perf-validity")  # its finding repeats the reasons
             ]
         except HarnessError as error:
             notes.append(f"verify: {error.message}")
@@ -96,7 +96,7 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
         try:
             derived = derive(run.detail, requests, run.trace)
         except HarnessError as error:
-            notes.append(f"no distributions: {error.message}")
+            notes.append(f"distributions are missing: {error.message}")
     tokens_per_second = result.reported.tokens_per_second if result.reported else None
     return RunSection(
         key=key,
@@ -115,23 +115,23 @@ def run_section(root: Path, key: str, name: str) -> RunSection:
 
 
 def _files_of(run: RunDir) -> tuple[Manifest, Result, RequestTable]:
-    """What a page is drawn from.
+    """Read the files of a run that a page shows.
 
     Raises:
-        InputError: a file is missing or damaged, or there is no request.
+        InputError: If a file is missing or damaged, or the run has no request.
     """
     manifest, result = read_manifest(run.manifest), read_result(run.result)
     requests = read_requests(run.requests)
     if not len(requests):
-        raise InputError(f"{run.requests} is empty", "name the directory of a finished run")
+        raise InputError(f"{run.requests} is empty", "give the directory of a finished run")
     return manifest, result, requests
 
 
 def overview_of(root: Path) -> Picture:
-    """One picture of a finished run.
+    """Draw a finished run in one picture.
 
     Raises:
-        InputError: its files are missing or damaged.
+        InputError: If a file is missing or damaged.
     """
     run = RunDir(root)
     manifest, result, requests = _files_of(run)
@@ -156,15 +156,15 @@ def overview_of(root: Path) -> Picture:
 
 
 def score_rows(record: ScoresRecord) -> tuple[list[dict[str, Any]], list[str]]:
-    """The scores of an accuracy run, each with its margin over its lower limit in percent; and a sentence for each that
-    is below it."""
+    """Return the scores of an accuracy run with their margins over the lower limits in percent, and a sentence for each
+    violated limit."""
     lowest = {check.name: check.low for check in record.checks}
     rows = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
         for name, value in record.scores.items()
     ]
     below = [
-        f"{check.name} {check.measured:.10g} is not within its target, {check.low:.10g} at the least"
+        f"{check.name} is {check.measured:.10g}, required: at least {check.low:.10g}"
         for check in record.checks
         if not check.passed
     ]
@@ -197,13 +197,13 @@ def _pictures(requests: RequestTable, derived: Derived | None, tokens_per_second
 
 def _counts(requests: RequestTable) -> list[tuple[str, str]]:
     rows = [
-        (name, f"{values.mean():,.1f} a sample, from {values.min():,} to {values.max():,}")
+        (name, f"{values.mean():,.1f} per sample, from {values.min():,} to {values.max():,}")
         for name, values in (("input tokens", requests.prompt_tokens), ("output tokens", requests.output_tokens))
     ]
     ended = Counter(requests.finish_reason).most_common()
-    rows.append(("responses ended by", ", ".join(f"{reason} {count:,}" for reason, count in ended)))
+    rows.append(("finish reasons", ", ".join(f"{reason} {count:,}" for reason, count in ended)))
     if requests.replica is not None and (count := int(requests.replica.max()) + 1) > 1:
         tokens = np.bincount(requests.replica, weights=requests.output_tokens, minlength=count)
-        busiest = f"{int(tokens.argmax())} has {tokens.max() / max(tokens.mean(), 1):.3f} of the mean"
+        busiest = f"{int(tokens.argmax())} has {tokens.max() / max(tokens.mean(), 1):.3f} × the mean"
         rows.append(("output tokens of replicas", f"{', '.join(f'{one:,.0f}' for one in tokens)}; replica {busiest}"))
     return rows

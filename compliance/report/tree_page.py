@@ -1,7 +1,7 @@
-"""A checked tree as one page: causes, a matrix of submitters and causes, every finding with its lines, pictures.
+"""The page of a checked tree: causes, a matrix of submitters and causes, findings with their lines, and pictures.
 
-Every file of a tree is untrusted: its texts are cut, made printable and escaped, and a hash allows only the page's own
-script.
+The files of a tree are untrusted. Their texts are shortened, made printable and escaped, and a hash in the page allows
+only the page's own script.
 """
 
 import base64
@@ -22,20 +22,20 @@ from compliance.submission.tree import Place
 from runs.benchmark import SCENARIOS
 from runs.wording import printable
 
-MAX_FINDINGS = 4000  # on a page, the gravest first
+MAX_FINDINGS = 4000  # findings on a page, most severe first
 MAX_LINE_CHARS = 300  # characters
 MAX_COLUMNS = 24  # causes in the matrix
 MAX_PICTURES = 48
 MAX_POINTS = 400  # in a picture
 MAX_NAMED = 6
-OUTLIER = 1.3  # times the median of the same accelerator, or that part of it
-NEAR_LIMIT = 99.0  # percent
+OUTLIER = 1.3  # ratio to the median of the same accelerator, or its inverse
+NEAR_LIMIT = 99.0  # percent of a latency limit
 _SCENARIOS = {name.lower(): name for name in (*SCENARIOS, "MultiStream")}
 _SCRIPT = (Path(__file__).parent / "tree_page.js").read_text()
 
 
 def tree_page(checked: Checked, made: str) -> str:
-    """The page as HTML text."""
+    """Return the page as HTML."""
     order = {cause.name: number for number, cause in enumerate(checked.causes)}
     gravest = sorted(checked.caused, key=lambda one: order[one.cause])[:MAX_FINDINGS]
     counts = Counter((one.subject[1], one.cause) for one in checked.caused if len(one.subject) > 1)
@@ -47,9 +47,9 @@ def tree_page(checked: Checked, made: str) -> str:
         "head": next(text for text, _ in head(checked)),
         "weights": RANKS,
         "columns": columns,
-        # submitter, and how many findings of each of the columns
+        # submitter, and number of findings for each cause
         "matrix": [(who, [counts[who, one.name] for one in columns]) for who in sorted({who for who, _ in counts})],
-        # each with the lines that it is about
+        # finding, and the lines that it concerns
         "findings": [(one, list(shown_lines(checked.tree.root, one.finding, MAX_LINE_CHARS))) for one in gravest],
         "not_judged": list(not_judged_lines(checked)),
         "rates": list(_rates(checked))[:MAX_PICTURES],
@@ -60,7 +60,7 @@ def tree_page(checked: Checked, made: str) -> str:
 
 
 def _rates(checked: Checked) -> Iterator[Picture]:
-    """For each benchmark and scenario: rates per accelerator, with a row for each model of accelerator."""
+    """Draw the rates per accelerator for each benchmark and scenario, with a row for each accelerator model."""
     groups: defaultdict[tuple[str, str, str], list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
         key = next((key for key in RATES if numbers.get(key)), None)
@@ -89,7 +89,7 @@ def _rates(checked: Checked) -> Iterator[Picture]:
 
 
 def _latencies(checked: Checked) -> Iterator[Picture]:
-    """For each benchmark: latencies as a share of their limits."""
+    """Draw the latencies as shares of their limits for each benchmark."""
     groups: defaultdict[str, list[tuple[Place, str, float]]] = defaultdict(list)
     for place, numbers in checked.numbers.items():
         for name, (key, limit) in LATENCIES.items():
@@ -105,7 +105,7 @@ def _latencies(checked: Checked) -> Iterator[Picture]:
 
 
 def _benchmark(checked: Checked, place: Place) -> str:
-    """The benchmark's own name, however its directory spells it."""
+    """Return the name of a benchmark for its directory name in the tree."""
     return checked.tree.round.table.directories.get(place.benchmark, place.benchmark)
 
 
@@ -114,7 +114,7 @@ def _label(text: str) -> str:
 
 
 def _accelerators(checked: Checked, place: Place) -> tuple[str, int]:
-    """The accelerator's name and how many the system has; of a system without any its processor and sockets."""
+    """Return name and number of the accelerators of a system, or of its processors if it has no accelerators."""
     system = object_or_empty(checked.tree.system(place.division, place.organization, place.system))
 
     def number(name: str) -> int:

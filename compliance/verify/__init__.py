@@ -1,1 +1,1 @@
-"""Verifying results from the files alone: run directories of ours, or the logs of any LoadGen run of this benchmark."""
+"""Verification of results from files: run directories of this harness, or logs of any LoadGen run."""

@@ -1,4 +1,4 @@
-"""Which runs lie in the directories that were named, and which of them belong to one result."""
+"""Search for runs in the given directories, and their grouping into results."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +13,18 @@ from runs.rounds import ROUNDS
 from runs.what_is import what_is
 
 _NEEDED = "a run directory, or a directory with LoadGen's logs or with performance/run_1 and accuracy"
-# Where the runs of one result lie in a submission.
+# Directories of the runs of one result in a submission, and their modes.
 _PARTS = {"performance/run_*": PERFORMANCE, "performance": PERFORMANCE, "accuracy": ACCURACY}
 
 
 @dataclass
 class ResultRuns:
-    """The runs of one result: one of performance, one of accuracy, or either."""
+    """The runs of one result: a performance run, an accuracy run, or both."""
 
-    home: Path  # where its verdict is written by default
+    home: Path  # default directory of the verdict
     directories: list[Path]
     runs: list[FinishedRun] = field(default_factory=list)
-    error: HarnessError | None = None  # why a run cannot be judged
+    error: HarnessError | None = None  # first error in a run
 
     def run(self, mode: str) -> FinishedRun | None:
         return next((run for run in self.runs if _mode_of(run) == mode), None)
@@ -33,16 +33,16 @@ class ResultRuns:
 def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[ResultRuns]:
     """Group the runs in `paths` into results.
 
-    A path is a run's directory, one with `performance/run_1` and `accuracy` in it, or a campaign's. A performance and
-    an accuracy run of the same scenario and benchmark are one result.
+    A path is a run directory, a directory with `performance/run_1` and `accuracy`, or a campaign directory. A
+    performance run and an accuracy run of one scenario and benchmark are one result.
 
     Args:
-        paths: as given by the user.
-        scenario: what the runs claim to be; None: from the manifest, else from the limits in the log.
-        only: leave out runs of the other mode (PERFORMANCE or ACCURACY).
+        paths: Paths from the command line.
+        scenario: Claimed scenario. Default: from the manifest, otherwise from the limits in the log.
+        only: PERFORMANCE or ACCURACY: leave out runs of the other mode.
 
     Raises:
-        InputError: a path holds no logs, or nothing is left to verify.
+        InputError: If a path has no logs, or no run is left to verify.
     """
     results: list[ResultRuns] = []
     seen: set[Path] = set()
@@ -52,56 +52,57 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         seen |= {part.resolve() for part in directories}
         try:
             runs = [_known_run(RunDir(directory), scenario, mode) for directory, mode in claimed.items()]
-        except HarnessError as error:  # with one damaged run there is no verdict on its result
+        except HarnessError as error:  # one damaged run prevents a verdict on its result
             results.append(ResultRuns(path, directories, error=error))
             continue
         for run in runs:
             if scenario is not None and run.scenario != scenario:
                 raise InputError(
-                    f"--scenario {scenario}: LoadGen ran {run.detail.scenario} in {run.dir.root}",
-                    "leave --scenario out, or name the run that you mean",
+                    f"--scenario {scenario}: the scenario in {run.dir.root} is {run.detail.scenario}",
+                    f"run without --scenario, or give a run of scenario {scenario}",
                 )
         _add(results, [run for run in runs if only is None or _mode_of(run) == only], path)
     if not results:
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
-        raise InputError(f"no {wanted}run in {', '.join(map(str, paths))}", "name the directory of such a run")
+        raise InputError(f"no {wanted}run in {', '.join(map(str, paths))}", f"give the directory of a {wanted}run")
     return results
 
 
 def campaign_results(path: Path) -> list[Path]:
-    """The results' directories of a campaign; of any other path, none."""
+    """Return the result directories of a campaign; for any other path, an empty list."""
     return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
 
 
 def _mode_of(run: FinishedRun) -> str:
-    """The mode that a run is judged as: that of its directory, else that of its log."""
+    """Return the mode of a run: the mode that its directory claims, otherwise the mode of its log."""
     return run.claimed_mode or run.mode
 
 
 def _known_run(run_dir: RunDir, scenario: Scenario | None, claimed_mode: str | None) -> FinishedRun:
-    """A run that can be judged.
+    """Return a run after checking that its LoadGen and benchmark are supported.
 
     Raises:
-        SetupError: it is of a LoadGen that no known round asks for, or of a benchmark whose rules are not known, which
-            the place in a tree shows and no log.
+        SetupError: If no supported round uses this LoadGen, or the path in a tree names an unsupported benchmark.
     """
     places = run_dir.root.absolute().parts
-    named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]  # below the system
+    named = [
+        name for above, name in zip(places, places[2:], strict=False) if above == "results"
+    ]  # results/SYSTEM/BENCHMARK
     others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
     if not run_dir.manifest.is_file() and (other := next((name for name in named if name in others), None)):
         raise SetupError(
-            f"{run_dir.root} is of {other}, a benchmark whose rules are not known here",
-            "main.py check REPOSITORY --round ROUND holds it to the rules of any benchmark",
+            f"{run_dir.root} is a run of {other}, which verify does not support",
+            "check it with main.py check REPOSITORY --round ROUND",
         )
     run = finished_run(run_dir, scenario)
     run.claimed_mode = claimed_mode
     if unknown := run.detail.unknown_version(OF_ROUNDS):
-        raise SetupError(f"{run_dir.detail}: {unknown}", "judge it with the tools of the round that it was made for")
+        raise SetupError(f"{run_dir.detail}: {unknown}", "verify it with the tools of its own round")
     return run
 
 
 def _run_directories(path: Path) -> dict[Path, str | None]:
-    """The runs' directories in a path, with the mode that each claims."""
+    """Return the run directories in a path, with the mode that each claims."""
     if not path.is_dir():
         raise what_is(path).refused(_NEEDED)
     if _holds_run(path):
@@ -122,7 +123,7 @@ def _holds_run(path: Path) -> bool:
 
 
 def _add(results: list[ResultRuns], runs: list[FinishedRun], path: Path) -> None:
-    """The first run of each mode in one path is one result; a lone run joins its counterpart from another path."""
+    """Add runs: the first of each mode in a path form a result; a single run joins its counterpart in another path."""
     first: ResultRuns | None = None
     for run in runs:
         if first is not None and first.run(_mode_of(run)) is None:

@@ -1,4 +1,4 @@
-"""The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
+"""The verdict on one result, and its files verify_performance.json and verify_performance.txt."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ SHOWN_REASONS = 3
 
 @dataclass
 class ResultVerdict(Verdict):
-    """What became of one result. Its own findings are on both runs together, or behind an error what was changed."""
+    """The verdict on one result. Its own findings concern both runs, or files that were changed before an error."""
 
     schema_version = 2
 
@@ -48,11 +48,11 @@ class ResultVerdict(Verdict):
 
     @property
     def no_verdict(self) -> bool:
-        """The logs may be sound; the rules for them are not known, or an input is missing."""
+        """Whether a verdict is impossible because rules or an input are missing, although the logs may be correct."""
         return isinstance(self.error, SetupError)
 
     def part(self, mode: str) -> RunVerdict | None:
-        """The verdict on the performance or the accuracy run."""
+        """Return the verdict on the performance or the accuracy run."""
         return next((part for part in self.parts if part.mode == mode), None)
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
@@ -73,10 +73,10 @@ class ResultEvidence:
     accuracy: RunEvidence | None
 
     def absent(self, need: Need) -> str:
-        """Why a part is missing; empty if it is there."""
+        """Return why an input is missing, or an empty text if it is available."""
         there = {PERFORMANCE: self.performance, ACCURACY: self.accuracy}
         lacking = [mode for mode, run in there.items() if run is None or run.mode != mode]
-        return "it needs a performance and an accuracy run" if need == "both" and lacking else ""
+        return "a performance run and an accuracy run are needed" if need == "both" and lacking else ""
 
     @property
     def both(self) -> tuple[RunEvidence, RunEvidence]:
@@ -88,12 +88,12 @@ class ResultEvidence:
 def verify_result(
     result: ResultRuns, *, official: bool = False, sources: ScoreSources | None = None, in_round: Round | None = None
 ) -> ResultVerdict:
-    """Judge one result; what is damaged ends in the verdict, not in an exception.
+    """Judge one result. A damaged file gives a verdict with an error, not an exception.
 
     Args:
-        official: apply the official rules even where its manifest says that it is not eligible for submission.
-        sources: what to score the responses with.
-        in_round: whose seeds, limits and sample counts apply; else the seeds of any round do.
+        official: Whether the official rules count even if the manifest marks the run as not eligible for submission.
+        sources: Dataset and model for rescoring.
+        in_round: Round whose seeds, limits and sample counts apply. Default: the seeds of any round are allowed.
     """
     verdict = ResultVerdict([str(path) for path in result.directories], error=result.error, outcome_policy=LOGS)
     if result.error is not None:
@@ -131,22 +131,22 @@ def verify_result(
 
 
 def _statement(part: RunVerdict) -> Iterator[str]:
-    """Which statement the files of a run fit, and the files that are not in the statement."""
+    """Yield the attestation that the files of a run match, and files that it does not list."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
         return
     with contextlib.suppress(HarnessError):
         statement = read_attestation(run)
-        yield f"the files are those of {run.seal.name} {statement.digest}, signed by {statement.key}"
+        yield f"the files match {run.seal.name} {statement.digest}, signed by {statement.key}"
         ours = {run.seal.name, run.time_stamp.name, TEXT_NAME, RECORD_NAME}
         beside = sorted(path.name for path in run.root.iterdir() if path.is_file() and path.name not in ours)
         if added := [printable(name, 40) for name in beside if name not in statement.files]:
             more = f" and {len(added) - 4} more" if len(added) > 4 else ""
-            yield f"not in {run.seal.name}, and not judged: {', '.join(added[:4])}{more}"
+            yield f"files that {run.seal.name} does not list were not checked: {', '.join(added[:4])}{more}"
 
 
 def _changed(result: ResultRuns) -> Iterator[Finding]:
-    """What was changed since a run ended, which may be why it cannot be judged."""
+    """Yield the files that were changed after a run ended, which may explain an error."""
     for run in result.runs:
         with contextlib.suppress(HarnessError, OSError):
             if run.manifest is not None:
@@ -155,24 +155,24 @@ def _changed(result: ResultRuns) -> Iterator[Finding]:
 
 @decides(
     "result",
-    ("one-system", "error", "[rules] accuracy of each result", "both runs come from one system, model and dataset",
-     "repeat the runs in one configuration"),
+    ("one-system", "error", "[rules] accuracy of each result", "configuration of both runs",
+     "repeat both runs in one configuration"),
     needs=("both",),
 )  # fmt: skip
 def _one_system(of: ResultEvidence) -> Iterator[Finding]:
-    """Do both runs come from one system, model and dataset, as far as the files show?"""
+    """Compare system, model and dataset of both runs, as far as the files show them."""
     questions = RECORDED_PAIR if all(run.manifest is not None for run in of.both) else LOGGED_PAIR
     different, roots = [question for question, *_ in unlike(of.both, *questions)], [run.dir.root for run in of.both]
     for question in questions:
         one, other = (question.scope.text(run.facts) for run in of.both)
         found, same = f"{one} in the performance run, {other} in the accuracy run", question not in different
         name = question.text
-        yield compared(question.rule, f"one {name}", same, found, "the same in both", *roots, fact=name)
+        yield compared(question.rule, name, same, found, "equal in both runs", *roots, fact=name)
 
 
 @decides("plausible", needs=("both",), also=("perf-tokens-accuracy",))
 def _tokens_of_both(of: ResultEvidence) -> Iterator[Finding]:
-    """Has the performance run the output tokens per sample that accuracy.txt states?"""
+    """Compare the output tokens per sample of the performance run with accuracy.txt."""
     performance, accuracy = of.both
     if performance.detail.uses_token_latencies and accuracy.stated_text is not None:
         tokens = mean_output_tokens(performance.detail, reported_numbers(performance.detail))
@@ -185,7 +185,7 @@ RESULT_CHECKS = (check(_one_system), check(_tokens_of_both))
 
 
 def as_text(verdict: ResultVerdict) -> str:
-    """The text: the official lines first, then what they rest on."""
+    """Return the verdict as text: the official lines, then runs, numbers and findings."""
     performance = verdict.part("performance")
     lines = ["Verifying performance."]
     for name in ("reference", "test"):
@@ -215,18 +215,18 @@ def _part_lines(part: RunVerdict) -> list[str]:
     held_to = (
         "the official rules"
         if part.held_official
-        else "what holds for any run; its manifest says not eligible for submission"
+        else "those for any run; the manifest marks this run as not eligible for submission"
     )
     lines = [
         f"{part.mode.capitalize()}: {part.directory}",
         f"  rule: {part.rule}{score}",
-        f"  held to: {held_to}",
+        f"  rules applied: {held_to}",
         f"  {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
     ]
     if scores_from := part.details.get("scores_from"):
-        lines.append(f"  scores {'scored again from' if part.scored_again else 'as they stand in'} {scores_from}")
+        lines.append(f"  scores {'recomputed' if part.scored_again else 'read'} from {scores_from}")
     lines += [f"  {line}" for line in part.lines]
-    # A score stands among the lines above.
+    # Findings on scores are already in `part.lines`.
     lines += finding_lines(part, (one for one in part.findings if "metric" not in one.numbers))
     lines += not_judged_lines(part)
     lines += [f"  note: {text}" for text in part.notes]
@@ -234,23 +234,23 @@ def _part_lines(part: RunVerdict) -> list[str]:
 
 
 def write_verdict(verdict: ResultVerdict, folder: Path) -> Path:
-    """Write the verdict on a result; returns the text's path.
+    """Write the verdict on a result, and return the path of its text.
 
     Raises:
-        SetupError: the folder cannot be written.
+        SetupError: If the directory cannot be written.
     """
     return write_judged(verdict.record() | logs_judged(verdict), as_text(verdict), folder)
 
 
 def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
-    """Write a verdict's record, then its text; a reader never sees a verdict without its record.
+    """Write the JSON of a verdict, then its text, so that a text always has its JSON.
 
     Raises:
-        SetupError: the folder cannot be written.
+        SetupError: If the directory cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
+        # Remove the earlier verdict first, so that it cannot remain if writing fails.
         (folder / TEXT_NAME).unlink(missing_ok=True)
         write_json(folder / RECORD_NAME, record)
         write_atomic(folder / TEXT_NAME, text)
@@ -258,13 +258,13 @@ def write_judged(record: dict[str, Any], text: str, folder: Path) -> Path:
         raise SetupError(
             f"the verdict {record['verdict']} on {', '.join(record['directories'])} cannot be written to {folder}: "
             f"{error.strerror}",
-            "give a directory you may write to: --output DIR",
+            "give a writable directory: --output DIR",
         ) from error
     return folder / TEXT_NAME
 
 
 def logs_judged(verdict: ResultVerdict) -> dict[str, Any]:
-    """The hashes of the files that a verdict is about, for its record; what cannot be read is left out."""
+    """Return the hashes of the judged files for the JSON, without unreadable files."""
     hashes: dict[str, dict[str, str]] = {}
     for directory in verdict.directories:
         with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""The audits: each module is one, with options, runs, rules and text. `compliance/audits/discovery.py` finds them."""
+"""The audits, one per module, each with options, runs, rules and text. `compliance/audits/discovery.py` finds them."""

@@ -1,8 +1,8 @@
-"""output_caching: does the system answer a repeated query faster than a new one?
+"""The audit output_caching, which compares the pace of repeated queries with new queries.
 
-Three kinds of runs, each in a process of its own: a reference of unique samples; the same number of queries that all
-repeat one sample; and a few samples in changing order, for a cache that recomputes immediate repetitions. Which run is
-needed next, and what the runs show, is decided in caching_steps.py.
+It has three kinds of runs, each in a new process: a reference of unique samples; the same number of queries that repeat
+one sample; and a few samples in changing order, for caches that skip immediate repetitions. caching_steps.py decides
+the next run and the outcome.
 """
 
 import re
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from compliance.audits.run_artifacts import RunArtifacts
 
 DEFAULT_SAMPLES = 64
-# Of a small dataset half, so that a later reference run can have new samples; but enough for all kinds of runs.
+# Minimum for small datasets, of which half is used so that a later reference run can have new samples.
 MIN_DEFAULT_SAMPLES = 16
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
 _LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))-n(\d{1,9})-round(\d{1,3})")
-# Audits of earlier versions: N was never raised, rounds had names, and shorter runs were not compared.
+# Labels of earlier versions, which had names for rounds, a fixed N, and a lower minimum duration.
 _EARLIER_LABEL = re.compile(r"(reference|few|repeat-(\d{1,6}))(|-again|-third)")
 _EARLIER_ROUNDS = {"": 1, "-again": 2, "-third": 3}
 EARLIER_MIN_REFERENCE_S = 0.05
@@ -52,18 +52,18 @@ _MEASURED: WeakKeyDictionary["RunArtifacts", Measurement] = WeakKeyDictionary()
 class CachingOptions(AuditOptions):
     samples: int | None = audit_field(
         None,
-        "Unique samples of the first reference run, raised until a run takes long enough. Default: 64, of a small "
-        "dataset half.",
+        "Number of unique samples in the first reference run, raised until a run takes long enough. Default: 64, or "
+        "half of a small dataset.",
         "N",
         ge=1,
     )
     audit_samples: int | None = audit_field(
-        None, "Queries of the repeating runs. Default: as many as the reference run has.", "N", ge=1
+        None, "Number of queries in the repeating runs. Default: that of the reference run.", "N", ge=1
     )
     sample_index: PositionsOrAuto = audit_field(
         (),
-        "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
-        "auto: the sample nearest to the reference run's mean lengths (default).",
+        "Repeated sample: comma-separated positions in LoadGen's loaded samples (the fastest run decides), or "
+        "auto: the sample nearest to the mean lengths of the reference run. Default: auto.",
         "I[,J...]|auto",
     )
     threshold: Share | None = audit_field(
@@ -75,21 +75,21 @@ Request = AuditRequest[CachingOptions]
 
 
 class EarlierRequest(Request):
-    """The request of an audit that an earlier version made."""
+    """The request of an audit by an earlier version of the harness."""
 
-    runs: tuple[str, ...]  # their labels
+    runs: tuple[str, ...]  # labels of the runs
 
 
 class OutputCaching(AuditTest[CachingOptions]):
     name = "output_caching"
-    summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
+    summary = "Compare the rate of repeated samples with unique samples. Offline, SingleStream."
     options = CachingOptions
 
     def validate(self, request: Request) -> None:
         if request.scenario not in DEFAULT_THRESHOLD:
             raise SetupError(
-                f"--test {self.name} --scenario {request.scenario}: in LoadGen's Server scenario the arrival rate "
-                "fixes the samples/s, so a system that caches everything looks like one that does not",
+                f"--test {self.name} --scenario {request.scenario}: in the Server scenario, the arrival rate "
+                "determines the samples/s, so that a cache has no effect on them",
                 "audit the same system with --scenario Offline or SingleStream",
             )
         request.check_positions(request.options.sample_index, _plan(request).samples)
@@ -103,7 +103,9 @@ class OutputCaching(AuditTest[CachingOptions]):
         runs = {label: match for label, match in found.items() if match}
         references = [logs[label] for label, match in runs.items() if match[1] == REFERENCE]
         if not references:
-            raise InputError(f"{', '.join(logs) or 'no run'}: none is the reference", "run the audit again")
+            raise InputError(
+                f"the reference run is missing among the runs: {', '.join(logs) or 'none'}", "run the audit again"
+            )
         counts = {label: requested_count(logs[label]) for label, match in runs.items() if match[1] != REFERENCE}
         other = {count for label, count in counts.items() if earlier or count != int(runs[label][3])}
         default, threshold = DEFAULT_THRESHOLD.get(request.scenario), details.get("threshold")
@@ -201,11 +203,11 @@ def _plan(request: Request) -> Plan:
 
 
 def _check_decided(request: Request, measured: Sequence[Measurement], outcome: Run | Outcome) -> None:
-    """Refuse runs that are not enough for a verdict.
+    """Refuse runs that are insufficient for a verdict.
 
     Raises:
-        NoVerdictError: no further run would decide, or an earlier version ran the audit.
-        ExecutionError: a run is missing.
+        NoVerdictError: If no further run can decide, or an earlier version made the audit.
+        ExecutionError: If a run is missing.
     """
     name, again = OutputCaching.name, "run the audit again"
     if isinstance(outcome, Outcome):
@@ -214,7 +216,7 @@ def _check_decided(request: Request, measured: Sequence[Measurement], outcome: R
             fix = "audit with a larger dataset or a slower model" if at_limit else f"{again} on an idle machine"
             raise NoVerdictError(f"{name}: no verdict: {outcome.reason}", fix)
     elif isinstance(request, EarlierRequest) and outcome.number > 1:
-        text = f"{name}: no verdict: an earlier version ran this audit, and {_label(outcome)} would be needed"
+        text = f"{name}: no verdict: an earlier version made this audit without the run {_label(outcome)}"
         raise NoVerdictError(text, again)
     else:
         raise ExecutionError(f"{name}: the run {_label(outcome)} is missing", again)
@@ -225,29 +227,29 @@ def _label(run: Run) -> str:
 
 
 def _run(label: str, request: Request) -> Run:
-    """The run of a label.
+    """Return the run with a label.
 
     Raises:
-        ExecutionError: the audit has no such run.
+        ExecutionError: If the audit has no run with this label.
     """
     if isinstance(request, EarlierRequest) and (match := _EARLIER_LABEL.fullmatch(label)):
         samples, number = _plan(request).samples, _EARLIER_ROUNDS[match[3]]
     elif match := _LABEL.fullmatch(label):
         samples, number = int(match[3]), int(match[4])
     else:
-        raise ExecutionError(f"{OutputCaching.name}: {label} is no run of this audit", "run the audit again")
+        raise ExecutionError(f"{OutputCaching.name}: {label} is not a run of this audit", "run the audit again")
     return Run(
         match[1], samples, samples if match[1] == REFERENCE else request.options.audit_samples or samples, number
     )
 
 
 def _indices(runs: Iterable[re.Match[str]]) -> tuple[int, ...]:
-    """The repeated positions, in the order of their runs' names."""
+    """Return the repeated positions in the order of the runs."""
     return tuple(dict.fromkeys(int(match[2]) for match in runs if match[2]))
 
 
 def _measured(run: "RunArtifacts", request: Request) -> Measurement:
-    """A finished run, as the decision needs it."""
+    """Return the measurement of a finished run."""
     if run not in _MEASURED:
         _check_issued(run)
         planned = _run(run.spec.label, request)
@@ -257,10 +259,10 @@ def _measured(run: "RunArtifacts", request: Request) -> Measurement:
 
 
 def pace_of(run: "RunArtifacts") -> Pace:
-    """Read a run's pace: rates and latencies from LoadGen's log, lengths from the request log.
+    """Return the pace of a run: rates and latencies from LoadGen's log, lengths from the request log.
 
     Raises:
-        ExecutionError: no sample, no time, or a rate of 0.
+        ExecutionError: If the run has no sample, no latency, or a rate of 0.
     """
     table, numbers = run.request_table, run.numbers
     latency = numbers.latency_ns
@@ -268,7 +270,7 @@ def pace_of(run: "RunArtifacts") -> Pace:
     if len(table) == 0 or latency is None or latency.mean <= 0 or not rate or not 0 < rate < float("inf"):
         raise ExecutionError(
             f"audit run {run.spec.label}: {len(table)} samples at {rate} samples/s allow no comparison",
-            f"see {run.dir.detail}; audit with more --samples",
+            "run the audit again with more --samples",
         )
     outputs: dict[int, list[int]] = {}
     for index, tokens in zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True):
@@ -288,26 +290,30 @@ def pace_of(run: "RunArtifacts") -> Pace:
 
 
 def nearest_mean(reference: "RunArtifacts") -> int:
-    """The place, in LoadGen's loaded set, of the sample whose lengths are nearest the run's means.
+    """Return the position in LoadGen's loaded set of the sample whose lengths are nearest to the means of the run.
 
-    Distance: the larger of the two relative ones, of prompt and of output tokens.
+    The distance is the larger of the relative differences of prompt and output tokens.
     """
     table = reference.request_table
     if len(table) == 0:
-        raise ExecutionError("the reference run answered no sample", f"see {reference.dir.engine_log}")
+        raise ExecutionError(
+            "the reference run completed no sample", f"read {reference.dir.engine_log}, then run the audit again"
+        )
     prompt = abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
     output = abs(table.output_tokens / table.output_tokens.mean() - 1)
     chosen = int(table.sample_index[prompt.clip(min=output).argmin()])
     loaded = reference.detail.loaded_qsl_set
     if chosen not in loaded:
-        raise ExecutionError(f"sample {chosen} was answered but never loaded", f"see {reference.dir.detail}")
+        raise ExecutionError(
+            f"sample {chosen} was completed but not loaded", f"see loaded_qsl_set in {reference.dir.detail}"
+        )
     return loaded.index(chosen)
 
 
 def _spec(request: Request, run: Run, label: str) -> RunSpec:
-    """A run that loads the first samples and issues queries of them.
+    """Return a run that loads the first samples and issues queries with them.
 
-    Without a minimum duration the counts are exact: Offline's 1.1 × target_qps × min_duration is 0, and SingleStream
+    A minimum duration of 0 makes the counts exact: 1.1 × target_qps × min_duration of Offline is 0, and SingleStream
     ends at min_query_count.
     """
     _, _, index = run.kind.partition("-")
@@ -327,7 +333,7 @@ def _spec(request: Request, run: Run, label: str) -> RunSpec:
 
 
 def _check_issued(run: "RunArtifacts") -> None:
-    """Check by the request log that LoadGen issued the samples of this kind of run."""
+    """Check in the request log that LoadGen issued the samples for this kind of run."""
     table, effective = run.request_table, run.spec.in_force
     samples = set(table.sample_index.tolist())
     found = len(samples)
@@ -340,19 +346,19 @@ def _check_issued(run: "RunArtifacts") -> None:
     if not right or len(table) == 0:
         raise ExecutionError(
             f"audit run {run.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
-            f"see {run.dir.detail}; no verdict",
+            f"see the effective_* values in {run.dir.detail}, then run the audit again",
         )
 
 
 @decides(
     "audit",
-    ("caching-answered", "error", OURS, "the requested samples were answered", AUDIT_AGAIN),
+    ("caching-answered", "error", OURS, "completed samples", AUDIT_AGAIN),
 )  # fmt: skip
 def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
     needed = run.requested * (1 - threshold)
     return compared(
         "caching-answered",
-        f"{run.spec.label}: samples answered",
+        f"{run.spec.label}: completed samples",
         run.completed >= needed,
         str(run.completed),
         f"at least {needed:g} of {run.requested}",
@@ -362,13 +368,13 @@ def _completeness(run: "RunArtifacts", threshold: float) -> Finding:
 
 @decides(
     "audit",
-    ("caching-engine", "error", "[rules] no caching of queries", "the engine caches no prompts",
-     "run with prefix caching off"),
-    ("caching-tokens", "error", "[rules] no caching of queries", "no prompt token came from a cache",
-     "run with prefix caching off"),
+    ("caching-engine", "error", "[rules] no caching of queries", "prefix caching of the engine",
+     "turn prefix caching off in the engine, and run the audit again"),
+    ("caching-tokens", "error", "[rules] no caching of queries", "prompt tokens from a cache",
+     "turn prefix caching off in the engine, and run the audit again"),
 )  # fmt: skip
 def _direct_evidence(run: "RunArtifacts") -> Iterator[Finding]:
-    """What the engine itself reports; a cheating engine would report nothing."""
+    """Check what the engine itself reports about caching, which a cheating engine may hide."""
     if run.manifest is None:
         return
     label, path, reuse = run.spec.label, run.dir.manifest, prompt_reuse(run.manifest)
@@ -388,8 +394,8 @@ def _rule(scenario: Scenario, threshold: float) -> str:
     return (
         f"{first}, of a run of repeated samples must stay below (1 + threshold) × that of unique samples, threshold "
         f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
-        "what a busy machine may add to the reference; repeated responses as long as the reference's; N is "
-        "raised until "
-        f"the reference takes {MIN_REFERENCE_S:g} s; a run over its limit counts when it is over the limits of all "
-        "references, in 2 rounds where it is twice the limit, else in 5; no prompt token from a cache"
+        "what a busy machine may add to the reference; repeated responses must be as long as those of the reference; N "
+        f"is raised until the reference takes {MIN_REFERENCE_S:g} s; a run over its limit counts when it is over the "
+        "limits of all references, in 2 rounds where it is twice the limit, otherwise in 5; no prompt token may come "
+        "from a cache"
     )

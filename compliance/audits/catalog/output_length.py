@@ -1,4 +1,4 @@
-"""output_length (the idea of TEST09): performance responses are as long as those of the accuracy run."""
+"""The audit output_length, similar to TEST09: compares output lengths with the accuracy run."""
 
 from collections.abc import Iterator
 from statistics import fmean
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 class LengthOptions(TwoModeOptions):
-    threshold: Share = audit_field(0.10, "Difference of the mean output lengths. Default: 0.1.", "X")
+    threshold: Share = audit_field(0.10, "Allowed relative difference of the mean output lengths. Default: 0.1.", "X")
 
 
 class OutputLength(TwoModeAudit):
     name = "output_length"
-    summary = "Mean output length of a performance run within 10 % of the accuracy run's."
+    summary = "Compare the mean output length of a performance run with the accuracy run."
     heading, text_name = "Output length", "verify_output_len.txt"
     options = LengthOptions
 
     def rule(self, threshold: float) -> str:
-        return f"mean output tokens of the performance run within ± {threshold:g} of the accuracy run's, same samples"
+        return f"mean output tokens must be {1 - threshold:g} to {1 + threshold:g} × those of the accuracy run"
 
     @decides(
         "audit",
-        ("length-mean", "error", OURS, "performance responses are as long as the accuracy run's", AUDIT_AGAIN),
-        ("length-samples", "error", OURS, "both runs answered the same samples", AUDIT_AGAIN),
+        ("length-mean", "error", OURS, "mean output length, compared with the accuracy run", AUDIT_AGAIN),
+        ("length-samples", "error", OURS, "samples that are missing in the accuracy run", AUDIT_AGAIN),
     )  # fmt: skip
     def compare(
         self, responses: "dict[int, Ids]", logged: "Responses", performance: "RunArtifacts", threshold: float
@@ -44,7 +44,7 @@ class OutputLength(TwoModeAudit):
         if not issued:
             return
         found = fmean(length for _, length in issued)
-        # A performance run may issue some samples often and others never, so the same ones are compared.
+        # A performance run may repeat some samples and skip others, so only its own samples are compared.
         same = [len(responses[index]) for index, _ in issued if index in responses]
         expected = fmean(same) if same else 0.0
         ratio = found / expected if expected else float("inf")
@@ -52,13 +52,12 @@ class OutputLength(TwoModeAudit):
             "length-mean",
             "mean output length",
             1 - threshold <= ratio <= 1 + threshold,
-            f"{found:.2f} tokens over {len(issued):,} responses, {ratio:.4f} of the accuracy run's",
-            f"{1 - threshold:.4g} to {1 + threshold:.4g} of {expected:.2f} tokens (same samples)",
+            f"{found:.2f} tokens ({len(issued):,} responses), {ratio:.4f} × the accuracy run",
+            f"{1 - threshold:.4g} to {1 + threshold:.4g} × {expected:.2f} tokens (same samples)",
             performance.dir.root,
             mean_tokens=found,
             accuracy_mean_tokens=expected,
         )
         unknown = sorted({index for index, _ in issued} - responses.keys())
-        text = f"{len(unknown)} are not in the accuracy run" + (f" (samples {unknown[:3]})" if unknown else "")
-        name, where = "samples of the performance run", performance.dir.root
-        yield compared("length-samples", name, not unknown, text, "all in the accuracy run", where)
+        text = f"{len(unknown)}" + (f" (samples {unknown[:3]})" if unknown else "")
+        yield compared("length-samples", "", not unknown, text, "0", performance.dir.root)

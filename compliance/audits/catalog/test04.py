@@ -1,7 +1,7 @@
-"""The official TEST04 for any two runs: same score, same threshold, same wording. No benchmark here requires it.
+"""The official TEST04 for any two runs, with official score, threshold and wording. No supported benchmark requires it.
 
-The official comparison suits models with inputs of one length. It finds no cache in Server, where the arrival rate
-fixes the score, and compares times per output token in SingleStream; output_caching compares whole responses.
+The official comparison is for models with inputs of one length. It cannot find a cache in Server, where the arrival
+rate determines the score. In SingleStream it compares times per output token; output_caching compares whole responses.
 """
 
 import re
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 THRESHOLD = 0.10
 FAST_THRESHOLD = 0.20
-FAST_SCORES = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}  # up to these the wider threshold applies
+FAST_SCORES = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}  # scores up to which FAST_THRESHOLD applies
 SCORE_LINES = {
     "SingleStream": re.compile(r".*Early stopping (90th|90\.0th|99\.9th) percentile estimate"),
     "MultiStream": re.compile(r".*Early stopping (99th|99\.0th) percentile estimate"),
@@ -45,8 +45,8 @@ RULE = (
 class OfficialOutcome:
     """The outcome of the official script for two summaries."""
 
-    text: str  # what it prints, as its wrapper stores it in `verify_performance.txt`
-    # as it prints them; None where it stops before that
+    text: str  # content of `verify_performance.txt`
+    # printed scores; None if the script stops earlier
     reference_score: str | None
     test_score: str | None
     passed: bool  # whether it prints TEST PASS
@@ -54,16 +54,15 @@ class OfficialOutcome:
 
 class OfficialTest04(AuditTest[AuditOptions]):
     name = "TEST04"
-    summary = "Official comparison of any two runs. Not required for this benchmark."
+    summary = "Compare any two runs as the official test does. Not required for this benchmark."
     official = True
     existing = ("performance", "performance")
 
     def validate(self, request: AuditRequest[AuditOptions]) -> None:
         if request.loaded_count <= SAME_INDEX:
             raise SetupError(
-                f"TEST04 repeats the sample at place {SAME_INDEX}, and only {request.loaded_count} samples are loaded; "
-                "LoadGen would crash",
-                f"use at least {SAME_INDEX + 1} samples",
+                f"--test TEST04: needs at least {SAME_INDEX + 1} samples, but LoadGen loads {request.loaded_count}",
+                f"use a dataset with at least {SAME_INDEX + 1} samples",
             )
 
     def runs(self, request: AuditRequest[AuditOptions]) -> list[RunSpec]:
@@ -90,10 +89,10 @@ class OfficialTest04(AuditTest[AuditOptions]):
 
 
 def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
-    """Judge two `mlperf_log_summary.txt` as the official script does.
+    """Compare two `mlperf_log_summary.txt` as the official script does.
 
     Raises:
-        InputError: a file cannot be read, or a score is not a number.
+        InputError: If a file cannot be read, or a score is not a number.
     """
     one, other = _Summary(reference, "reference"), _Summary(test, "test")
     lines, passed = ["Verifying performance.", *one.warnings], False
@@ -115,7 +114,7 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
 
 
 class _Summary:
-    """A summary as the official script reads it: the last score counts, and lines after INVALID are ignored."""
+    """A summary as the official script reads it. The last score counts, and lines after INVALID are ignored."""
 
     def __init__(self, path: Path, role: str) -> None:
         self.scenario = ""
@@ -123,9 +122,9 @@ class _Summary:
         self.invalid = False
         self.warnings: list[str] = []
         try:
-            text = read_record(path, "name a directory with LoadGen's logs").decode("utf-8")
+            text = read_record(path, "give a directory with LoadGen's logs").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not a text ({error})", "take LoadGen's own file") from error
+            raise InputError(f"{path}: not a text file ({error})", "restore the file that LoadGen wrote") from error
         for line in text.split("\n"):
             pattern = SCORE_LINES.get(self.scenario)
             if line.startswith("Scenario"):
@@ -145,12 +144,14 @@ class _Summary:
             return str(1e9 / number) if self.scenario in FAST_SCORES else text
         except (ValueError, ZeroDivisionError) as error:
             raise InputError(
-                f"{path}: the score {text[:40]!r} is not a usable number", "take LoadGen's own file"
+                f"{path}: the score {text[:40]!r} is not a finite number", "restore the file that LoadGen wrote"
             ) from error
 
     @staticmethod
     def _value(path: Path, line: str) -> str:
         _, separator, value = line.partition(": ")
         if not separator:
-            raise InputError(f"{path}: no value in the line {line[:60]!r}", "take LoadGen's own file")
+            raise InputError(
+                f"{path}: the value is missing in the line {line[:60]!r}", "restore the file that LoadGen wrote"
+            )
         return value.strip()

@@ -1,4 +1,4 @@
-"""TEST06: whether the responses of a performance run are honest token lists. Official runs and text, own verdict."""
+"""The audit TEST06 on the token lists of a performance run. Runs and text are official, the verdict is stricter."""
 
 from typing import TYPE_CHECKING
 
@@ -25,15 +25,15 @@ SETTINGS = {
 
 class OfficialTest06(AuditTest[AuditOptions]):
     name = "TEST06"
-    summary = "100 logged responses of a performance run: lengths, counts, first tokens, special IDs."
+    summary = "Check 100 logged responses of a performance run: lengths, counts, first tokens, special IDs."
     official = True
     text_name = "verify_accuracy.txt"
 
     def validate(self, request: AuditRequest[AuditOptions]) -> None:
         if not request.stop_ids:
             raise InputError(
-                "TEST06 needs the model's end-of-sequence IDs, and its generation_config.json has none",
-                "give --model-path a folder with generation_config.json",
+                "--test TEST06: the end-of-sequence IDs of the model are missing in its generation_config.json",
+                "give a model folder with generation_config.json: --model-path DIR",
             )
 
     def runs(self, request: AuditRequest[AuditOptions]) -> list[RunSpec]:
@@ -60,9 +60,9 @@ class OfficialTest06(AuditTest[AuditOptions]):
             checks,
             [run],
             kept=f"{len(run.entries)} logged responses met every rule",
-            rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} IDs "
-            "and as many as were counted; outside Offline a first-token record equal to the response's start; no "
-            f"begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "
+            rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} token "
+            "IDs with an equal token_count; except in Offline, a reported first token equal to the response's first token; "
+            f"no begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "
             f"{logged_tokens.MAX_WITH_BEGIN:.0%} of the responses; an end-of-sequence ID {listed(request.stop_ids)} at "
             "most once and only last; no other special ID of the tokenizer",
             text=text,
