@@ -36,7 +36,7 @@ def test_results_are_read_and_judged(path: Path) -> None:
     one_too_many = "RedHat" in path.parts and path.name == "Server"
     assert verdict.outcome == ("FAIL" if one_too_many else "PASS"), verdict.reasons
     assert [reason.partition(", ")[0] for reason in verdict.reasons] == (
-        ["performance: output tokens: 129.00 a sample on average"] if one_too_many else []
+        ["performance: output tokens: 129.00 per sample on average"] if one_too_many else []
     )
     text = as_text(verdict)
     assert "seeds: those of v5.1" in text

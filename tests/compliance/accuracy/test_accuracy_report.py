@@ -197,7 +197,7 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
         ([entry(index, "x") for index in (-1, 0, 1, 2)], 3, "outside 0 to 2: -1"),
         ([], 20, "lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"),
         ([entry(0, "x"), broken(bytes(13), 7), entry(2, "x")], 3, r"sample 1 \(seq_id 7\): 13 bytes"),
-        ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is no token ID"),
+        ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is not a token ID"),
     ],
 )
 def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
@@ -208,9 +208,9 @@ def test_samples_that_lack_do_not_belong_or_are_no_ids_are_named(
 
 
 def test_more_samples_than_the_data_set_has_are_refused_and_so_is_an_id_beyond_every_model() -> None:
-    with pytest.raises(InputError, match="4 samples are to be scored but the dataset has 3 rows"):
+    with pytest.raises(InputError, match="the run has 4 samples, but the dataset has 3 rows"):
         score_accuracy_log(ROUGE, [entry(0, "x")], REFERENCES, decode, expected_count=4)
-    with pytest.raises(ExecutionError, match=f"response: {2**40} is no token ID"):
+    with pytest.raises(ExecutionError, match=f"response: {2**40} is not a token ID"):
         decode_ids(np.array([5, 2**40], np.int64).tobytes(), 2)
 
 

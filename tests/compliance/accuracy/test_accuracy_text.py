@@ -44,10 +44,10 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
         ("'rouge1': '38.7792'", "'rouge1': nan", "no rouge1 .*; the checker does not read 'rouge1': nan"),
         ("'rouge1': ", "'rouge1':", "the checker does not read 'rouge1':'38.7792'"),
         ("'rouge1'", "rouge1", "the checker does not read rouge1: '38.7792'"),
-        ("'rouge1'", "'rouge3'", r"accuracy\.txt: no rouge1 that the checker can read\n"),
+        ("'rouge1'", "'rouge3'", r"accuracy\.txt: rouge1 is missing or unreadable for the checker\n"),
         ("38.7792", "38.7.79", "rouge1 is 38.7.79, which is not a number"),
-        ("'38.7792'", "39e-05", "rouge1 is 39e-05, of which the checker reads 39"),
-        ("38.7792", "3.8E+1", r"rouge1 is 3.8E\+1, of which the checker reads 3.8"),
+        ("'38.7792'", "39e-05", "rouge1 is 39e-05, but the checker reads only 39"),
+        ("38.7792", "3.8E+1", r"rouge1 is 3.8E\+1, but the checker reads only 3.8"),
         ("8167644", "9" * 400, "gen_len is 9+..., which is not a number"),
         ("{", "{'rouge1': 39.0, ", "several rouge1: 39.0, 38.7792"),
     ],
@@ -60,15 +60,18 @@ def test_other_forms_are_refused_by_name(old: str, new: str, said: str) -> None:
 def test_scores_that_an_evaluation_may_leave_out() -> None:
     assert read_scores(ROUGE_AND_TOKENS, TOKENS, answered=24_576)["gen_num"] == 24_576
     assert "gen_len" not in read_scores(ROUGE_AND_TOKENS, TOKENS, answered=1)
-    with pytest.raises(InputError, match=r"no gen_num that the checker can read\n"):
+    with pytest.raises(InputError, match=r"gen_num is missing or unreadable for the checker\n"):
         read_scores(ROUGE_AND_TOKENS, TOKENS)
 
 
 def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
     assert stated_score(["AUC=80.3", " AUC=1"], "AUC").values == [80.3]
-    assert stated_score(["accuracy=9"], "AUC").problem == "no AUC that the checker can read"
+    assert stated_score(["accuracy=9"], "AUC").problem == "AUC is missing or unreadable for the checker"
     numpy = stated_score(["Results", '{"exact_match": np.float64(83.6), "f1": np.float64(90.8)}'], "F1")
-    assert numpy.problem == "no F1 that the checker can read; the checker does not read NumPy's form of a number"
+    assert (
+        numpy.problem
+        == "F1 is missing or unreadable for the checker; the checker does not read NumPy's form of a number"
+    )
     assert numpy.line == 2
 
 
@@ -77,7 +80,7 @@ def test_a_score_outside_a_dictionary_is_read_at_the_start_of_a_line() -> None:
     [
         (f"{TEXT}\nhash={DIGEST.upper()} \r\nhash={DIGEST}\n", DIGEST, ""),
         (TEXT, "", ""),
-        (f"hash={DIGEST}\nhash={'0' * 64}", "", "several hash lines: "),
+        (f"hash={DIGEST}\nhash={'0' * 64}", "", "multiple hash lines: "),
         ("hash=abc", "", "hash=abc is not a SHA-256"),
     ],
 )

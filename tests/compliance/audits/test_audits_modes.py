@@ -131,9 +131,9 @@ def test_bare_logs_are_judged_by_what_was_logged(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
 def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> None:
     accuracy, performance = runs(tmp_path, SAME)
-    with pytest.raises(InputError, match="--ref must name an accuracy run"):
+    with pytest.raises(InputError, match="must be an accuracy run"):
         judge(name, [performance, accuracy])
-    with pytest.raises(InputError, match="--run must name a performance run"):
+    with pytest.raises(InputError, match="must be a performance run"):
         judge(name, [accuracy, accuracy])
     with pytest.raises(ExecutionError, match="2 finished runs"):
         judge(name, [accuracy])
@@ -141,7 +141,7 @@ def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> N
 
 def test_an_accuracy_run_without_responses_is_no_verdict(tmp_path: Path) -> None:
     finished = runs(tmp_path, SAME, accuracy=[])
-    with pytest.raises(ExecutionError, match="has no response"):
+    with pytest.raises(ExecutionError, match="responses are missing"):
         judge("output_consistency", finished)
 
 

@@ -49,10 +49,10 @@ def test_honest_responses_pass() -> None:
 @pytest.mark.parametrize(
     ("response", "check"),
     [
-        (entry([10, 128009, 128009]), "end-of-sequence ID once"),
-        (entry([10, 128001, 128009]), "end-of-sequence ID once"),
-        (entry([128009, 10]), "end-of-sequence ID last"),
-        (entry([10, 128008, 11]), "end-of-sequence ID last"),
+        (entry([10, 128009, 128009]), "end-of-sequence IDs"),
+        (entry([10, 128001, 128009]), "end-of-sequence IDs"),
+        (entry([128009, 10]), "tokens after an end-of-sequence ID"),
+        (entry([10, 128008, 11]), "tokens after an end-of-sequence ID"),
         (entry([128000, 10, 11]), "begin-of-sequence ID"),
         (entry([10, 11, 128000]), "begin-of-sequence ID"),
         (entry([10, 128006, 11]), "other special IDs"),
@@ -101,7 +101,7 @@ def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
 
 def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
     assert failed([entry([128000, 10])]) == {"begin-of-sequence ID"}
-    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence ID once", "end-of-sequence ID last"}
+    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence IDs", "tokens after an end-of-sequence ID"}
     unknown = judge_entries(
         [entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1, max_tokens=128
     )
@@ -189,7 +189,7 @@ def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> Non
     assert not result.passed
     assert result.text.endswith("TEST06 verification complete\n")
     assert result.record()["official_passed"] is True
-    assert "end-of-sequence ID once" in result.reason
+    assert "end-of-sequence IDs" in result.reason
     assert result.copies == {"accuracy/mlperf_log_accuracy.json": run.dir.accuracy_log}
 
 

@@ -70,7 +70,7 @@ def test_both_bounds(folder: Path) -> None:
     assert rows["device"] == "2 × H100 (NVIDIA H100 data sheet, SXM)"
     assert rows["memory allows"].startswith(f"{2 * memory:,.0f} tokens/s")
     assert rows["arithmetic allows"].startswith(f"{2 * arithmetic:,.0f} tokens/s")
-    assert rows["reached"].endswith("tokens/s, 50.0% of the lower one")
+    assert rows["reached"].endswith("tokens/s, 50.0% of the lower bound")
 
 
 def test_one_query_at_a_time_reads_all_weights_for_each_token(folder: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_same_picture_has_the_same_bytes_and_a_name_is_text_whatever_it_hold
 @pytest.mark.parametrize(
     ("late", "count", "said"),
     [
-        (0, 10, "0 late, too few queries to allow any"),
+        (0, 10, "0 late, none allowed (too few queries)"),
         (3, 1000, "3 late of 2 allowed"),
         (0, 1000, "0 late of 2 allowed"),
     ],
@@ -73,7 +73,7 @@ def test_a_distribution_shows_the_limit_and_what_early_stopping_allows(late: int
 
 def test_runs_are_drawn_as_points_on_curves() -> None:
     ttft, tpot, user = curves([FAST, SLOW, OURS])
-    assert {"8", "1", "12/s", "P90 TTFT, ms"} <= texts(ttft)
+    assert {"8", "1", "12/s", "p90 TTFT, ms"} <= texts(ttft)
     assert "12/s: 500 at 25" in ttft.words
     assert "1,000 / P90 TPOT" in user.words
     assert tpot.svg != next(iter(curves([FAST, SLOW, replace(OURS, holds=False)]))).svg
@@ -178,7 +178,7 @@ def test_margins_are_those_over_the_least_that_is_required() -> None:
     assert rows["rouge2"]["margin"] < 0
     assert rows["rougeL"]["margin"] is None
     assert rows["gen_len"]["value"] == 100
-    assert below == ["rouge2 15 is not within its target, 15.84 at the least"]
+    assert below == ["rouge2 is 15, required: at least 15.84"]
 
 
 def test_the_share_of_each_replica_is_told() -> None:

@@ -284,7 +284,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "another log": (text(f"{AUDITED}/{RESPONSES}", "0", "1"), f"a file was changed after the run ended: {RESPONSES}"),
     "another configuration": (config, "audit.config is not the one that the audit plans"),
     "fewer answers": (responses(lambda entries: entries[1:]), "does not pass: number of logged responses: 99"),
-    "exchanged answers": (responses(exchanged), "the response is not the one whose SHA-256 stands in requests.jsonl"),
+    "exchanged answers": (responses(exchanged), "the SHA-256 of the response differs from requests.jsonl"),
     "another engine": (
         recorded("accuracy", plan={"engine_options": {"ttft_ms": 1.0}}), "Server: engine_options.ttft_ms: ",
     ),

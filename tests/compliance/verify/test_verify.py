@@ -83,7 +83,7 @@ def test_both_runs_are_one_result(runs: DummyRuns, own_target: Scores, tmp_path:
     verdict = judged(home)
     assert verdict.outcome == "PASS", verdict.reasons
     text = as_text(verdict)
-    assert "scored again from mlperf_log_accuracy.json" in text
+    assert "scores recomputed from mlperf_log_accuracy.json" in text
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
         assert f"  {name} {own_target[name]:.10g}, required" in text
     (result,) = find_results([home])
@@ -181,7 +181,7 @@ def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monke
         (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
         (("{}/run", "--accuracy-only", "--performance-only"), 2, "leave nothing"),
         (("{}/run", "--accuracy-only"), 2, "no accuracy run"),
-        (("{}/run", "--scenario", "Offline"), 2, "LoadGen ran Server"),
+        (("{}/run", "--scenario", "Offline"), 2, "is Server"),
         (("{}/run", "--dataset-path", "nowhere.json"), 2, "nowhere.json"),
         (("{}/run", "--output", "{}/run/manifest.json/below"), 3, "--output DIR"),
     ],
@@ -204,7 +204,7 @@ def test_interactive_is_known_by_its_limits(runs: DummyRuns, tmp_path: Path) -> 
     assert find_results([run.root])[0].runs[0].scenario == "Server"
     failed = verdict_module.verify_result(find_results([run.root], "Interactive")[0]).failures
     assert any("effective TTFT limit: 2000 ms, required: at most 500 ms" in text for text in failed)
-    with pytest.raises(InputError, match="LoadGen ran Server"):
+    with pytest.raises(InputError, match="is Server"):
         find_results([run.root], "Offline")
 
 

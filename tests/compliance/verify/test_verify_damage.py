@@ -142,7 +142,7 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
         lambda run: shutil.copy(run.root.with_name("accuracy") / ACCURACY_LOG, run.accuracy_log), 4, "64 responses",
     ),
     "an answer changed": ("accuracy", False, a_response_changed, 4, "the response is not the one"),
-    "scores raised": ("accuracy", False, scores_raised, 4, "does not belong to these responses"),
+    "scores raised": ("accuracy", False, scores_raised, 4, "does not match the logged responses"),
     "a leg that failed": (
         "performance", False, lambda run: set_at(run.manifest, "status", "interrupted"), 4, "interrupted",
     ),
@@ -153,7 +153,7 @@ CHANGES: dict[str, tuple[str, bool, Callable[[RunDir], object], int, str]] = {
         "performance", True, lambda run: edit_detail(run, "loadgen_version", "4.1 @ 0000000000"), 3, "LoadGen 4.1 @",
     ),
     "with an error record": (
-        "performance", True, broken_latencies, 1, "LoadGen's error records: 1, first error_runtime: n_tokens argument",
+        "performance", True, broken_latencies, 1, "error records of LoadGen: 1, the first is error_runtime: n_tokens argument",
     ),
     "with an error record that is not counted": (
         "performance", True, lambda run: add_error(run, counted=0), 4, "num_errors is 0, the log has 1 error records",
@@ -179,7 +179,7 @@ def test_a_rate_over_the_whole_test_follows_from_its_times(runs: DummyRuns, tmp_
     scale_reported(run, "result_token_throughput_with_loadgen_overhead", 1.2)
     verdict = judged(run.root)
     assert verdict.exit_code() == 4
-    assert "tokens/s with LoadGen's overhead is given as" in verdict.reasons[0]
+    assert "tokens/s with LoadGen's overhead is" in verdict.reasons[0]
 
 
 def test_what_cannot_be_scored_names_the_file_that_was_changed(runs: DummyRuns, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
         assert record(tmp_path / "again", test)["passed"]
     swapped = ["--ref", folder / "performance", "--run", folder / "accuracy", "--output-log-dir", tmp_path / "swapped"]
     finished = run_here("audit", "--test", "output_length", *swapped)
-    check_no_verdict(finished, tmp_path / "swapped", ExitCode.BAD_INPUT, "--ref must name an accuracy run")
+    check_no_verdict(finished, tmp_path / "swapped", ExitCode.BAD_INPUT, "must be an accuracy run")
     pair = ["--ref", folder / "performance", "--run", folder / "performance", "--output-log-dir", tmp_path / "pair"]
     finished = run_here("audit", "--test", "TEST04", *pair)
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr

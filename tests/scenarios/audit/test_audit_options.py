@@ -53,9 +53,9 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         ),
         ({"test": "output_length", "threshold": "1.5"}, "--threshold 1.5: must be between 0 and 1", "--help"),
         ({"test": "output_caching", "sample_index": "3,x"}, "--sample-index 3,x: must be whole numbers", "--help"),
-        ({"test": "output_caching", "sample_index": [3, 3]}, "names a sample twice", "--help"),
+        ({"test": "output_caching", "sample_index": [3, 3]}, "must not contain a sample twice", "--help"),
         ({"samples": 3}, "--test is missing", "TEST04"),
-        ({"test": ["TEST06"]}, "there is no such audit", "TEST04"),
+        ({"test": ["TEST06"]}, "unknown audit", "TEST04"),
     ],
 )
 def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], said: str, fix: str) -> None:

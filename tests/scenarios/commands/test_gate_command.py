@@ -80,7 +80,7 @@ def test_a_claimed_score_is_no_evidence(
     code, said = call("gate", result.root, *COMPLETED)
     assert code == 1
     (line,) = [line for line in said.splitlines() if "completed_evaluation_passes" in line]
-    assert "accuracy.txt does not belong to these responses" in line
+    assert "accuracy.txt does not match the logged responses" in line
 
 
 def test_accuracy_of_another_system_is_no_evidence(

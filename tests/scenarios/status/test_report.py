@@ -82,8 +82,8 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert "INVALID" in text
     assert "min_duration" in text
     assert "a $x$ &lt;b&gt;&amp;amp; long" in text
-    assert re.search(r"<th>input tokens</th><td>[\d,.]+ a sample, from", text)
-    assert "<th>responses ended by</th><td>stop" in text
+    assert re.search(r"<th>input tokens</th><td>[\d,.]+ per sample, from", text)
+    assert "<th>finish reasons</th><td>stop" in text
     assert "probe 1" in text
     assert ">p50</th>" in text
     assert "p99.9" not in text  # by too few queries
