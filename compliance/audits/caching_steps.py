@@ -3,10 +3,10 @@
 The module does not start runs or read files, so that simulations use the same code as the audit.
 
 A stage is all runs of N samples, in up to MAX_ROUNDS rounds. The first round is a reference run of unique samples, then
-one run of each repeating kind. Each later round repeats the undecided kinds, then the reference. The reversed order
-compensates for systems that become faster or slower. A disturbance only makes a run slower. A kind therefore fails only
-if it is faster than all references, in CLEAR_ROUNDS rounds by a wide margin or in CLOSE_ROUNDS rounds by a small one.
-It passes if one of its runs is as slow as a reference.
+one run of each repeating kind. Each later round repeats the undecided kinds, then the reference; the reversed order
+compensates for systems that become faster or slower. A disturbance only slows a run down, so a kind fails only if it is
+faster than all references (by a wide margin in CLEAR_ROUNDS rounds, or in CLOSE_ROUNDS rounds). It passes if one of its
+runs is as slow as a reference.
 
 A stage ends without an outcome, and the next stage has more samples, in two cases: its reference is too short to be
 measured, or only references of samples seen before are as fast as the repeating runs. Then either the first reference
@@ -34,8 +34,7 @@ MIN_NEW_SHARE = 1 / 3
 MAX_ROUNDS = 6
 MAX_RUNS = 30
 MAX_MEASURED_S = 4 * 3600.0
-# Ratio to the limit above which CLEAR_ROUNDS rounds are enough; disturbed references cannot explain it. Below it,
-# CLOSE_ROUNDS rounds are needed.
+# Ratio to the limit above which CLEAR_ROUNDS rounds are enough. Below it, CLOSE_ROUNDS rounds are needed.
 CLEAR_EXCESS = 2.0
 CLEAR_ROUNDS, CLOSE_ROUNDS = 2, 5
 # Ratio to the reference above which a slow repeating run is repeated, because a disturbance may hide a cache.

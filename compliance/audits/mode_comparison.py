@@ -130,10 +130,7 @@ def _responses(run: "RunArtifacts", mode: Mode, option: str) -> "Responses":
 
     if run.mode != {"accuracy": ACCURACY, "performance": PERFORMANCE_RUN}[mode]:
         wanted = "an accuracy run" if mode == "accuracy" else "a performance run"
-        raise InputError(
-            f"{option} {run.dir.root}: must be {wanted}, but test mode is {run.detail.mode}",
-            f"give {wanted}: {option} DIR",
-        )
+        raise InputError(f"{option} {run.dir.root}: must be {wanted}", f"give {wanted}: {option} DIR")
     entries = run.entries if run.dir.accuracy_log.exists() else []
     dtype = dtype_of(entries)
     responses = []

@@ -80,7 +80,7 @@ def scores(run: RunEvidence) -> Iterator[Finding]:
     verdict = run.accuracy
     if verdict.targets is None:
         required = "reference scores of the benchmark"
-        yield compared("accuracy-no-target", "", False, verdict.label, required, run.dir.accuracy_text)
+        yield compared("accuracy-no-target", "target scores", False, verdict.label, required, run.dir.accuracy_text)
         return
     yield scores_within_reach(verdict.metric, verdict.scores, verdict.targets)
     yield from verdict.findings

@@ -282,10 +282,7 @@ def _issued(detail: DetailLog) -> Iterator[Told]:
     issued, one_set = samples * detail.integer("result_query_count"), min(total, size)
     if whole_sets and detail.scenario in ("Offline", "Server") and one_set > 0 and issued % one_set:
         key = "sample_concatenate_permutation"
-        yield (
-            f"{issued} samples were issued, which is not a multiple of {one_set} as {key} requires",
-            f"effective_{key}",
-        )
+        yield f"{issued} samples were issued, but {key} needs a multiple of {one_set}", f"effective_{key}"
 
 
 def _of_query(detail: DetailLog) -> int:
@@ -296,10 +293,7 @@ def _of_query(detail: DetailLog) -> int:
 def _error_count(detail: DetailLog) -> Iterator[Told]:
     counted = detail.has_results and (detail.counts_errors or "num_errors" in detail.values)
     if counted and detail.get("num_errors") != detail.error_count:
-        yield (
-            f"num_errors is {detail.get('num_errors')}, but the log has {detail.error_count} error records",
-            "num_errors",
-        )
+        yield f"num_errors is {detail.get('num_errors')}, but the log has {detail.error_count} errors", "num_errors"
 
 
 def _counts(detail: DetailLog) -> Iterator[Told]:

@@ -103,9 +103,7 @@ class OutputCaching(AuditTest[CachingOptions]):
         runs = {label: match for label, match in found.items() if match}
         references = [logs[label] for label, match in runs.items() if match[1] == REFERENCE]
         if not references:
-            raise InputError(
-                f"the reference run is missing among the runs: {', '.join(logs) or 'none'}", "run the audit again"
-            )
+            raise InputError(f"the reference run is missing (runs: {', '.join(logs) or 'none'})", "run the audit again")
         counts = {label: requested_count(logs[label]) for label, match in runs.items() if match[1] != REFERENCE}
         other = {count for label, count in counts.items() if earlier or count != int(runs[label][3])}
         default, threshold = DEFAULT_THRESHOLD.get(request.scenario), details.get("threshold")
@@ -296,17 +294,13 @@ def nearest_mean(reference: "RunArtifacts") -> int:
     """
     table = reference.request_table
     if len(table) == 0:
-        raise ExecutionError(
-            "the reference run completed no sample", f"read {reference.dir.engine_log}, then run the audit again"
-        )
+        raise ExecutionError("the reference run completed no sample", f"read {reference.dir.engine_log}")
     prompt = abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
     output = abs(table.output_tokens / table.output_tokens.mean() - 1)
     chosen = int(table.sample_index[prompt.clip(min=output).argmin()])
     loaded = reference.detail.loaded_qsl_set
     if chosen not in loaded:
-        raise ExecutionError(
-            f"sample {chosen} was completed but not loaded", f"see loaded_qsl_set in {reference.dir.detail}"
-        )
+        raise ExecutionError(f"sample {chosen} was completed but not loaded", f"see {reference.dir.detail}")
     return loaded.index(chosen)
 
 
@@ -396,6 +390,5 @@ def _rule(scenario: Scenario, threshold: float) -> str:
         f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
         "what a busy machine may add to the reference; repeated responses must be as long as those of the reference; N "
         f"is raised until the reference takes {MIN_REFERENCE_S:g} s; a run over its limit counts when it is over the "
-        "limits of all references, in 2 rounds where it is twice the limit, otherwise in 5; no prompt token may come "
-        "from a cache"
+        "limits of all references, in 2 rounds where it is twice the limit, otherwise in 5; no cached prompt token"
     )

@@ -60,9 +60,9 @@ class OfficialTest06(AuditTest[AuditOptions]):
             checks,
             [run],
             kept=f"{len(run.entries)} logged responses met every rule",
-            rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} token "
-            "IDs with an equal token_count; except in Offline, a reported first token equal to that of the response; "
-            f"no begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "
+            rule=f"exactly {LOGGED_SAMPLES} logged responses, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} "
+            "token IDs with an equal token_count; except in Offline, a reported first token equal to that of the "
+            f"response; no begin-of-sequence ID {listed(request.bos_ids)} as the first token, and one in at most "
             f"{logged_tokens.MAX_WITH_BEGIN:.0%} of the responses; an end-of-sequence ID {listed(request.stop_ids)} at "
             "most once and only last; no other special ID of the tokenizer",
             text=text,

@@ -192,10 +192,10 @@ def broken(data: bytes, seq_id: int, token_count: int | None = None) -> Accuracy
 @pytest.mark.parametrize(
     ("log", "count", "said"),
     [
-        ([entry(1, "x")], 3, "lacks 2 of 3 samples: 0, 2"),
+        ([entry(1, "x")], 3, "2 of 3 samples are missing in the accuracy log: 0, 2"),
         ([entry(index, "x") for index in range(4)], 3, "outside 0 to 2: 3"),
         ([entry(index, "x") for index in (-1, 0, 1, 2)], 3, "outside 0 to 2: -1"),
-        ([], 20, "lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"),
+        ([], 20, "20 of 20 samples are missing in the accuracy log: 0, 1, 2, 3, 4 and 15 more"),
         ([entry(0, "x"), broken(bytes(13), 7), entry(2, "x")], 3, r"sample 1 \(seq_id 7\): 13 bytes"),
         ([entry(0, "x"), broken(b"\xff" * 8, 8, 2), entry(2, "x")], 3, r"sample 1 \(seq_id 8\): -1 is not a token ID"),
     ],

@@ -36,12 +36,12 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
         (
             "'rouge1': '38.7792'",
             "'rouge1': np.float64(38.7792)",
-            "no rouge1 .*; the checker does not read NumPy's form",
+            "rouge1 is missing .*; the checker does not read NumPy's form",
         ),
-        ("8167644", "np.int64(8167644)", "no gen_len .*; the checker does not read NumPy's form of a number"),
+        ("8167644", "np.int64(8167644)", "gen_len is missing .*; the checker does not read NumPy's form of a number"),
         ("'rouge1': '38.7792'", "'rouge1': numpy.float32(38.7792)", "NumPy's form of a number"),
-        ("'", '"', "no rouge1 .*; the checker does not read JSON's double quotes"),
-        ("'rouge1': '38.7792'", "'rouge1': nan", "no rouge1 .*; the checker does not read 'rouge1': nan"),
+        ("'", '"', "rouge1 is missing .*; the checker does not read JSON's double quotes"),
+        ("'rouge1': '38.7792'", "'rouge1': nan", "rouge1 is missing .*; the checker does not read 'rouge1': nan"),
         ("'rouge1': ", "'rouge1':", "the checker does not read 'rouge1':'38.7792'"),
         ("'rouge1'", "rouge1", "the checker does not read rouge1: '38.7792'"),
         ("'rouge1'", "'rouge3'", r"accuracy\.txt: rouge1 is missing or unreadable for the checker\n"),
@@ -49,7 +49,7 @@ def test_scores_are_read_in_every_form_that_the_checker_reads(form: Callable[[st
         ("'38.7792'", "39e-05", "rouge1 is 39e-05, but the checker reads only 39"),
         ("38.7792", "3.8E+1", r"rouge1 is 3.8E\+1, but the checker reads only 3.8"),
         ("8167644", "9" * 400, "gen_len is 9+..., which is not a number"),
-        ("{", "{'rouge1': 39.0, ", "several rouge1: 39.0, 38.7792"),
+        ("{", "{'rouge1': 39.0, ", "multiple values of rouge1: 39.0, 38.7792"),
     ],
 )
 def test_other_forms_are_refused_by_name(old: str, new: str, said: str) -> None:

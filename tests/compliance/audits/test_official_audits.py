@@ -59,10 +59,10 @@ def test_honest_responses_pass() -> None:
         (entry([10, 11, 128255]), "other special IDs"),
         (entry([10]), "length"),
         (entry([5] * 129), "length"),
-        (entry([10, 11], count=3), "token count"),
-        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "whole token IDs"),
-        (entry([-1, 5]), "whole token IDs"),
-        (entry([10, 11], first=[11]), "first token"),
+        (entry([10, 11], count=3), "token_count"),
+        (AccuracyEntry(0, 0, b"\x01\x00\x00\x00\x02", 1, None), "token IDs"),
+        (entry([-1, 5]), "token IDs"),
+        (entry([10, 11], first=[11]), "reported first token"),
     ],
 )
 def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None:
@@ -72,7 +72,7 @@ def test_each_fault_fails_its_check(response: AccuracyEntry, check: str) -> None
 
 @pytest.mark.parametrize("first", [None, [], [11], [10, 99], [*GOOD, 1]])
 def test_first_token_record_is_needed_and_true_outside_offline(first: list[int] | None) -> None:
-    assert failed([entry(GOOD, first=first)], scenario="Server") == {"first token"}
+    assert failed([entry(GOOD, first=first)], scenario="Server") == {"reported first token"}
 
 
 def test_number_of_responses_is_exact_and_an_empty_log_fails() -> None:
@@ -114,7 +114,7 @@ def test_int64_responses_are_read_as_such() -> None:
     assert failed([wide], scenario="Server") == set()
     assert dtype_of([wide, entry([1, 2, 3, 4])]).name == "int32"
     # Counting half the tokens does not make int32 IDs into int64 ones.
-    assert failed([entry([1, 2, 3, 4], count=2)]) == {"token count"}
+    assert failed([entry([1, 2, 3, 4], count=2)]) == {"token_count"}
 
 
 # Logs, the scenario, and the official script's lines: first token, end, length, verdict.

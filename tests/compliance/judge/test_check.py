@@ -79,7 +79,7 @@ def test_rules_are_applied_in_order_and_a_silent_one_by_having_run(made: SimpleN
     ("run", "rule", "what", "why"),
     [
         (Run({"log": "log.txt is missing"}), "three", WITHOUT_INPUT, "log.txt is missing"),
-        (Run(bad={"one"}), "three", NOT_APPLICABLE, "one was found"),
+        (Run(bad={"one"}), "three", NOT_APPLICABLE, "one is violated"),
         (Run({"object": "Offline has none"}), "silent", NOT_APPLICABLE, "Offline has none"),
     ],
 )

@@ -80,11 +80,9 @@ def test_one_query_at_a_time_reads_all_weights_for_each_token(folder: Path) -> N
 
 def test_what_is_not_known_is_said(folder: Path) -> None:
     away = dict(ceiling_rows(manifest(folder / "away", "Offline"), table(3), None))
-    assert str(folder / "away") in away["not known"]
+    assert str(folder / "away") in away["unknown"]
     run = manifest(folder, "Offline")
     run.observed.accelerators = [{"name": "NVIDIA GeForce RTX 4090"}]
-    assert ceiling_rows(run, table(3), None) == [
-        ("not known", "NVIDIA GeForce RTX 4090 is not in the table of devices")
-    ]
+    assert ceiling_rows(run, table(3), None) == [("unknown", "NVIDIA GeForce RTX 4090 is not in the table of devices")]
     run.observed.accelerators = []
     assert ceiling_rows(run, table(3), None) == []

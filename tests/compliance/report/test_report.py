@@ -75,7 +75,7 @@ def test_runs_are_drawn_as_points_on_curves() -> None:
     ttft, tpot, user = curves([FAST, SLOW, OURS])
     assert {"8", "1", "12/s", "p90 TTFT, ms"} <= texts(ttft)
     assert "12/s: 500 at 25" in ttft.words
-    assert "1,000 / P90 TPOT" in user.words
+    assert "1,000 / p90 TPOT" in user.words
     assert tpot.svg != next(iter(curves([FAST, SLOW, replace(OURS, holds=False)]))).svg
     assert not list(curves([FAST]))
     assert not list(curves([FAST, replace(SLOW, ttft_ms=None, tpot_ms=None)]))
@@ -188,7 +188,7 @@ def test_the_share_of_each_replica_is_told() -> None:
     shares, _, busiest = rows["output tokens of replicas"].partition("; ")
     first, second = (int(share.replace(",", "")) for share in shares.split(", "))
     number = int(second > first)
-    assert busiest == f"replica {number} has {max(first, second) / (first + second) * 2:.3f} of the mean"
+    assert busiest == f"replica {number} has {max(first, second) / (first + second) * 2:.3f} × the mean"
 
 
 def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None:
@@ -197,4 +197,4 @@ def test_the_time_of_queries_is_shown_where_vllm_kept_it(tmp_path: Path) -> None
     for observed, shown in ([], False), (engines, True):
         edit(RunDir(tmp_path / "run").manifest, observed={"engines": observed})
         page = render(Page("Report", "now", [run_section(run.root, "run1", "run")]))
-        assert ("50.0%, 200 ms a query" in page) == shown
+        assert ("50.0%, 200 ms per query" in page) == shown

@@ -52,7 +52,7 @@ def test_an_honest_short_run_passes_and_says_why_it_is_not_official(
 FAILED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "by the official rules": ("Server", ("--official",), "performance: min_duration: 1,500 ms"),
     "an audit's leg": ("caching/audit/output_caching/repeat-3", (), "performance: audit settings: effective_"),
-    "without a target": ("Offline accuracy", ("--accuracy-only",), "accuracy: target: no reference scores"),
+    "without a target": ("Offline accuracy", ("--accuracy-only",), "accuracy: target scores: no reference scores"),
 }
 
 
@@ -101,11 +101,11 @@ IN_FORCE = ("plan.engine_options", "engine.configuration")
 # Values in the record of the performance run, and what is said; "" = nothing.
 OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
     "another model": (
-        {"observed.model.sha256": {"model.safetensors": "0" * 64}, "observed.model.folder": "bytes"}, "one model"
+        {"observed.model.sha256": {"model.safetensors": "0" * 64}, "observed.model.folder": "bytes"}, "model: "
     ),
     "another KV cache": (
         {f"{place}.kv_cache_dtype": "fp8" for place in IN_FORCE},
-        "one KV cache type: fp8 in the performance run, not set in the accuracy run",
+        "KV cache type: fp8 in the performance run, not set in the accuracy run",
     ),
     "what is in force anyway": (
         {f"{place}.{key}": value for place in IN_FORCE
@@ -113,7 +113,7 @@ OTHER_SYSTEMS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "drafted tokens": (
         {f"{place}.speculative_config": {"method": "ngram"} for place in IN_FORCE},
-        "one speculative decoding: ngram in the performance run",
+        "speculative decoding: ngram in the performance run",
     ),
 }  # fmt: skip
 
@@ -235,7 +235,7 @@ def test_logs_of_a_benchmark_without_rules_have_no_verdict_and_are_held_against_
     assert finished.code == ExitCode.REFUSED
     assert "NO VERDICT: " in finished.stdout
     assert "TEST FAIL" not in finished.stdout
-    assert "\n  fix: main.py check REPOSITORY" in finished.stderr
+    assert "\n  fix: check it with main.py check REPOSITORY" in finished.stderr
     text = run.summary.read_text()
     assert "Samples per second: " in text
     run.summary.write_text(text.replace("Samples per second: ", "Samples per second: 9"))
