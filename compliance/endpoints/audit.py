@@ -14,10 +14,10 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from compliance.audits.pace import LATENCY, LENGTH_SHARE, RATE, SLOWEST_SHARE, Pace, compare_paces, deciding_rate
-from compliance.endpoints.load import Load, judge_load, read_load
+from compliance.endpoints.load import RERUN, Load, judge_load, read_load
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, note
-from compliance.judge.rule import AUDIT_AGAIN, OURS, RERUN
+from compliance.judge.rule import AUDIT_AGAIN, OURS
 from runs.endpoints.events import NO_TIME
 from runs.endpoints.folder import EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, REFERENCE, VERDICT
@@ -73,13 +73,13 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     root = run.root / AUDIT
     reference, cached = (read_load(EndpointsRun(root / name)) for name in (REFERENCE, CACHED))
     client = read_as(root / VERDICT, ClientVerdict, _FIX, within=root) if (root / VERDICT).exists() else None
-    asked = client if run.config is None else run.config.audit  # An audit that ran alone has no config.yaml.
-    if asked is None or reference is None or cached is None or client is None:
-        there = {
-            "audit in config.yaml": asked, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
+    requested = client if run.config is None else run.config.audit  # An audit that ran alone has no config.yaml.
+    if requested is None or reference is None or cached is None or client is None:
+        parts = {
+            "audit in config.yaml": requested, f"{AUDIT}/{REFERENCE}": reference, f"{AUDIT}/{CACHED}": cached,
             f"{AUDIT}/{VERDICT}": client,
         }  # fmt: skip
-        missing = ", ".join(name for name, found in there.items() if found is None)
+        missing = ", ".join(name for name, found in parts.items() if found is None)
         yield compared("endpoints-audit", "", False, missing, "none", root)
         return
     for load in (reference, cached):
@@ -92,8 +92,8 @@ def judge_audit(run: EndpointsRun, main: Load | None) -> Iterator[Finding]:
     overlap = sum(one.events.last_ns > other.events.started_ns for one, other in pairwise(loads))
     text = "runs that began before the previous run ended"
     yield compared("endpoints-audit-same", text, not overlap, f"{overlap}", "0", root)
-    yield from _client_numbers(client, asked.threshold, reference, cached)
-    yield from _judged(client, asked.threshold, main, reference, cached)
+    yield from _client_numbers(client, requested.threshold, reference, cached)
+    yield from _judged(client, requested.threshold, main, reference, cached)
 
 
 def _client_numbers(client: ClientVerdict, threshold: float, reference: Load, cached: Load) -> Iterator[Finding]:

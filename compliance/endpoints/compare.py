@@ -48,8 +48,8 @@ def _agree(reported: Any, expected: Any) -> bool:
 def windowed(run: EndpointsRun, metrics: Metrics) -> bool:
     """Return whether the client computes QPS and TPS over the window of LoadGen's Server scenario."""
     pattern = run.config.settings.load_pattern if run.config else LoadPattern()
-    asked = pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
-    return asked and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
+    enabled = pattern.type == "poisson" and pattern.use_legacy_loadgen_qps_metrics
+    return enabled and metrics[WINDOW] > 0 and metrics[COMPLETED] >= 2
 
 
 def reported_metrics(snapshot: Snapshot) -> Metrics:

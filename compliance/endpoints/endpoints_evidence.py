@@ -46,8 +46,8 @@ class EndpointsEvidence:
     def streaming(self) -> bool:
         """Whether the client streamed: by config.yaml, or if that is silent, by events of first tokens."""
         config, events = self.run.config, self.run.events
-        asked = None if config is None else config.streaming
-        return asked if asked is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
+        configured = None if config is None else config.streaming
+        return configured if configured is not None else events is not None and bool(np.any(events.first_ns != NO_TIME))
 
     @cached_property
     def tokens(self) -> Column | None:

@@ -32,13 +32,13 @@ def run_folders(root: Path) -> list[Path]:
         return [root]
     if not root.is_dir():
         return []
-    there = (
+    candidates = (
         path.parents[name.count("/")]
         for depth in ("*", "*/*", "*/*/*", "*/*/*/*")
         for name in (EVENTS, *AUDIT_FILES)
         for path in root.glob(f"{depth}/{name}")
     )
-    found = {folder for folder in there if folder.parent.name != AUDIT}
+    found = {folder for folder in candidates if folder.parent.name != AUDIT}
     if len(found) > MAX_FOLDERS:
         raise InputError(f"{root}: more than {MAX_FOLDERS} run directories", "give the directories of one curve")
     return sorted(found)

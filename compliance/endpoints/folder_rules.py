@@ -9,10 +9,10 @@ import numpy as np
 from compliance.endpoints.compare import Difference, compare_report, compare_summary, differences, reported_metrics
 from compliance.endpoints.derive import COMPLETED, FAILED, INPUT, OUTPUT, ROUNDING, TPOT, Metrics
 from compliance.endpoints.endpoints_evidence import COMPLETE, EndpointsEvidence
-from compliance.endpoints.load import SECOND
+from compliance.endpoints.load import RERUN, SECOND
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, fail, note, warn
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT, Column, Events
 from runs.endpoints.folder import PERFORMANCE
 from runs.endpoints.layout import EVENTS, REPORT, SAMPLES, SNAPSHOT, SUMMARY
@@ -83,13 +83,13 @@ def _odd(events: Events, agentic: bool, complete: bool) -> Iterator[Finding]:
             yield fail("endpoints-events", f"{what}{of}{more}", events.path, line=odd.line)
     if early := int((events.completed & (events.complete_ns < events.issued_ns)).sum()):
         yield fail("endpoints-events", f"{counted(early, 'sample')} completed before they were issued", events.path)
-    lacking = {
+    missing = {
         "start": events.started_ns == NO_TIME,
         "end": events.ended_ns == NO_TIME,
         "start of measuring": not events.phases,
         "end of measuring": bool(events.phases) and events.phases[-1][1] == NO_TIME,
     }
-    if complete and (names := ", no ".join(name for name, lacks in lacking.items() if lacks)):
+    if complete and (names := ", no ".join(name for name, is_missing in missing.items() if is_missing)):
         text = f"the client reports a complete session, but its events have no {names}"
         yield fail("endpoints-events", text, events.path)
 

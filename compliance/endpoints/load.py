@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, fail, note, warn
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, Column, Events
 from runs.endpoints.folder import NO_INDEX, Config, EndpointsRun
 from runs.endpoints.layout import AUDIT, CACHED, CONFIG, REFERENCE, SAMPLES, VERDICT
@@ -48,7 +48,7 @@ SIZES, STEPS, ENOUGH, CHANCE = 8, 4_000_000, 6, 1e-9
 MAX_ROWS = 10_000_000
 MS, SECOND = 1e6, 1e9
 INTERRUPTED, TIME_UP = "the run was interrupted", "max_duration_ms was reached"
-SEPARATE_CORES = "run the client on separate CPU cores"
+SEPARATE_CORES, RERUN = "run the client on separate CPU cores", "run the client again"
 ANY_SAMPLE = -1  # index of a repeated sample that is unknown
 
 

@@ -13,9 +13,10 @@ import orjson
 
 from compliance.accuracy.scores import score_texts
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.endpoints.load import RERUN
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, note
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.folder import PERFORMANCE, EndpointsRun
 from runs.endpoints.layout import CONFIG, REPORT, SAMPLES

@@ -7,10 +7,10 @@ The client resolves its settings before it writes config.yaml, and refuses setti
 from collections.abc import Iterator
 
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.endpoints.load import MS, SECOND, TURN_NS, Load
+from compliance.endpoints.load import MS, RERUN, SECOND, TURN_NS, Load
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from runs.endpoints.events import NO_TIME, TEXT
 from runs.endpoints.layout import CONFIG
 
@@ -68,17 +68,17 @@ def _refused(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
 
 
 def _streaming(case: EndpointsEvidence, load: Load) -> Iterator[Row]:
-    events, asked = load.events, load.config.streaming
+    events, is_streaming = load.events, load.config.streaming
     first = events.first_ns[load.rows] != NO_TIME
     later, all_chunks = events.counts["sample.recv_non_first"], load.config.settings.client.stream_all_chunks
-    if asked:
-        lacking = int((events.answered[load.rows] & ~first).sum())
-        yield "streaming", "responses without a first-token event, streaming on", not lacking, lacking, 0
-    elif asked is False:
+    if is_streaming:
+        without = int((events.answered[load.rows] & ~first).sum())
+        yield "streaming", "responses without a first-token event, streaming on", not without, without, 0
+    elif is_streaming is False:
         yield "streaming", "first-token events, streaming off", not first.any(), int(first.sum()), 0
     if all_chunks is False:
         yield "streaming", "events of later pieces, stream_all_chunks off", not later, later, 0
-    elif all_chunks and asked and (rest := int((events.rest_bytes[load.rows] > 0).sum())):
+    elif all_chunks and is_streaming and (rest := int((events.rest_bytes[load.rows] > 0).sum())):
         text = f"events of later pieces, stream_all_chunks on, {rest} responses of at least 2 pieces"
         yield "streaming", text, later > 0, later, "at least 1"
 

@@ -122,9 +122,9 @@ def check_folders(
 def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -> Iterator[Finding]:
     """Report the missing files of each point, and the missing points of the curve."""
     for run in runs:
-        lacks = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
-        if lacks:
-            found = shortened_list(lacks, len(lacks))
+        missing = [name for name, file in POINT_FILES.items() if not run.has(file) and name != "accuracy_results.json"]
+        if missing:
+            found = shortened_list(missing, len(missing))
             yield compared("endpoints-file", "", False, found, "none", run.root)
     patterns = [run.config.settings.load_pattern for run in runs if run.config is not None]
     levels = sorted(
@@ -138,22 +138,22 @@ def _lacking(root: Path, runs: Sequence[EndpointsRun], limits: dict[str, int]) -
     yield compared("endpoints-offline", "", offline <= 1, f"{offline}", "at most 1, or an elected point", root)
     yield from one_system(root, runs)
     for name, (low, high) in regions(levels, limits["ultra_low"]).items():
-        there = [level for level in levels if low <= level <= high]
+        inside = [level for level in levels if low <= level <= high]
         text = f"points of {name}, concurrency {low} to {high}"
-        yield compared("endpoints-regions", text, bool(there), f"{len(there)}", "at least 1", root)
+        yield compared("endpoints-regions", text, bool(inside), f"{len(inside)}", "at least 1", root)
     yield compared("endpoints-tree", "", False, "none in run directories", ", ".join(TREE_FILES), root)
 
 
 def one_system(root: Path, runs: Sequence[EndpointsRun]) -> Iterator[Finding]:
     """Compare the configurations of several run directories; streaming, load and server addresses may differ."""
-    asked = []
+    configured = []
     for run in runs:
         model, settings = run.raw_config.get("model_params"), run.config.settings if run.config else None
         seeds = settings and (settings.runtime.scheduler_random_seed, settings.runtime.dataloader_random_seed)
         facts = model if isinstance(model, dict) else {}
         facts = facts | {"datasets": run.datasets(measured=True), "seeds": seeds}
-        asked.append({name: value for name, value in facts.items() if name != "streaming"})
-    differ = sorted({name for one in asked for name in differences(asked[0], one)})
+        configured.append({name: value for name, value in facts.items() if name != "streaming"})
+    differ = sorted({name for one in configured for name in differences(configured[0], one)})
     found = ", ".join(differ) or "none"
     yield compared("endpoints-one-system", "", not differ, found, "none", root)
 

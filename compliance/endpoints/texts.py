@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
+from compliance.endpoints.load import RERUN
 from compliance.evidence.plausibility import DIFFERENT_IDS, MIN_SHARED, REPEAT_SHARE, SHARED_SHARE
 from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared
-from compliance.judge.rule import OURS, RERUN
+from compliance.judge.rule import OURS
 from qsl.dataset_file import parse_rows, read_bytes
 from runs.endpoints.events import NO_TIME, NOTHING, TEXT
 from runs.endpoints.folder import NO_INDEX
@@ -97,11 +98,11 @@ def prompts(case: EndpointsEvidence) -> Iterator[Finding]:
     if column is None:
         case.leave("prompts", f"{case.dataset_path} has none of the columns in config.yaml")
         return
-    asked = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
+    index_of = dict(zip(load.rows.tolist(), load.index.tolist(), strict=True))
     wrong = sum(
-        asked[row] >= len(dataset) or str(dataset[asked[row]].get(column)).strip() not in prompt
+        index_of[row] >= len(dataset) or str(dataset[index_of[row]].get(column)).strip() not in prompt
         for row, prompt in events.prompts()
-        if asked.get(row, NO_INDEX) != NO_INDEX
+        if index_of.get(row, NO_INDEX) != NO_INDEX
     )
     yield compared("endpoints-prompt-rows", "", not wrong, f"{wrong}", "0", place, case.dataset_path)
 

@@ -114,8 +114,8 @@ def _load(case: EndpointsEvidence) -> Iterator[Finding]:
 
 def _no_audit(case: EndpointsEvidence) -> str:
     config = case.run.config
-    asked = case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
-    return "" if asked else "the run has no audit"
+    has_audit = case.run.path(AUDIT).is_dir() or (config is not None and config.audit is not None)
+    return "" if has_audit else "the run has no audit"
 
 
 @decides("contradiction", applies=_no_audit)

@@ -88,13 +88,13 @@ def check_audit_run(result: Result, test: str, run: RunDir, detail: DetailLog) -
         {} if detail.mode == PERFORMANCE else {"test_mode": (detail.mode, PERFORMANCE)}
     )
     for name, value in result.entry.audit_settings.get(test, {}).items():
-        there = detail.effective(name)
+        effective = detail.effective(name)
         # Earlier versions of audit.config in the round log more responses.
-        more = name == "accuracy_log_sampling_target" and isinstance(there, int) and there > int(value)
-        if there != value and not more and not name.startswith("test0"):
-            wrong[name] = there, str(value)
+        more = name == "accuracy_log_sampling_target" and isinstance(effective, int) and effective > int(value)
+        if effective != value and not more and not name.startswith("test0"):
+            wrong[name] = effective, str(value)
     if wrong:
-        text = ", ".join(f"effective_{name} is {there}" for name, (there, _) in wrong.items())
+        text = ", ".join(f"effective_{name} is {effective}" for name, (effective, _) in wrong.items())
         required = ", ".join(value for _, value in wrong.values())
         keys = [f"effective_{name}" for name in wrong]
         result.findings.add("audit-settings", detail.path, text, f"{required} ({test})", decided_by=keys)

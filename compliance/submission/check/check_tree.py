@@ -49,7 +49,7 @@ def catalog() -> tuple[Rule, ...]:
 def not_judged(place: Place, judged: Judgement, broken: frozenset[str], *, with_runs: bool) -> tuple[NotJudged, ...]:
     """Return the rules that were not applied to a result, by reason."""
     reasons: dict[str, tuple[str, str]] = {}
-    nothing = "a log of it is damaged" if "log-damaged" in broken else f"{place.scenario} has nothing of the kind"
+    nothing = "a log is damaged" if "log-damaged" in broken else f"the rules do not apply to {place.scenario}"
     for rule in (rule.id for rule in catalog()):
         if rule in broken:
             continue

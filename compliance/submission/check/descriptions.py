@@ -105,12 +105,12 @@ def _check_set(folder: Path, entry: RoundBenchmark, system_type: str | None, fin
         findings.add("suite-benchmark", folder, f"system_type {system_type}", " or ".join(entry.required))
         return
     names = {scenario.name.lower() for scenario in subfolders(folder)}
-    there = [scenario for scenario in entry.scenarios if scenario.lower() in names]
+    existing = [scenario for scenario in entry.scenarios if scenario.lower() in names]
     all_of, one_of = entry.set_of(kind)
-    if missing := entry.missing(there, kind):
+    if missing := entry.missing(existing, kind):
         required = ", ".join(all_of) + (f" and {' or '.join(one_of)}" if one_of else "")
         findings.add("scenario-set", folder, f"{', '.join(missing)} missing", required)
-    if others := sorted(set(there) - {*all_of, *entry.optional.get(kind, ())}):
+    if others := sorted(set(existing) - {*all_of, *entry.optional.get(kind, ())}):
         found = f"{', '.join(others)} (system_type {kind})"
         findings.add("suite-benchmark", folder, found, ", ".join((*all_of, *entry.optional.get(kind, ()))))
 
@@ -272,16 +272,16 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
     """Compare the models of the scenarios of each closed benchmark; their quantization may differ."""
     found: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
-        mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
-        if place.division == "open" or not isinstance(mine, str):
+        model = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
+        if place.division == "open" or not isinstance(model, str):
             continue
-        first, theirs = found.setdefault(
-            (place.division, place.organization, place.system, place.benchmark), (place, mine)
+        first, first_model = found.setdefault(
+            (place.division, place.organization, place.system, place.benchmark), (place, model)
         )
-        if mine != theirs and _other_model(mine, theirs):
+        if model != first_model and _other_model(model, first_model):
             key = "starting_weights_filename"
-            wanted = f"{theirs!r}, as in {first.scenario}"
-            findings.add("measurements-model", tree.measurements(place), f"{mine!r}", wanted, decided_by=[key])
+            wanted = f"{first_model!r}, as in {first.scenario}"
+            findings.add("measurements-model", tree.measurements(place), f"{model!r}", wanted, decided_by=[key])
 
 
 def _other_model(one: str, other: str) -> bool:

@@ -86,8 +86,8 @@ def check_places(result: Result) -> None:
     for path in _texts(result):
         folders = {one.lower() for one in _FOLDER.findall(_text_of(path))}
         for found, own in ((folders & _SCENARIOS, scenarios), (folders & set(names), {result.entry.model})):
-            there = {names.get(one, one) for one in found}
-            if there and not there & own:
+            named = {names.get(one, one) for one in found}
+            if named and not named & own:
                 result.findings.add("text-place", path, ", ".join(sorted(found)), " or ".join(sorted(own)))
 
 

@@ -176,7 +176,7 @@ def is_safe(folder: Path) -> bool:
         return False
 
 
-@decides("tree", ("tree-unreadable", "error", OURS, "unreadable file or directory", "correct its permissions"))
+@decides("tree", ("tree-unreadable", "error", OURS, "unreadable file or directory", "change its permissions"))
 def read_bytes(path: Path, findings: Findings, rule_id: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
     """Read a small file. Return None and add a finding if it is missing, unreadable or too large."""
     if not is_regular(path):

@@ -205,18 +205,18 @@ def _source(given: Path | None, manifests: list[Manifest], code: Path, findings:
         return None
 
 
-def _compare(there: Path, expected: Path, findings: Findings) -> None:
-    if not is_regular(there):
-        findings.add("runs-differ", there, MISSING, "the file from the runs")
-    elif there.stat().st_size != expected.stat().st_size or sha256_of(there) != sha256_of(expected):
-        findings.add("runs-differ", there, *_first_difference(there, expected))
+def _compare(path: Path, expected: Path, findings: Findings) -> None:
+    if not is_regular(path):
+        findings.add("runs-differ", path, MISSING, "the file from the runs")
+    elif path.stat().st_size != expected.stat().st_size or sha256_of(path) != sha256_of(expected):
+        findings.add("runs-differ", path, *_first_difference(path, expected))
 
 
-def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
+def _first_difference(path: Path, expected: Path) -> tuple[str, str]:
     """Return the first line that differs: in the tree, and from the runs."""
-    if max(there.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
-        return f"{there.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
-    lines = (path.read_bytes().split(b"\n") for path in (there, expected))
+    if max(path.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
+        return f"{path.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes (from the runs)"
+    lines = (one.read_bytes().split(b"\n") for one in (path, expected))
     for number, (one, other) in enumerate(zip_longest(*lines), start=1):
         if one != other:
             texts = ["end of file" if text is None else text.decode(errors="replace") for text in (one, other)]

@@ -116,8 +116,8 @@ def _check_folders(run: RunDir, result: Result) -> None:
     """Check the pictures or videos that the round requires of a benchmark."""
     for name, wanted in result.entry.accuracy_folders.items():
         folder = run.root / name
-        there = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
-        if missing := [one for one in wanted if one not in there]:
+        existing = {path.name.split(".")[0] for path in folder.iterdir()} if is_folder(folder) else set()
+        if missing := [one for one in wanted if one not in existing]:
             found = f"{len(missing)} of {len(wanted)} missing: {', '.join(missing)}"
             result.findings.add("accuracy-files", folder, found, ", ".join(wanted))
 

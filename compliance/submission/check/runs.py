@@ -158,7 +158,7 @@ def metric(run: TreeRun) -> Iterator[Finding]:
     name = run.of.entry.metrics.get(run.detail.scenario)
     value = None if name is None else run.detail.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-        found, keys = f"{name} is {value}", () if name is None else (name,)
+        found, keys = f"{name or 'metric'} is {value}", () if name is None else (name,)
         yield compared("perf-metric", "", False, found, "a number above 0", run.detail.path, decided_by=keys)
 
 

@@ -144,7 +144,7 @@ def _judge(result: Result, name: str, run_dir: RunDir, detail: DetailLog, checks
 @decides(
     "tree",
     ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directory", "rename the directory"),
-    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario directory", "rename it"),
+    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenario name", "rename the directory"),
 )  # fmt: skip
 def _claimed(tree: Tree, place: Place, findings: Findings) -> Result | None:
     """Return the result of a place. Return None and add a finding if the benchmark or scenario is unknown."""
@@ -174,10 +174,10 @@ def _benchmark_like(entry: RoundBenchmark, table: RoundTable, scenario: Scenario
         if other is not None and other.model == entry.model and scenario in one.scenarios:
             if other is entry:
                 return one
-            asked = {score.lower(): limits for score, limits in entry.targets_of(one.scenarios[0]).items()}
+            limits_of = {score.lower(): limits for score, limits in entry.targets_of(one.scenarios[0]).items()}
             targets = {
                 name: replace(target, low_share=limits.low / target.reference)
-                if (limits := asked.get(name.lower())) and limits.low is not None
+                if (limits := limits_of.get(name.lower())) and limits.low is not None
                 else target
                 for name, target in one.targets.items()
             }

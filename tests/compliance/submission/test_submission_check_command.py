@@ -44,7 +44,7 @@ def test_clean(tree: Tree, tmp_path: Path) -> None:
     assert "official checker: not run" in text
     assert re.search(r"\d+ to \d+ of \d+ rules were applied to each result; not applied:\n", text)
     assert re.search(r"\n  \d+ rules of 2 results: without input: requests\.jsonl and manifest\.json", text)
-    assert re.search(r"\n  \d+ rules of 1 result: not applicable: Offline has nothing of the kind\n", text)
+    assert re.search(r"\n  \d+ rules of 1 result: not applicable: the rules do not apply to Offline\n", text)
     record = json.loads((tmp_path / "out" / "check.json").read_text())
     assert (record["exit_code"], record["findings"], record["official"]) == (0, [], {"run": False})
     assert record["signoff"] is None
