@@ -1,24 +1,24 @@
-"""Front door: find the environment, then hand over to the command line (scenarios/command_line/dispatch.py).
+"""Program entry: find the environment, then start the command line (scenarios/command_line/dispatch.py).
 
-It uses the standard library only, in the syntax of Python 3.7: which Python runs it, and what is installed, is not
-known yet.
+This file uses only the standard library and the syntax of Python 3.7, because the Python version and the installed
+packages are unknown at this point.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys  # and no more than these, so that a signal is heard from the start
+import sys  # Further imports would delay the handling of signals.
 
 OLDEST_PYTHON = (3, 11)
-NEEDED = ("click", "rich", "pydantic", "yaml", "mlperf_loadgen")  # where one is absent, `make setup` was not
-REFUSED, INTERRUPTED = 3, 130  # as in runs/errors.py, which an old Python cannot read
+NEEDED = ("click", "rich", "pydantic", "yaml", "mlperf_loadgen")  # packages that `make setup` installs
+REFUSED, INTERRUPTED = 3, 130  # Exit codes of runs/errors.py, which an old Python cannot import.
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _end(number: int, _frame: object) -> None:
-    """Until the command is imported and hears signals itself (runs/interrupts.py), there is nothing to clean up."""
+    """End the process at once. Later, runs/interrupts.py handles signals and cleans up."""
     try:
         os.write(2, f"error: interrupted by {signal.Signals(number).name}\n".encode())
     finally:
@@ -26,7 +26,7 @@ def _end(number: int, _frame: object) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A file that is opened next would take the place of a closed standard stream, and be written to as that."""
+    """Open the null device for each closed standard stream, so that no file gets its descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)
@@ -34,37 +34,39 @@ def _open_what_is_closed() -> None:
 
 
 def _have_names_in_utf8() -> None:
-    """Start again in UTF-8 mode where a locale or PYTHONUTF8=0 has file names read in another encoding."""
+    """Restart in UTF-8 mode if a locale or PYTHONUTF8=0 selects another encoding for file names."""
     utf8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
-    if not utf8 and os.environ.get("PYTHONUTF8") != "1" and sys.version_info >= (3, 10):  # once: -X utf8=0 wins
+    if (
+        not utf8 and os.environ.get("PYTHONUTF8") != "1" and sys.version_info >= (3, 10)
+    ):  # -X utf8=0 prevails; restart only once.
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def entry() -> int:
-    """The command line of this process."""
+    """Run the command line of this process; return the exit code."""
     _open_what_is_closed()
     _have_names_in_utf8()
     for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
             signal.signal(number, _end)
     code = main(sys.argv[1:], hears_signals=True)
     if code == INTERRUPTED:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        os._exit(code)  # threads of libraries are not waited for
+        os._exit(code)  # Do not wait for threads of libraries.
     return code
 
 
 def main(arguments: list[str], *, hears_signals: bool = False) -> int:
-    """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
+    """Run the command line and return the exit code. Every failure is reported without a traceback."""
     lacking = _lacking()
     if lacking:
         return _go_on_elsewhere(lacking, arguments)
     from pathlib import Path
 
     here = str(Path(__file__).resolve().parent)
-    if here not in sys.path:  # as with PYTHONSAFEPATH
+    if here not in sys.path:  # PYTHONSAFEPATH leaves this directory out.
         sys.path.insert(0, here)
     try:
         from runs.listening import listening
@@ -77,19 +79,19 @@ def main(arguments: list[str], *, hears_signals: bool = False) -> int:
             code = command_line(arguments)
             _keep_outcome(code)
         return code
-    except ImportError as error:  # what is installed is broken
-        return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
+    except ImportError as error:  # An installed package is broken.
+        return _go_on_elsewhere(f"import failed: {error}", arguments)
 
 
 def _keep_outcome(code: int) -> None:
-    """All output is written: a signal ends the process with the exit code that stands, or changes nothing."""
+    """Keep the exit code after all output is written: a later signal ends the process with this code or is ignored."""
     import atexit
 
     heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     for number in heard:
         signal.signal(number, lambda *_: os._exit(code))
 
-    def ignore() -> None:  # Python is about to restore what signals do by default
+    def ignore() -> None:  # At exit, Python restores the default effect of signals.
         for number in heard:
             signal.signal(number, signal.SIG_IGN)
 
@@ -97,17 +99,17 @@ def _keep_outcome(code: int) -> None:
 
 
 def _lacking() -> str:
-    """What this Python lacks; empty when a command can start."""
+    """Return what this Python lacks; empty if a command can start."""
     if sys.version_info < OLDEST_PYTHON:
-        return f"is Python {sys.version_info[0]}.{sys.version_info[1]}, older than 3.11"
+        return f"Python {sys.version_info[0]}.{sys.version_info[1]} is older than 3.11"
     import importlib.util
 
     missing = next((name for name in NEEDED if importlib.util.find_spec(name) is None), "")
-    return missing and f"has no {missing}"
+    return missing and f"package {missing} is missing"
 
 
 def _go_on_elsewhere(lacking: str, arguments: list[str]) -> int:
-    """Go on with the Python of this checkout's environment; where there is none, say how to make it."""
+    """Continue with the Python of this checkout's environment; without it, print the command that builds it."""
     from pathlib import Path
 
     here = Path(__file__).resolve().parent
@@ -115,10 +117,10 @@ def _go_on_elsewhere(lacking: str, arguments: list[str]) -> int:
     python = environment / "bin" / "python"
     inside = Path(sys.prefix).resolve() == environment.resolve()
     if os.access(python, os.X_OK) and not inside:
-        print(f"main.py: {sys.executable} {lacking}; going on with {python}", file=sys.stderr, flush=True)
+        print(f"main.py: {sys.executable}: {lacking}; continuing with {python}", file=sys.stderr, flush=True)
         os.execv(python, [str(python), str(here / "main.py"), *arguments])
     fix = f"make -C {here} {'clean ' if inside else ''}setup"
-    print(f"error: {sys.executable} {lacking}\n  fix: {fix}", file=sys.stderr)
+    print(f"error: {sys.executable}: {lacking}\n  fix: {fix}", file=sys.stderr)
     return REFUSED
 
 

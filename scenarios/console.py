@@ -1,27 +1,27 @@
-"""Output for people, without markup, colors, line breaks or control characters of a terminal."""
+"""Text output without markup, colors or control characters of a terminal."""
 
 from typing import TYPE_CHECKING
 
 from runs.wording import printable
 
-if TYPE_CHECKING:  # `--help` and errors are printed without it
+if TYPE_CHECKING:  # `--help` and errors must not import rich.
     from rich.console import Console
 
 
 def say(console: "Console", text: str) -> None:
-    """One line as it is."""
+    """Print a text to a console without markup."""
     console.print(printable(text, lines=True), highlight=False, soft_wrap=True, markup=False)
 
 
 def tell(text: str) -> None:
-    """The same, on the standard output."""
+    """Print a text to standard output without markup."""
     from scenarios.terminal import Terminal
 
     say(Terminal(), text)
 
 
 def wide_console(width: int) -> "Console":
-    """As wide as the terminal, or so many columns where there is none to ask."""
+    """Return a console as wide as the terminal, or `width` columns wide if the output is not a terminal."""
     from scenarios.terminal import Terminal
 
     console = Terminal()

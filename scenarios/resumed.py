@@ -1,4 +1,4 @@
-"""A directory that one command fills over several runs: held by one process at a time, nothing in it deleted."""
+"""The directory of a resumable command (campaign, tune). One process holds it, and no file is deleted."""
 
 import contextlib
 import fcntl
@@ -16,22 +16,22 @@ from runs.record.progress import read_progress
 from scenarios.run.plan import PreparedRun
 
 CHANGED_FIX = (
-    "revert the change, give --output-log-dir another directory, or start these runs again with --restart-changed (the "
-    "existing files move to discarded/)"
+    "revert the change, give another --output-log-dir, or repeat these runs with --restart-changed (the existing files "
+    "move to discarded/)"
 )
-RUN_END_TIMEOUT_S = 30.0  # a run whose command was killed is killed by its guardian, at once
+RUN_END_TIMEOUT_S = 30.0  # The guardian of a run kills the run as soon as its command is killed.
 
 
 @contextlib.contextmanager
 def held(lock: Path, what: str) -> Iterator[None]:
-    """Hold a directory by a lock file in it; the kernel releases it however this process ends.
+    """Hold a directory by a lock file in it; the kernel releases the lock when this process ends.
 
     Args:
-        lock: the file; its directory is made.
-        what: who holds it, for messages: campaign, tune.
+        lock: The lock file; its directory is created.
+        what: Name of the holder in messages: campaign, tune.
 
     Raises:
-        SetupError: another process holds it, or it cannot be written.
+        SetupError: If another process holds the directory, or it cannot be written.
     """
     root = lock.parent
     try:
@@ -40,18 +40,18 @@ def held(lock: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"{what} directory {root} cannot be written: {error.strerror}",
-            "give --output-log-dir a directory you may write to",
+            "give a writable directory with --output-log-dir",
         ) from error
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(
-                f"another {what} runs in {root}", "wait for its end, or give --output-log-dir another directory"
+                f"{root}: another {what} is in progress here", "wait for its end, or give another --output-log-dir"
             ) from error
         except OSError as error:
             raise SetupError(
-                f"{lock} cannot be locked: {error.strerror}", "give --output-log-dir a directory on another file system"
+                f"{lock} cannot be locked: {error.strerror}", "give an --output-log-dir on another file system"
             ) from error
         yield
 
@@ -60,7 +60,7 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
     """Move files and run directories to a new numbered folder in `discarded`, and return that folder.
 
     Raises:
-        SetupError: a run in one of them has not ended.
+        SetupError: If a run in these directories has not ended.
     """
     for path in paths:
         wait_for_end(path)
@@ -72,17 +72,17 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
 
 
 def next_number(discarded: Path) -> int:
-    """The next free N of a folder's entries, which are named N or N-words."""
+    """Return the next free number of a folder whose entries are named N or N-words."""
     discarded.mkdir(exist_ok=True)
     taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
     return max(taken, default=0) + 1
 
 
 def wait_for_end(folder: Path) -> None:
-    """Wait for a run whose command was killed: its processes must be gone before its files are moved.
+    """Wait until the processes of a run whose command was killed have ended, so that its files can be moved.
 
     Raises:
-        SetupError: it does not end.
+        SetupError: If a process does not end in time.
     """
     end = time.monotonic() + RUN_END_TIMEOUT_S
     for path in [folder, *folder.glob("*/")]:
@@ -90,7 +90,8 @@ def wait_for_end(folder: Path) -> None:
         while progress is not None and _is_run(progress.pid, path):
             if time.monotonic() > end:
                 raise SetupError(
-                    f"{path}: its run has not ended (process {progress.pid})", "end that process, then start again"
+                    f"{path}: the run has not ended (process {progress.pid})",
+                    f"end process {progress.pid}, then start again",
                 )
             pause(0.2)
 
@@ -104,14 +105,12 @@ def _is_run(pid: int, folder: Path) -> bool:
 
 
 def model_hashes(run: PreparedRun) -> dict[str, str]:
-    """SHA-256 of the model's files.
+    """Return the SHA-256 of the model's files.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: If a file cannot be read.
     """
     try:
         return file_hashes(run.model.folder) if run.model else {}
     except OSError as error:
-        raise InputError(
-            f"the model's files cannot be hashed: {error.filename}: {error.strerror}", "check --model-path"
-        ) from error
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}", "check --model-path") from error

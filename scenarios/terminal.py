@@ -1,4 +1,4 @@
-"""The console of every command: what comes from files cannot control the terminal."""
+"""The console of every command. Texts from files cannot control the terminal."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ class Terminal(Console):
     """rich's console, which writes control characters of a text as `\\x1b`. Its own colors and movements stay."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the parts of what is shown; a part without `control` is text."""
+        """Yield the segments of the output, with control characters in texts escaped."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

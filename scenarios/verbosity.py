@@ -1,4 +1,4 @@
-"""-v and -vv: whether details and the engine's log are shown."""
+"""The options -v and -vv, which show details and the engine's log."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ _shown = False
 
 @contextlib.contextmanager
 def engine_log_shown(level: int) -> Iterator[None]:
-    """Within: the engine's log is shown, too (1), with its debug messages (2)."""
+    """Show the engine's log (level 1) with debug messages (level 2) within the block."""
     global _shown
     variable = "VLLM_LOGGING_LEVEL"
     before = os.environ.get(variable)
@@ -27,5 +27,5 @@ def engine_log_shown(level: int) -> Iterator[None]:
 
 
 def is_verbose() -> bool:
-    """Whether -v was given: details, and the engine's log."""
+    """Return whether -v is given, so that details and the engine's log are shown."""
     return _shown

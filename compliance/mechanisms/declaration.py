@@ -27,22 +27,24 @@ class DeclaredFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True)
 
-    mechanism: str | None = Field(None, description="Technique. Default: baseline.")
-    mechanism_variant: str | None = Field(None, description="Its variant, as in the registry.")
+    mechanism: str | None = Field(None, description="Name of the technique. Default: baseline.")
+    mechanism_variant: str | None = Field(None, description="Variant of the technique, as in the registry.")
     compression_method: str | None = Field(None, description="Method of compression.")
-    compression_scope: str | None = Field(None, description="Data that is compressed.")
-    compression_ratio: float | None = Field(None, ge=0, description="Size before over size after.")
+    compression_scope: str | None = Field(None, description="Compressed data, such as kv_cache.")
+    compression_ratio: float | None = Field(None, ge=0, description="Original size divided by compressed size.")
     compression_overhead_ms: float | None = Field(None, ge=0, description="Time to compress, in ms.")
     decompression_overhead_ms: float | None = Field(None, ge=0, description="Time to decompress, in ms.")
-    quality_eval_id: str | None = Field(None, description="Quality evaluation, as in the registry.")
-    quality_eval_status: str | None = Field(None, description="pending, completed, failed or not_required.")
+    quality_eval_id: str | None = Field(None, description="Name of the quality evaluation, as in the registry.")
+    quality_eval_status: str | None = Field(
+        None, description="Status of the evaluation: pending, completed, failed or not_required."
+    )
     quality_delta_summary: str | None = Field(None, description="Result of the evaluation compared with the baseline.")
     draft_model_id: str | None = Field(None, description="Draft model of speculative decoding.")
     speculative_acceptance_rate: float | None = Field(
-        None, ge=0, le=1, description="Share of drafted tokens accepted, 0 to 1."
+        None, ge=0, le=1, description="Accepted share of drafted tokens, 0 to 1."
     )
     speculative_wasted_tokens: int | None = Field(
-        None, ge=0, lt=2**63, description="Drafted tokens that were rejected."
+        None, ge=0, lt=2**63, description="Number of rejected drafted tokens."
     )
     mechanism_notes: str | None = Field(None, description="Other notes, such as a citation.")
     support_status: SupportStatus | None = None

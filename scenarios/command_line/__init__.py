@@ -1,1 +1,1 @@
-"""What all commands share: how one is found, what it takes, what it answers. A command is a file in `commands/`."""
+"""The parts that all commands share: dispatch, options and output. Each command is a file in `commands/`."""

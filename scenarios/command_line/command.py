@@ -1,6 +1,6 @@
-"""Commands, the groups of their options, and their help.
+"""Commands with grouped options and examples.
 
-`--help` shows options in groups and examples; rarely used options are shown by `--help-all`.
+`--help` shows the groups and the examples; `--help-all` also shows rarely used options.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from runs.files import write_json
 GROUPS = {
     "": "Options",
     "what": "What to run",
-    "audit": "The audit",
-    "tune": "The tune",
+    "audit": "Audit",
+    "tune": "Tuning",
     "loadgen": "LoadGen",
     "engine": "Engine",
-    "endpoint": "A server as the engine",
+    "endpoint": "Server as the engine",
     "mechanism": "Declaration of the result",
     "compat": "Accepted for the reference implementation's scripts",
-    "dummy": "Dummy engine (no model; for trying and testing the harness)",
+    "dummy": "Dummy engine (no model; for trials and tests of the harness)",
 }
 RARELY_USED = ("compat", "dummy")
 
 
 class GroupedOption(click.Option):
-    """An option that belongs to one of `GROUPS`."""
+    """An option in one of `GROUPS`."""
 
     def __init__(self, *arguments: Any, group: str = "", **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -42,7 +42,7 @@ class _WithExamples(click.Command):
     """A command whose help ends with examples.
 
     Args:
-        examples: command lines after `main.py`, each with a few words before a colon: "a first run: run …".
+        examples: Command lines after `main.py`, each with a title before a colon: "a first run: run …".
     """
 
     def __init__(self, *arguments: Any, examples: Sequence[str], **settings: Any) -> None:
@@ -50,7 +50,7 @@ class _WithExamples(click.Command):
         self.examples = examples
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
+        """Write the examples."""
         with formatter.section("Examples"):
             for example in self.examples:
                 words, _, line = example.partition(": ")
@@ -59,11 +59,11 @@ class _WithExamples(click.Command):
 
 
 class Group(_WithExamples, click.Group):
-    """Commands below a command."""
+    """A command with subcommands."""
 
 
 class Command(_WithExamples):
-    """A command whose options are shown in groups."""
+    """A command whose help shows the options in groups."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -80,7 +80,7 @@ class Command(_WithExamples):
             )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The groups in the order of `GROUPS`."""
+        """Write the options in the order of `GROUPS`."""
         rows: dict[str, list[tuple[str, str]]] = {group: [] for group in GROUPS}
         for option in self.get_params(ctx):
             row = option.get_help_record(ctx)
@@ -104,11 +104,10 @@ def _show_all(ctx: click.Context, _option: click.Parameter, given: bool) -> None
 
 
 class PathType(click.ParamType[Path]):
-    """Turns an argument into a `Path`, refusing those that no later step could use.
+    """An argument type that returns a `Path` and refuses unusable names.
 
-    Refused are: an empty name (an unset shell variable, which would mean the working directory), a name that is not
-    UTF-8 (the records are), a loop of links, a name that is too long for the file system, and a place that the user may
-    not enter.
+    It refuses an empty name (from an unset shell variable), a name that is not UTF-8 (the output files are UTF-8), a
+    loop of links, a name that is too long for the file system, and a directory that the user must not enter.
     """
 
     name = "path"
@@ -116,7 +115,7 @@ class PathType(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """
         Raises:
-            InputError: naming the option and the value.
+            InputError: If the path is unusable; the message names the option and the value.
         """
         option = (
             param.opts[-1] if isinstance(param, click.Option) else param.name.upper() if param and param.name else ""
@@ -124,23 +123,25 @@ class PathType(click.ParamType[Path]):
         text = os.fspath(value)
         shown = text.encode("utf-8", "backslashreplace").decode()
         if not text:
-            raise InputError(f"{option} is empty", "name a path; is a shell variable unset?")
+            raise InputError(f"{option}: empty value", "give a path; check for an unset shell variable")
         try:
             str(Path(text).absolute()).encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{option} {shown}: its whole name is not UTF-8", "rename it") from error
+            raise InputError(
+                f"{option} {shown}: the absolute path is not UTF-8", "rename the file or directory"
+            ) from error
         try:
             Path(text).stat()
         except OSError as error:
             why = {
-                errno.ELOOP: "links that lead in a circle",
+                errno.ELOOP: "the links form a loop",
                 errno.ENAMETOOLONG: "the name is too long",
-                errno.EACCES: "you may not enter the directory that it lies in",
+                errno.EACCES: "no permission to enter the parent directory",
             }.get(error.errno or 0)
             if why is not None:
-                raise InputError(f"{option} {shown:.200}: {why}", "name another path") from error
+                raise InputError(f"{option} {shown:.200}: {why}", "give another path") from error
         except ValueError as error:
-            raise InputError(f"{option} {shown!r}: {error}", "name another path") from error
+            raise InputError(f"{option} {shown!r}: {error}", "give another path") from error
         return Path(text)
 
 
@@ -149,23 +150,23 @@ PATH = PathType()
 
 @contextlib.contextmanager
 def writing(option: str, path: Path) -> Iterator[None]:
-    """Within: `path`, which `option` named, is written; its folder is made before.
+    """Create the folder of `path`, and report a failure to write `path` as a problem of `option`.
 
     Raises:
-        SetupError: it cannot be written.
+        SetupError: If the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise SetupError(f"{option} {path} cannot be written: {error.strerror}", "name another file") from error
+        raise SetupError(f"{option} {path}: cannot be written: {error.strerror}", "give another file") from error
 
 
 def write_record(option: str, path: Path | None, record: dict[str, Any]) -> None:
-    """Write a JSON object to the file that `option` named, if it named one.
+    """Write a JSON object to the file of `option`, if the option is given.
 
     Raises:
-        SetupError: it cannot be written.
+        SetupError: If the file cannot be written.
     """
     if path is not None:
         with writing(option, path):

@@ -1,15 +1,14 @@
-"""A command's output, which must not end it when its reader is gone.
+"""The output of a command. A closed output does not end the command.
 
-With `--json` that is one JSON object on the standard output; what people read goes to the standard error:
+With `--json`, a command writes one JSON object to standard output and text to standard error:
 
     {"command": "run", "exit_code": 0, "error": null, "answer": {…}}
 
-`error` is {"message", "fix", "cause"} where there is no response or only a part of one; its cause is the violated rule,
-where one is known. `answer` is the command's own: of a run its directory and result.json, of an audit its directory and
-record.
+`error` is {"message", "fix", "cause"} if the output is missing or partial; its cause is the violated rule, if known.
+`answer` depends on the command: for a run its directory and result.json, for an audit its directory and verdict.
 
-`main.py … | head`, a closed terminal or a full disk behind the standard output do not end a run: output that cannot be
-written is dropped from then on; the files of the run are complete.
+`main.py … | head`, a closed terminal and a full disk behind standard output do not end a run: the harness drops output
+that it cannot write, and completes the files of the run.
 """
 
 import contextlib
@@ -27,28 +26,28 @@ from runs.wording import json_printable, printable
 
 FLAG, QUIET = "--json", ("-q", "--quiet")
 VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
-READER_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # a pipe, a terminal, a descriptor that was closed
+READER_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # errors of a closed pipe, terminal or descriptor
 
 _output: dict[str, Any] = {}
 
 
 def asked_for(words: list[str]) -> bool:
-    """Whether the response is to go to the standard output: `--json` without a file's name behind it."""
+    """Return whether `--json` stands without a file name, so that the JSON object goes to standard output."""
     return any(word == FLAG and (not following or following[0] == "-") for word, following in pairwise([*words, ""]))
 
 
 def begin() -> None:
-    """Forget the response of an earlier command of this process."""
+    """Discard the JSON values of an earlier command of this process."""
     _output.clear()
 
 
 def put(**values: Any) -> None:
-    """Add to the response of the command that runs."""
+    """Add values to the JSON object of the current command."""
     _output.update(values)
 
 
 def put_file(name: str, path: Path) -> None:
-    """Add the JSON object of a file, null where there is none."""
+    """Add the JSON object in a file, or null if the file does not exist."""
     try:
         _output[name] = read_object(path, "")
     except InputError:
@@ -56,7 +55,7 @@ def put_file(name: str, path: Path) -> None:
 
 
 def document(command: str, exit_code: int, error: Ending | None) -> str:
-    """The whole object, on one line."""
+    """Return the whole JSON object on one line."""
     import orjson
 
     failure = None if error is None else {"message": error.message, "fix": error.fix, "cause": error.cause}
@@ -66,7 +65,7 @@ def document(command: str, exit_code: int, error: Ending | None) -> str:
 
 @contextlib.contextmanager
 def prose(quiet: bool, as_json: bool) -> Iterator[None]:
-    """Within: what a command prints for people goes to the standard output, to the standard error or nowhere."""
+    """Direct a command's text to standard output, to standard error (JSON) or nowhere (quiet)."""
     with contextlib.ExitStack() as at_the_end:
         if quiet:
             nothing = at_the_end.enter_context(Path(os.devnull).open("w"))
@@ -79,13 +78,13 @@ def prose(quiet: bool, as_json: bool) -> Iterator[None]:
 class SteadyStream:
     """A text stream whose writes never fail, and which writes control characters as `\\x1b`.
 
-    Names and texts of files from elsewhere must not control a terminal. Of line ends, `\\n` and `\\r\\n` stay.
+    Names and contents of foreign files must not control a terminal. The line ends `\\n` and `\\r\\n` stay.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.error: OSError | None = None  # why nothing is written any more
-        # rich writes there, with colors and movements of its own; scenarios/terminal.py escapes the texts.
+        self.error: OSError | None = None  # the first error of a write; later output is dropped
+        # rich writes its own colors and cursor movements here; scenarios/terminal.py escapes the texts.
         self.rich_proxied_file = _Unescaped(self)
 
     def write(self, text: str) -> int:
@@ -109,7 +108,7 @@ class SteadyStream:
 
     def _give_up(self, error: OSError) -> None:
         self.error = error
-        # What is buffered goes there too, instead of failing once more when Python ends.
+        # Buffered output goes to the null device too; otherwise Python would fail again at its end.
         with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), self._stream.fileno())
 
@@ -118,7 +117,7 @@ class SteadyStream:
 
 
 class _Unescaped:
-    """A steady stream's other entrance."""
+    """A view of a steady stream that writes without escaping."""
 
     def __init__(self, stream: SteadyStream) -> None:
         self.write = stream.write_unescaped
@@ -130,7 +129,7 @@ class _Unescaped:
 
 @contextlib.contextmanager
 def steady_output() -> Iterator[SteadyStream]:
-    """Within: standard output and error never fail, and write what their encoding lacks as \\u escapes."""
+    """Replace standard output and error by streams that never fail and write unsupported characters as \\u escapes."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):

@@ -1,4 +1,4 @@
-"""The options that declare the technique of a result."""
+"""Options that declare the technique of a result."""
 
 import os
 from typing import Any, get_args
@@ -19,7 +19,7 @@ from scenarios.command_line.command import PATH
 from scenarios.command_line.options import together
 
 declaration_options = together(
-    click.option("--declaration", type=PATH, metavar="FILE", help="YAML with the fields below."),
+    click.option("--declaration", type=PATH, metavar="FILE", help="YAML file with the fields below."),
     click.option(
         "--support-status",
         type=click.Choice(SUPPORT_STATUSES),
@@ -38,12 +38,12 @@ declaration_options = together(
 
 
 def take_declaration(options: dict[str, Any]) -> Declaration:
-    """Take the declaration's options out of `options`: the command line before the environment before the file.
+    """Remove the declaration from `options` and return it. The command line overrides the environment and the file.
 
-    What all of them leave open, the manifest of each run declares.
+    The manifest of each run supplies the fields that are missing in all three.
 
     Raises:
-        InputError: the file is no declaration.
+        InputError: If the file is not a declaration.
     """
     given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS)}
     path = options.pop("declaration")

@@ -1,4 +1,4 @@
-"""The command line: find the command, run it, turn what went wrong into a message and an exit code."""
+"""The command line, which finds and runs a command, and turns a failure into a message and an exit code."""
 
 import difflib
 import errno
@@ -18,20 +18,23 @@ from scenarios.command_line import command_output
 from scenarios.commands import COMMANDS
 from scenarios.verbosity import engine_log_shown, is_verbose
 
-PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
-_json_for: list[str] = []  # the command that was asked for JSON
-OWN_JSON = ("results", "status")  # their `--json` has a form of its own; errors have the common one
+PROGRAM, COMPLETION = (
+    "mlperf-llama-vllm",
+    "_MLPERF_LLAMA_VLLM_COMPLETE",
+)  # click's variable for a shell's completion request
+_json_for: list[str] = []  # the command in progress, if its output is JSON
+OWN_JSON = ("results", "status")  # commands whose `--json` output has its own form, except for errors
 
 
 class BrokenInstallationError(ImportError):
-    """A command's module cannot be imported; main.py may go on with another Python."""
+    """A command's module cannot be imported; main.py may continue with another Python."""
 
 
 class _Commands(click.Group):
-    """Imports a command's module when the command is asked for: the start of a run does not wait for the others."""
+    """The group of all commands. It imports only the requested command, so that a run starts early."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command it is `run`."""
+        """Parse the arguments; the default command is `run`."""
         own = not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"))
         return super().parse_args(ctx, ["run", *args] if own and not ctx.resilient_parsing else args)
 
@@ -41,7 +44,7 @@ class _Commands(click.Group):
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             raise InputError(
-                f"there is no command {args[0]!r}",
+                f"{args[0]}: unknown command",
                 f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(COMMANDS)}",
             )
         return super().resolve_command(ctx, args)
@@ -59,14 +62,14 @@ class _Commands(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names of commands and options; click would import each command that fits."""
+        """Complete names of commands and options without importing the commands, as click would."""
         found = [
             CompletionItem(name, help=sentence) for name, sentence in COMMANDS.items() if name.startswith(incomplete)
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The first sentence of each command's help, whole; click would import the command, and cut it to a line."""
+        """Write the whole first sentence of each command's help without importing the commands, as click would."""
         with formatter.section("Commands (more: `python main.py COMMAND --help`)"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -74,21 +77,22 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"max_content_width": 100, "token_normalize_func": lambda name: name.replace("_", "-")},
-    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca."
+    help="Run MLPerf Inference benchmarks on vLLM with MLCommons' LoadGen, and check the results: Llama-3.1-8B on "
+    "CNN-DailyMail, Llama-2-70B on OpenOrca."
     "\n\n"
-    "A first result, on any machine: `python main.py --scenario Server --vllm`. The default command is `run`.\n\n"
+    "For a first result on any machine: `python main.py --scenario Server --vllm`. The default command is `run`.\n\n"
     "Every command takes --json (one JSON object on standard output, also for errors; messages go to standard error), "
-    "-q (errors only) and -v, --verbose (details and the engine's log; -vv with its debug messages).",
+    "-q (errors only), and -v or --verbose (details and the engine's log; -vv adds debug messages).",
 )
 @click.version_option(HARNESS_VERSION, prog_name=PROGRAM)
 def cli() -> None: ...
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command line; returns the exit code. A user's mistake never ends in a traceback.
+    """Run the command line and return the exit code. Every failure is reported without a traceback.
 
     Raises:
-        BrokenInstallationError: the command cannot be imported.
+        BrokenInstallationError: If the command cannot be imported.
     """
     if asked := os.environ.get(COMPLETION):
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
@@ -96,13 +100,13 @@ def main(arguments: list[str]) -> int:
         code = _run(arguments)
     listening.outcome_stands()
     if output.error is not None and output.error.errno not in command_output.READER_GONE:
-        print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
+        print(f"error: standard output cannot be written: {output.error.strerror}", file=sys.stderr)
         return code or ExitCode.FAILED
     return code
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a command, with its output for people or for programs."""
+    """Run a command with output as text or JSON; return its exit code."""
     command_output.begin()
     words = [word for word in arguments if word not in (*command_output.QUIET, *command_output.VERBOSE)]
     quiet = any(word in command_output.QUIET for word in arguments)
@@ -126,31 +130,31 @@ def _run(arguments: list[str]) -> int:
 
 
 def last_words(error: Interrupted) -> None:
-    """Write what `_run` would have, where a signal ended the process at once."""
+    """Write the closing output of `_run` when a signal ends the process at once."""
     listening.say(error)
     for command in _json_for:
         os.write(1, f"{command_output.document(command, error.exit_code, error)}\n".encode())
 
 
 def _readable(arguments: list[str]) -> list[str]:
-    """The arguments, unless one could not be written into a record, which is UTF-8."""
+    """Return the arguments. Refuse an argument that is not UTF-8, because the output files are UTF-8."""
     for word in arguments:
         try:
             word.encode()
         except UnicodeEncodeError as error:
             shown = word.encode("utf-8", "backslashreplace").decode()
-            raise InputError(f"{shown}: this is not UTF-8", "rename it; in locale C, set PYTHONUTF8=1") from error
+            raise InputError(f"{shown}: not UTF-8", "rename the file; in locale C, set PYTHONUTF8=1") from error
     return arguments
 
 
 def _outcome(arguments: list[str]) -> tuple[int, Ending | None]:
-    """The exit code of a command, and its error, which is printed."""
+    """Run a command and print its error; return the exit code and the error."""
     try:
         code = cli.main(_readable(arguments), standalone_mode=False, prog_name="main.py")
         return int(code or ExitCode.OK), None
     except SystemExit:
         raise
-    except BaseException as error:  # an exit code of 1, Python's own, would be taken for a verdict
+    except BaseException as error:  # Python's own exit code 1 would mean a negative verdict.
         known = _known(error)
         if isinstance(error, BrokenInstallationError) and not isinstance(known, Interrupted):
             raise
@@ -168,31 +172,31 @@ def _known(error: BaseException) -> Ending:
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):
-        return ExecutionError("not enough memory", "free memory, or raise the limit (ulimit -v)")
+        return ExecutionError("not enough memory", "free memory, or raise the limit with ulimit -v")
     if isinstance(error, ImportError):
-        return SetupError(f"{sys.executable} cannot import what it needs: {error}", "run `make clean setup`")
+        return SetupError(f"{sys.executable}: import failed: {error}", "run `make clean setup`")
     if is_verbose():
         traceback.print_exception(error)
     at = traceback.extract_tb(error.__traceback__)[-1]
     return ExecutionError(
         f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})",
-        "this is a defect of the harness: report this message and the command; -v shows more",
+        "report this message and the command as a defect of the harness; -v shows details",
     )
 
 
 def _fix(error: OSError) -> str:
-    """The fix for an error of the operating system that was not handled closer to it."""
+    """Return the fix for an error of the operating system that no caller handled."""
     if error.filename is None and error.errno == errno.ENOENT:
         try:
-            return f"set TMPDIR to a directory that can be written ({Path.cwd()} is none either)"
+            return f"set TMPDIR to a writable directory ({Path.cwd()} is not writable either)"
         except OSError:
-            return "the working directory is gone: change to one that exists"
+            return "change to an existing directory; the working directory was removed"
     return {
-        errno.ENOSPC: "free disk space, or name a directory on another disk",
-        errno.EDQUOT: "free disk space, or name a directory on another disk",
-        errno.EFBIG: "raise the limit on the size of a file: ulimit -f unlimited",
-        errno.EACCES: "name a place that you may read and write",
-        errno.EROFS: "name a place that can be written",
+        errno.ENOSPC: "free disk space, or give a directory on another disk",
+        errno.EDQUOT: "free disk space, or give a directory on another disk",
+        errno.EFBIG: "raise the limit on the file size: ulimit -f unlimited",
+        errno.EACCES: "give a path with permission to read and write",
+        errno.EROFS: "give a path on a writable file system",
         errno.EMFILE: "allow more open files: ulimit -n 4096",
         errno.ENOMEM: "free memory",
-    }.get(error.errno or 0, "look at what the message names; if it was removed meanwhile, start again")
+    }.get(error.errno or 0, "check the file in this message; if it was removed during the command, start again")

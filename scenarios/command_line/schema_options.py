@@ -1,4 +1,4 @@
-"""Options that are made of pydantic schemas, so that they cannot drift from these."""
+"""Command-line options that are generated from pydantic schemas."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def options_of(
     schema: "type[BaseModel]", without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
 ) -> list[click.Parameter]:
-    """One option a field; given options only reach the callback, so defaults stay in the schema.
+    """Return one option per field. Options that are not given have no value, so the schema sets the defaults.
 
     Args:
-        without: fields that get none.
-        changed: by field, what its option has in place of the schema's `help` or `metavar`.
+        without: Fields without an option.
+        changed: Field → replacements of the schema's `help` or `metavar`.
     """
     fields = {name: field for name, field in schema.model_fields.items() if name not in without}
     return [_option(name, field, changed.get(name, {})) for name, field in fields.items()]
@@ -54,10 +54,10 @@ def _without_none(annotation: Any) -> Any:
 
 
 def given_values(schema: "type[BaseModel]", parsed: dict[str, Any]) -> dict[str, Any]:
-    """The options that were really given, KEY=VALUE pairs as dictionaries.
+    """Return the values of the given options, with KEY=VALUE pairs as dictionaries.
 
     Raises:
-        InputError: a pair without `=`, or a key given twice.
+        InputError: If a pair has no `=`, or a key is given twice.
     """
     values: dict[str, Any] = {}
     for name, value in parsed.items():
@@ -77,15 +77,15 @@ def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key:
-            raise InputError(f"{flag} {text}: not of the form KEY=VALUE", f"write {flag} max_num_seqs=64, for example")
+            raise InputError(f"{flag} {text}: not of the form KEY=VALUE", f"write, for example, {flag} max_num_seqs=64")
         if key in pairs:
-            raise InputError(f"{flag} {key} is given twice ({pairs[key]!r} and {value!r})", "give it once")
+            raise InputError(f"{flag} {key}: given twice ({pairs[key]!r} and {value!r})", f"give {key} once")
         pairs[key] = parse_value(value)
     return pairs
 
 
 def parse_value(text: str) -> Any:
-    """A value from the command line: JSON where it is JSON, Python's words for booleans and None, else the text."""
+    """Parse a value from the command line: JSON, or Python's words for booleans and None, or else the text."""
     words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
     if text in words:
         return words[text]
@@ -96,5 +96,5 @@ def parse_value(text: str) -> Any:
 
 
 def dry_run_option() -> click.Option:
-    """`--dry-run`, as every command that starts runs has it."""
+    """Return `--dry-run`, an option of every command that starts runs."""
     return click.Option(["--dry-run"], is_flag=True, help="Check and show the plan; start and write nothing.")

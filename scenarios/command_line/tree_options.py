@@ -1,4 +1,4 @@
-"""Options of commands that build a submission tree, and what they come to."""
+"""Options of the commands that build a submission tree."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def tree_options(without: str) -> Decorator:
-    """What a tree is made of besides its runs; `without` says what there is without --source."""
+    """Return the options for the parts of a tree besides its runs; `without` states the default of --source."""
     return together(
         click.option(
             "--system",
             type=PATH,
             metavar="FILE",
-            help="YAML with facts of the system that cannot be detected; see configs/system-example.yaml.",
+            help="YAML file with facts of the system that cannot be detected; see configs/system-example.yaml.",
         ),
-        click.option("--source", type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
+        click.option("--source", type=PATH, metavar="DIR", help=f"Directory of the code to submit. {without}"),
         score_options(". Default: the one in manifest.json."),
     )
 
 
 def system_file(path: Path | None) -> "SystemFile":
-    """What the submitter says of the system: --system of `tree_options`."""
+    """Read the submitter's facts of the system from the file of --system."""
     from compliance.submission.system import read_system_file
     from runs.yaml_file import read_yaml, with_underscores
 

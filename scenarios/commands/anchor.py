@@ -1,4 +1,4 @@
-"""The `anchor` command: fix the statements of runs in time."""
+"""The `anchor` command, which anchors the attestations of runs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -27,19 +27,19 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
-@click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per statement to anchors.jsonl in DIR.")
-@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) of this authority beside each run.")
+@click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per attestation to anchors.jsonl in DIR.")
+@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) from this authority beside each run.")
 def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
-    """Fix the statements (seal.json) of finished runs in time, so that later changes are detected.
+    """Anchor the attestations (seal.json) of finished runs, so that later changes are detected.
 
-    RUN is a run directory, or any directory with runs in it. DIR is held by the reviewer; in a git repository, the new
-    lines are committed. Anchoring a run again changes nothing.
+    RUN is a run directory, or any directory that contains runs. The reviewer keeps DIR. If DIR is in a git repository,
+    the command commits the new lines. Anchoring a run again changes nothing.
 
-    Exit codes: 0 all runs are anchored, 1 the files of a run differ from its statement (nothing is anchored), 2 bad
+    Exit codes: 0 all runs are anchored, 1 the files of a run differ from its attestation (no run is anchored), 2 bad
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
     """
     if (ledger is None) == (timestamp is None):
-        raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
+        raise InputError("anchor requires --ledger DIR or --timestamp URL", "give one of the two options")
     from compliance.evidence.attestation_check import read_and_attested
     from runs.record.anchors import add_to_ledger, request_time_stamp
 
@@ -47,13 +47,13 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     for path in runs:
         found = sorted(path.rglob(RunDir(path).seal.name))
         if not found:
-            raise what_is(path).refused(f"a directory with {RunDir(path).seal.name}, which a finished run has")
+            raise what_is(path).refused(f"a directory with {RunDir(path).seal.name}, the attestation of a finished run")
         read |= {str(seal.parent): read_and_attested(RunDir(seal.parent)) for seal in found}
     broken = [finding for _, findings in read.values() for finding in findings]
     for finding in broken:
         tell(f"{finding}")
     if broken:
-        tell("nothing was anchored")
+        tell("no run was anchored")
         command_output.put(findings=[finding.as_json() for finding in broken])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
@@ -66,6 +66,6 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     for (name, statement), time in zip(statements.items(), times, strict=True):
         anchored.append({"run": name, "digest": statement.digest, "key": statement.key, "time": time})
         tell(f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")
-        tell(f"  statement {statement.digest}")
+        tell(f"  attestation {statement.digest}")
         tell(f"  signed by {statement.key}")
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The `audit` command: its options are those of an audit and those of the runs that it starts."""
+"""The `audit` command, which takes the options of an audit and of its runs."""
 
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from scenarios.command_line.schema_options import dry_run_option, given_values, 
 from scenarios.run.config import RunConfig
 
 HELP = (
-    "Execute an audit's runs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
+    "Execute an audit's runs through LoadGen and check them, or check two existing runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{name:<20}{test.summary}" for name, test in AUDITS.items())
-    + "\n\nThe runs and the outcome go to DIR/audit/NAME/. Every run has its own process and engine. A YAML file "
-    "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
+    + "\n\nThe runs and the verdict are written to DIR/audit/NAME/. Every run has its own process and engine. A YAML "
+    "file (--config) contains the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start or no verdict, 4 failed while running, "
     "130 interrupted."
 )
@@ -29,8 +29,8 @@ EXAMPLES = (
 )
 
 _CHANGED = {
-    "scenario": {"help": "Offline, Server, SingleStream or Interactive; an audit may refuse some."},
-    "output_log_dir": {"help": "The audit goes to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
+    "scenario": {"help": "Offline, Server, SingleStream or Interactive; some audits refuse some scenarios."},
+    "output_log_dir": {"help": "Write the audit to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
 }
 
 
@@ -40,13 +40,13 @@ _CHANGED = {
     examples=EXAMPLES,
     params=[
         *options_of(all_options()),
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with the same keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),
         dry_run_option(),
         *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
     ],
 )
 def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
-    """The command; returns the exit code."""
+    """Execute or check an audit; return the exit code."""
     own = given_values(all_options(), {name: parsed.pop(name) for name in all_options().model_fields})
     options, runs = load_audit(config, own, given_values(RunConfig, parsed))
     from scenarios.audit.run import run_audit

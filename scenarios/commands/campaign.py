@@ -1,4 +1,4 @@
-"""The `campaign` command: every run of a submission from one YAML file."""
+"""The `campaign` command, which starts every run of a submission from one YAML file."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from scenarios.command_line import command_output
 from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
-PLAIN_WIDTH = 160  # of tables where there is no terminal to ask
+PLAIN_WIDTH = 160  # columns of a table whose output is not a terminal
 
 EXAMPLES = (
     "every run of a closed datacenter submission: campaign --config ../mlperf/campaign.yaml",
-    "its plan, without starting it: campaign --config ../mlperf/campaign.yaml --dry-run",
+    "the plan of a campaign, without starting it: campaign --config ../mlperf/campaign.yaml --dry-run",
     "after a change to the file: campaign --config ../mlperf/campaign.yaml --restart-changed",
 )
 
@@ -26,25 +26,25 @@ EXAMPLES = (
 @click.option(
     "--output-log-dir", type=PATH, metavar="DIR", help="Directory of the campaign. Default: output/<name of FILE>."
 )
-@click.option("--model-path", metavar="MODEL", help="Model folder or hub ID; overrides FILE.")
+@click.option("--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID; overrides FILE.")
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Dataset; overrides FILE.")
 @click.option("--signing-key", type=PATH, metavar="FILE", help="Key that signs the runs; overrides FILE.")
-@click.option("--dry-run", is_flag=True, help="Check and show the plan; run and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Check and show the plan; start and write nothing.")
 @click.option(
     "--restart-changed",
     is_flag=True,
-    help="Set runs of another configuration aside and run them again.",
+    help="Move runs with another configuration to discarded/ and repeat them.",
 )
 def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
     """Start every run that a submission needs, from one YAML file: performance, accuracy and audits of each scenario.
 
-    The plan is checked and shown before the first run. Runs go to DIR/BENCHMARK/SCENARIO/. After an interruption the
-    same command continues: it keeps runs whose files are complete and pass verification, moves all others to discarded/
-    and runs them again. It stops and names each key where a run has another configuration, model, dataset or machine.
+    The command checks and shows the plan before the first run, and writes the runs to DIR/BENCHMARK/SCENARIO/. After an
+    interruption the same command continues: it keeps runs whose files are complete and pass verification, moves all
+    others to discarded/ and repeats them. It refuses to continue if a finished run has another configuration, model,
+    dataset or machine, and names each difference. A failed run does not end the campaign.
 
     Exit codes: 0 all runs done, 1 a run is INVALID or failed its test, 2 bad input or a changed configuration, 3
-    refused to start, 4 a run failed while running, 130 interrupted. A run's failure does not end the
-    campaign.
+    refused to start, 4 a run failed, 130 interrupted.
     """
     from scenarios.campaign.config import load_campaign
     from scenarios.campaign.run import run_campaign

@@ -1,4 +1,4 @@
-"""`main.py check`: from the command line to findings, files and exit code."""
+"""The `check` command, which checks a submission tree or MLPerf Endpoints folders."""
 
 import time
 from pathlib import Path
@@ -41,17 +41,17 @@ EXAMPLES = (
     metavar="PATH",
     help="Also run the official checker: a checkout of mlcommons/inference, or the program endpoints-submission-cli.",
 )
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the full record to FILE.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write all findings to FILE, as JSON.")
 @click.option("--report", type=PATH, metavar="FILE", help="Also write one HTML page to FILE.")
-@click.option("--strict", is_flag=True, help="Warnings also make the tree unclean.")
+@click.option("--strict", is_flag=True, help="Also exit with code 1 on a warning.")
 @click.option(
     "--runs",
     type=PATH,
     metavar="DIR",
     multiple=True,
-    help="Runs that the tree was made of; repeatable. Give the options below as they were given to `submit`.",
+    help="Runs from which the tree was built; repeatable. Repeat the options of `submit` below.",
 )
-@tree_options("Default: this repository at the commit that the runs name.")
+@tree_options("Default: this repository at the commit in the manifests.")
 def check(
     tree: Path,
     round: str,
@@ -68,29 +68,29 @@ def check(
 ) -> ExitCode:
     """Check a submission tree before it is uploaded.
 
-    TREE is the directory that holds closed/ or open/. The harness applies every rule of the official submission checker
-    for this benchmark, and rules that the official checker lacks. --official also runs the official checker from a
-    checkout of mlcommons/inference. --runs builds the tree again from the runs and compares every file: `submit` must
-    accept the runs, and the runs of closed results must sign off (`main.py signoff`, scope bundle). Nothing in TREE is
-    changed. A rehearsal is always refused.
+    TREE is the directory that contains closed/ or open/. The harness applies every rule of the official submission
+    checker for this benchmark, and rules of its own. --official also runs the official checker from a checkout of
+    mlcommons/inference. --runs rebuilds the tree from the runs and compares every file: `submit` must accept the runs,
+    and the runs of closed results must sign off (`main.py signoff`, scope bundle). TREE is only read. A rehearsal tree
+    always fails.
 
-    TREE can also be a run folder of the MLPerf Endpoints client, hold several, or be a submission of them. Folders are
-    held to its newest round, and what they lack to be submitted is told. On a submission endpoints-submission-cli is
-    run where it is installed. --dataset-path scores ROUGE again.
+    TREE can also be an MLPerf Endpoints run folder, a directory of run folders, or an Endpoints submission. The harness
+    checks run folders against the newest Endpoints round and lists missing submission files. It checks a submission
+    with endpoints-submission-cli if that program is installed. --dataset-path recomputes ROUGE.
 
-    Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 a file cannot be written, 4
-    the official checker could not be run.
+    Exit codes: 0 clean, 1 findings or no sign-off, 2 TREE does not exist or is empty, 3 a file cannot be written, 4
+    the official checker failed to run.
     """
     from compliance.endpoints.find_folders import is_for_endpoints, run_folders
     from scenarios.terminal import Terminal
 
     if is_for_endpoints(tree):
         if report is not None:
-            fix = "use `main.py report`" if run_folders(tree) else "leave out --report"
-            raise InputError(f"--report has no page for {tree}, which is of MLPerf Endpoints", fix)
+            fix = "use `main.py report`" if run_folders(tree) else "remove --report"
+            raise InputError(f"--report: not supported for {tree}, which is from MLPerf Endpoints", fix)
         return _check_endpoints(tree, official, dataset_path, model_path, json, strict=strict)
     if not runs and any((system, source, dataset_path, model_path)):
-        raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
+        raise InputError("--system, --source, --dataset-path and --model-path require --runs", "add --runs DIR")
     from compliance.submission.check.check_report import print_report
     from compliance.submission.check.check_tree import check_tree
 
@@ -118,7 +118,7 @@ def check(
     command_output.put(**record)
     write_record("--json", json, record)
     if report is not None:
-        from compliance.report.tree_page import tree_page  # draws with matplotlib, which takes a moment to import
+        from compliance.report.tree_page import tree_page  # Importing matplotlib takes a moment.
 
         with writing("--report", report):
             write_atomic(report, tree_page(checked, moment(time.time_ns())))
@@ -143,7 +143,7 @@ def _check_endpoints(
         checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
         checked.official = None if program is None else judge.run_checker(program, tree)
     if not checked.verdicts and program is None:
-        checked.error = SetupError(f"{tree} has no run folder", "give --official endpoints-submission-cli")
+        checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
     for line in checked.lines():
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     record = checked.record(strict=strict)

@@ -1,4 +1,4 @@
-"""`main.py doctor`: what is installed, what can run here, and what of it could be eligible for submission."""
+"""The `doctor` command, which reports what is installed, usable and eligible for submission."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
-    """Print the findings; anything missing makes the exit code REFUSED."""
+    """Print the findings; return REFUSED if anything is missing."""
     from scenarios.run.machine_checks import examine
 
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
@@ -35,9 +35,9 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.option("--model-path", metavar="MODEL", help="Also check this model folder or hub ID.")
+@click.option("--model-path", metavar="MODEL", help="Also check this model folder or Hugging Face Hub ID.")
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Also check this dataset.")
-@click.option("--api-server", metavar="URL", help="Also ask this server, and measure the client.")
+@click.option("--api-server", metavar="URL", help="Also check this server, and measure the client.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable with the server's API key.")
 @click.option("--api-ca", type=PATH, metavar="FILE", help="Certificate authority of the server (PEM).")
 @click.option(
@@ -48,8 +48,7 @@ def print_report(console: "Console", asked: "DoctorRequest") -> ExitCode:
     help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
 def doctor(**asked: Any) -> ExitCode:
-    """Report what is installed, which engine, model and dataset are usable, and what could be eligible for
-    submission."""
+    """Report what is installed, which engine, model and dataset are usable, and which are eligible for submission."""
     from scenarios.run.machine_checks import DoctorRequest
     from scenarios.terminal import Terminal
 

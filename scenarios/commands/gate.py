@@ -1,4 +1,4 @@
-"""`main.py gate`: does a result's declared technique hold, and is its quality shown?"""
+"""The `gate` command, which checks the declared technique of a result."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from compliance.mechanisms.quality_gate import GateOutcome
 
 EXAMPLES = (
-    "one result, as its run declares it: gate RESULT",
-    "may it enter the closed division: gate RESULT --strict --division closed",
+    "a result with the declaration in its manifest: gate RESULT",
+    "eligibility for the closed division: gate RESULT --strict --division closed",
     "rows of a store: gate rows.json --format markdown",
 )
 
@@ -30,7 +30,9 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
-    registries = load_registries(options["registry"])  # a gate that does not know what may pass is closed to all
+    registries = load_registries(
+        options["registry"]
+    )  # Raises InputError: without registries, no technique is registered.
     directories = [path for path in targets if path.is_dir()]
     rows = rows_of_runs(directories, declaration, registries, sources) if directories else []
     for path in targets:
@@ -50,39 +52,44 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Every failed criterion closes the gate.")
+@click.option("--strict", is_flag=True, help="Also close the gate for missing or unregistered facts.")
 @click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible in this division.")
 @click.option(
     "--expect",
     metavar="MECHANISM/VARIANT",
     multiple=True,
-    help="The rows must include this technique; repeatable. Other techniques are listed.",
+    help="Require this technique among the rows; repeatable. Other techniques are listed.",
 )
-@click.option("--format", type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text.")
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    help="Format of the output. Default: text.",
+)
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the report to FILE (text: as JSON).")
 @click.option(
     "--registry",
     type=PATH,
     metavar="DIR",
     default=REGISTRY_DIR,
-    help="Use these registries instead of the harness's.",
+    help="Use these registries instead of the registries of the harness.",
 )
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-    """Judge the declared technique of a result: whether it is registered, agrees with the recorded engine
-    configuration, and passes its quality evaluation when derived again.
+    """Check the declared technique of a result: its registration, the engine configuration in the manifest, and its
+    recomputed quality evaluation.
 
     TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
-    export --format json`). Give the performance and the accuracy run of one result together. A declaration comes from
-    options, else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else
-    from the run's own manifest.json (`run --mechanism`); rows bring their own instead of
-    the first three. Without a declaration a result is a baseline.
+    export --format json`). Give the performance and the accuracy run of one result together.
 
-    Contradicting evidence closes the gate: a declaration that the recorded engine configuration contradicts, a
-    completed evaluation that does not pass, a division that does not allow the technique. What is missing or not
-    registered is advice; with
-    --strict it closes the gate too.
+    The declaration of a run is read, field by field, from the options, the environment variables (the option in
+    capitals: MECHANISM_VARIANT), --declaration, and manifest.json (`run --mechanism`), in this order. Rows contain
+    their own declaration. A result without a declaration is a baseline.
+
+    Contradicting evidence closes the gate: a declaration that the engine configuration contradicts, a completed
+    evaluation that fails, or a division that forbids the technique. Missing or unregistered facts are advice; with
+    --strict, they close the gate too.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """

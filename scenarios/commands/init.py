@@ -1,4 +1,4 @@
-"""The `init` command: commented run, campaign and system files for this machine."""
+"""The `init` command, which writes commented run, campaign and system files for this machine."""
 
 import contextlib
 import json
@@ -23,23 +23,23 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 EXAMPLES = (
     "into ../mlperf: init",
-    "with what you have: init ../mlperf --model-path DIR --dataset-path FILE",
-    "and then: run --config ../mlperf/run.yaml --dry-run",
+    "with your model and dataset: init ../mlperf --model-path DIR --dataset-path FILE",
+    "the plan of a run with these files: run --config ../mlperf/run.yaml --dry-run",
 )
 
 RUN = """# One run: python main.py run --config {file} [--dry-run]
-# Keys are the options of `main.py run --help`, with _ for -; the command line wins.
+# Keys are the options of `main.py run --help`, with _ for -. Options on the command line override this file.
 
 scenario: Server # Offline, Server, Interactive, SingleStream
-# accuracy: true # the accuracy run: every sample once, scored
+# accuracy: true # accuracy run: issue every sample once and score the output
 engine: vllm
 model_path: {model}
 dataset_path: {dataset}
 user_conf: {user_conf} # rates and durations for LoadGen
-# target_qps: 20 # above that of user.conf; `main.py tune` with this file finds the highest valid one
+# target_qps: 20 # overrides user.conf; `main.py tune` with this file finds the highest valid rate
 
 # This machine: {machine}
-# tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all of them
+# tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all accelerators
 # engine_arg: # any engine argument of vLLM
 #   max_num_seqs: 512
 #   gpu_memory_utilization: 0.92
@@ -56,7 +56,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
     """Write commented files for this machine, ready for editing: run.yaml, user.conf, campaign.yaml and system.yaml.
 
     The default DIR is mlperf beside the checkout. DIR must lie outside the checkout, because runs from a changed
-    checkout cannot be submitted. No file is overwritten.
+    checkout cannot be submitted. The command overwrites no file.
 
     Exit codes: 0 done, 2 bad input, 3 a file exists or cannot be written.
     """
@@ -64,10 +64,10 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
     if folder.resolve().is_relative_to(HARNESS_ROOT):
         raise InputError(
             f"{folder} lies in the checkout {HARNESS_ROOT}",
-            f"name a directory outside of it, such as {default_folder()}",
+            f"give a directory outside the checkout, such as {default_folder()}",
         )
     if model_path == "":
-        raise InputError("--model-path is empty", "name a model; is a shell variable unset?")
+        raise InputError("--model-path: empty value", "give a model; check for an unset shell variable")
     model = str(Path(model_path).absolute()) if model_path and os.access(model_path, os.F_OK) else model_path or MODEL
     dataset = str((dataset_path or folder / "cnn_eval.json").absolute())
     texts = {
@@ -77,7 +77,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         "system.yaml": _system_yaml(),
     }
     if taken := [name for name in texts if (folder / name).exists()]:
-        raise SetupError(f"{folder / taken[0]} already exists", "move it away, or name another directory")
+        raise SetupError(f"{folder / taken[0]} already exists", "move this file away, or give another directory")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with critical():
@@ -88,7 +88,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
             for name in texts:
                 (folder / name).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
+            raise SetupError(f"{folder} cannot be written: {error.strerror}", "give another directory") from error
         raise
     command_output.put(directory=folder, files=list(texts))
     tell(f"written to {folder}: {', '.join(texts)}")
@@ -98,7 +98,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
 
 def default_folder(root: Path = HARNESS_ROOT) -> Path:
-    """Beside the harness's own directory, with git or unpacked without; an installed package has none."""
+    """Return the default DIR: mlperf beside the checkout, or in the working directory of an installed package."""
     own = (root / "pyproject.toml").exists()
     return (root.parent if own else Path.cwd()) / "mlperf"
 
@@ -126,7 +126,7 @@ def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
 
 
 def _system_yaml() -> str:
-    """The example, with what could be detected here in place of what is only shown."""
+    """Return the example system file with the values that were detected on this machine."""
     from compliance.submission.system import detect
 
     text = (HARNESS_ROOT / "configs" / "system-example.yaml").read_text()
@@ -139,11 +139,11 @@ def _system_yaml() -> str:
 
 
 def _scalar(value: object) -> str:
-    """A text as YAML takes it, quoted where it has to be."""
+    """Return a text as a YAML scalar, quoted if necessary."""
     text = str(value)
     return text if re.fullmatch(r"[\w./@+-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
 def _with_line(text: str, key: str, line: str) -> str:
-    """The text with the line of a key replaced."""
+    """Return the text with the line of a key replaced."""
     return re.sub(rf"(?m)^{re.escape(key)}: .*$", lambda _: line, text)

@@ -1,4 +1,4 @@
-"""`main.py quantize`: post-training quantization with calibration data."""
+"""The `quantize` command, which quantizes a model with calibration data."""
 
 from shlex import quote
 from typing import Any, get_args
@@ -12,9 +12,9 @@ from scenarios.console import tell
 from scenarios.quantize.scheme import ENVIRONMENT, Scheme
 
 EXAMPLES = (
-    "the embedded model, to try it out: quantize --scheme fp8 --output ../mlperf/fp8",
+    "the embedded model: quantize --scheme fp8 --output ../mlperf/fp8",
     "with the official calibration: quantize --scheme int8 --output DIR --model-path MODEL --calibration FILE",
-    "a quick look: quantize --scheme fp8 --output DIR --samples 16",
+    "a quick trial with few prompts: quantize --scheme fp8 --output DIR --samples 16",
 )
 
 
@@ -23,7 +23,7 @@ EXAMPLES = (
     "--scheme", type=click.Choice(get_args(Scheme)), required=True, help="Precision of the weights and activations."
 )
 @click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to create.")
-@click.option("--model-path", metavar="MODEL", help="Folder or hub ID. Default: the embedded model.")
+@click.option("--model-path", metavar="MODEL", help="Model folder or Hugging Face Hub ID. Default: the embedded model.")
 @click.option(
     "--calibration",
     type=PATH,
@@ -37,16 +37,16 @@ EXAMPLES = (
     metavar="FILE",
     default=ENVIRONMENT / "bin" / "python",
     show_default=".venv-quantize/bin/python",
-    help="Interpreter with llm-compressor.",
+    help="Python interpreter with llm-compressor.",
 )
 def quantize(**asked: Any) -> ExitCode:
     """Quantize a model with the benchmark's calibration data; write weights, recipe.yaml and calibration.md.
 
     llm-compressor runs in a separate environment (`make setup-quantize`). Without --model-path and --calibration the
-    embedded model is quantized with the bundled articles. Runs with the new weights declare
+    command quantizes the embedded model with the bundled articles. Declare the technique in runs with the new weights:
     --mechanism weight_quantization/VARIANT.
 
-    Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
+    Exit codes: 0 done, 2 bad input, 3 the environment is missing or the output exists, 4 failed.
     """
     from scenarios.quantize.run import quantize as make_quantized
     from scenarios.terminal import Terminal

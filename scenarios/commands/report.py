@@ -1,4 +1,4 @@
-"""The `report` command: one HTML page about runs, campaigns and tunes."""
+"""The `report` command, which writes one HTML page about runs, campaigns and tunings."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from scenarios.console import tell
 
 EXAMPLES = (
     "one run: report RUN_DIR",
-    "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
+    "a campaign and a tuning on one page: report output/campaign output/tune-Server --output page.html",
     "MLPerf Endpoints runs: report RUN_FOLDER --output page.html",
     "one picture of a run: report RUN_DIR --output run.svg",
 )
@@ -23,14 +23,14 @@ EXAMPLES = (
     "--output",
     type=PATH,
     metavar="FILE",
-    help="File of the page, or of one picture of a single run (.svg). Default: report.html in the first DIR.",
+    help="File of the page, or of one picture of one run (.svg). Default: report.html in the first DIR.",
 )
 def report(folders: tuple[Path, ...], output: Path | None) -> ExitCode:
-    """Write one HTML page about the runs, campaigns, tunes and MLPerf Endpoints runs in DIR.
+    """Write one HTML page about the runs, campaigns, tunings and MLPerf Endpoints runs in DIR.
 
-    The page is a single file without network access or scripts. Each run, campaign and tune writes its own page.
+    The page is a single file without network access or scripts. Each run, campaign and tuning also writes its own page.
 
-    Exit codes: 0 done, 2 bad input or nothing to show, 3 the page cannot be written.
+    Exit codes: 0 done, 2 bad input or no finished run, 3 the page cannot be written.
     """
     from scenarios.status.shown_runs import write_page
 

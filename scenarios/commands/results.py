@@ -1,4 +1,4 @@
-"""The `results` command: results of runs as a table."""
+"""The `results` command, which lists the results of runs as a table."""
 
 import sys
 from pathlib import Path
@@ -11,29 +11,29 @@ from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
 EXAMPLES = (
-    "everything in ./output: results",
-    "of one campaign, for a spreadsheet: results output/campaign --csv",
+    "the runs in ./output: results",
+    "the runs of one campaign, for a spreadsheet: results output/campaign --csv",
     "for a program: results output/campaign --json",
 )
 
-PLAIN_WIDTH = 200  # where there is no terminal to ask
+PLAIN_WIDTH = 200  # columns of a table whose output is not a terminal
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
-@click.option("--csv", "comma_separated", is_flag=True, help="As CSV, with every column.")
-@click.option("--json", is_flag=True, help="As JSON, with every column.")
+@click.option("--csv", "comma_separated", is_flag=True, help="Print CSV with every column.")
+@click.option("--json", is_flag=True, help="Print JSON with every column.")
 def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> ExitCode:
     """List the results of the runs in DIR (default: ./output), one line per run.
 
-    Every number was written by LoadGen, the scorer or the MLPerf Endpoints client. Runs without a result are named on
-    standard error. An outcome with * is not eligible for submission.
+    LoadGen, the scorer or the MLPerf Endpoints client reported the numbers. Runs without a result are named on standard
+    error. A run whose outcome is marked with * is not eligible for submission.
 
-    Exit codes: 0 all runs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no run found,
-    4 a run has no result: it is running, or did not finish.
+    Exit codes: 0 all runs VALID or passed, 1 a run is INVALID or failed its target, 2 bad input or no run found,
+    4 a run has no result, because it is in progress or did not finish.
     """
     if comma_separated and json:
-        raise InputError("--csv and --json exclude each other", "give one of them")
+        raise InputError("--csv and --json exclude each other", "give one of the two options")
     from scenarios.status.find import NEEDED, find_in, without_runs
     from scenarios.status.result_rows import as_csv, as_table, rows_of
     from scenarios.status.snapshot import DEFAULT_FOLDER
@@ -45,7 +45,7 @@ def results(folders: tuple[Path, ...], comma_separated: bool, json: bool) -> Exi
     runs = [run_status(place.root) for place in places if place.kind == "leg"]
     if not runs:
         where = ", ".join(map(str, folders))
-        raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "name a directory with runs")
+        raise empty[0].refused(NEEDED) if empty else InputError(f"{where}: no run found", "give a directory with runs")
     rows, without = rows_of(runs)
     for sentence in [*without, *(f"{place.path} {place.text}" for place in empty)]:
         print(printable(sentence), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The `run` command: one LoadGen run. Imports little: the run's process is to be under way soon."""
+"""The `run` command, which starts one LoadGen run. It imports little, so that the run's process starts early."""
 
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = (
-    "the embedded model, a first VALID result on any machine: run --scenario Server --vllm",
+    "a first VALID result on any machine, with the embedded model: run --scenario Server --vllm",
     "the plan of a run, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
     "the scores of your own model: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
 )
 
 
 def show_plan(config: RunConfig, console: "Console") -> int:
-    """What `--dry-run` shows of a run; NEGATIVE when it would be INVALID for sure.
+    """Show what `--dry-run` shows of a run; return NEGATIVE if the run will certainly be INVALID.
 
     Raises:
-        SetupError: its directory is taken.
+        SetupError: If the run directory exists already.
     """
     from runs.record.new_run import refuse_taken
     from scenarios.run.forecast import forecast
@@ -55,7 +55,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
     cls=Command,
     examples=EXAMPLES,
     params=[
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with the same keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with these options as keys."),
         dry_run_option(),
         *options_of(RunConfig),
     ],
@@ -63,7 +63,7 @@ def show_plan(config: RunConfig, console: "Console") -> int:
 def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """Start one LoadGen run: performance, or accuracy with --accuracy.
 
-    Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
+    Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed,
     130 interrupted.
     """
     asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))

@@ -1,4 +1,4 @@
-"""`main.py signoff`: from the command line to a verdict, its file and the exit code."""
+"""The `signoff` command, which signs off results from their raw files."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import score_options, score_sources
 from scenarios.console import tell
 
-MAX_DIRECTORIES = 400  # of one sign-off, which compares each pair of runs
+MAX_DIRECTORIES = 400  # per sign-off, because each pair of runs is compared
 EXAMPLES = (
     "both runs of a result: signoff --scope harness --ref RESULT",
     "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
@@ -25,7 +25,7 @@ EXAMPLES = (
 
 
 class _SeveralDirectories(Command):
-    """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
+    """A command that accepts `--ref A B` for `--ref A --ref B`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeated: list[str] = []
@@ -40,10 +40,10 @@ class _SeveralDirectories(Command):
 
 
 @click.command(cls=_SeveralDirectories, examples=EXAMPLES)
-@click.option("--scope", type=click.Choice(SCOPES), help="What is signed off.")
-@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference runs.")
-@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's runs.")
-@click.option("--claim", type=PATH, metavar="FILE", help="JSON file of the claim to check.")
+@click.option("--scope", type=click.Choice(SCOPES), help="Subject of the sign-off; see above.")
+@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="Reference runs.")
+@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="Candidate runs.")
+@click.option("--claim", type=PATH, metavar="FILE", help="JSON file with the claim to check.")
 @score_options(". Default: the one in manifest.json.")
 @click.option(
     "--noise-band",
@@ -51,12 +51,12 @@ class _SeveralDirectories(Command):
     default=NOISE_BAND_PCT,
     show_default=True,
     metavar="PERCENT",
-    help="Noise band of spread, drift and gain.",
+    help="Noise band of spread, drift and gain, in percent.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["open", "closed"]),
-    help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
+    help="Exit code if the sign-off itself fails: closed 4, open 0. Default: closed for a bundle, else open.",
 )
 @click.option("--strict-flag", is_flag=True, help="Also exit with code 1 on a FLAG.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write the verdict to FILE, as JSON.")
@@ -65,23 +65,23 @@ class _SeveralDirectories(Command):
     "feedback_file",
     type=PATH,
     metavar="FILE",
-    help="Write what must be corrected to FILE, as JSON (audit_feedback.json).",
+    help="Write the necessary corrections to FILE, as JSON (audit_feedback.json).",
 )
-@click.option("--ledger", type=PATH, metavar="DIR", help="Ledger that must contain every run (`main.py anchor`).")
+@click.option("--ledger", type=PATH, metavar="DIR", help="Require every run in this ledger (`main.py anchor`).")
 @click.option(
     "--timestamp-ca",
     type=PATH,
     metavar="FILE",
-    help="Root certificate (PEM) of the authority whose time stamp every run must have.",
+    help="Require a time stamp for every run; FILE is the root certificate (PEM) of the authority.",
 )
-@click.option("--key", metavar="HEX", help="Key that must have signed every run, as `main.py anchor` prints it.")
+@click.option("--key", metavar="HEX", help="Require this signing key for every run, as `main.py anchor` prints it.")
 @click.option(
     "--remeasure",
     type=int,
     default=0,
     metavar="N",
-    help="Where the verdict asks to measure again: start the performance runs again, at most N times "
-    f"({MAX_ROUNDS} or fewer), reference and candidate in turn, and sign off the new runs. Default: 0.",
+    help="If the verdict requires repetitions: repeat the performance runs at most N times (0 to "
+    f"{MAX_ROUNDS}), reference and candidate alternately, and sign off the new runs. Default: 0.",
 )
 def signoff(
     scope: Scope | None,
@@ -100,29 +100,29 @@ def signoff(
     key: str | None,
     remeasure: int,
 ) -> ExitCode:
-    """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
+    """Sign off results from their raw files: PASS, FLAG or FAIL, with every reason.
 
-    Every number is derived again; reported and claimed values serve only to find contradictions. Missing or null
-    evidence is a FAIL. Nothing is written to the given directories. --ref and --cand take one or more run directories,
-    directories with performance/run_1 and accuracy in them, or campaigns. The scope harness also takes run folders
-    of the MLPerf Endpoints client.
+    The harness recomputes every number; it uses reported and claimed values only to find contradictions. Missing or
+    null evidence is a FAIL. The given directories are only read. --ref and --cand take one or more run directories,
+    directories with performance/run_1 and accuracy in them, or campaigns. The scope harness also takes run folders of
+    the MLPerf Endpoints client.
 
     \b
-    baseline  repeats of one system have close results, the same conditions and sound responses
-    profile   phases of a request, and whether the claim names the phase that changed
-    harness   performance and accuracy runs are of one system under LoadGen's own load
-    patch     one change has the same conditions, is effective, is a real gain and hides nothing
-    bundle    several changes, or, with --ref alone, the runs of a submission
+    baseline  check that repetitions on one system have close results, equal conditions and sound responses
+    profile   measure the phases of a request, and check that the claim names the changed phase
+    harness   check that both runs of a result used one system and LoadGen's own load
+    patch     check that one change is effective and a real gain, under equal conditions and without side effects
+    bundle    check multiple changes or, with --ref alone, the runs of a submission
 
     Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
     a run cannot be started, 4 no verdict: the sign-off itself or a new run failed, 130 interrupted.
     """
     if scope is None:
-        raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
+        raise InputError("--scope: missing", f"choose from {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
-        raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
+        raise InputError(f"--noise-band {noise_band:g}: not a percentage", "give a number such as 0.5")
     if remeasure and (ledger or timestamp_ca):
-        raise InputError("--remeasure makes new runs, which are not anchored", "leave --ledger and --timestamp-ca out")
+        raise InputError("--remeasure: new runs are not anchored", "remove --ledger and --timestamp-ca")
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
     check_directories(scope, ref, cand, is_anchored=bool(ledger or timestamp_ca or key))
@@ -144,7 +144,7 @@ def signoff(
     )
     rounds = 0
     if remeasure:
-        from scenarios.audit.remeasure import remeasured  # loads what starts runs, which a sign-off alone does without
+        from scenarios.audit.remeasure import remeasured  # A sign-off without --remeasure starts no runs.
         from scenarios.terminal import Terminal
 
         verdict, rounds = remeasured(sign, ref, cand, remeasure, Terminal(), tell)
@@ -153,7 +153,7 @@ def signoff(
     tell(verdict.as_text().rstrip())
     command_output.put(**verdict.record())
     if remeasure:
-        tell(f"measured again {counted(rounds, 'time')}, of at most {remeasure}")
+        tell(f"repeated the performance runs {counted(rounds, 'time')}, of at most {remeasure}")
     record = verdict.record() | ({"remeasured": rounds} if remeasure else {})
     for option, path, content in (("--out", out, record), ("--feedback", feedback_file, feedback(verdict))):
         if path is not None:
@@ -163,28 +163,28 @@ def signoff(
 
 
 def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *, is_anchored: bool) -> None:
-    """Refuse directories that the scope does not take.
+    """Refuse directories that the scope does not accept.
 
     Args:
-        is_anchored: whether the attestations of the runs are to be compared with a ledger, an authority or a key.
+        is_anchored: True if a ledger, an authority or a key is given for the attestations of the runs.
 
     Raises:
-        InputError: a directory does not exist, there are too many, or the scope needs others.
+        InputError: If a directory does not exist, or the scope does not accept it or the number of directories.
     """
     from runs.endpoints.layout import is_run_folder
     from runs.what_is import what_is
 
     if not ref:
-        raise InputError("--ref: no directory was given", "name at least one run directory")
+        raise InputError("--ref: missing", "give at least one run directory")
     if len(ref) + len(cand) > MAX_DIRECTORIES:
         raise InputError(
-            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MAX_DIRECTORIES} are judged together",
-            "sign off fewer repeats at a time",
+            f"--ref and --cand: {len(ref) + len(cand):,} directories; at most {MAX_DIRECTORIES} are allowed",
+            "sign off fewer repetitions at a time",
         )
     if scope == "patch" and not cand:
-        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
+        raise InputError("--scope patch: --cand is missing", "give the candidate's run directories with --cand")
     if cand and scope in ("baseline", "harness"):
-        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or use --scope patch")
+        raise InputError(f"--scope {scope}: --cand is not supported", "remove --cand, or use --scope patch")
     for option, paths in (("--ref", ref), ("--cand", cand)):
         for path in paths:
             if not path.is_dir():
@@ -192,6 +192,6 @@ def check_directories(scope: Scope, ref: Sequence[Path], cand: Sequence[Path], *
     folders = [path for path in (*ref, *cand) if is_run_folder(path)]
     if folders and (scope != "harness" or len(folders) < len(ref) or is_anchored):
         raise InputError(
-            f"{folders[0]} is a run folder of the MLPerf Endpoints client, which has no attestation",
-            "sign such folders off with --scope harness, by themselves, without --ledger, --timestamp-ca and --key",
+            f"{folders[0]} is an MLPerf Endpoints run folder, which has no attestation",
+            "sign off these folders alone, with --scope harness and without --ledger, --timestamp-ca and --key",
         )

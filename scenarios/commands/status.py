@@ -1,4 +1,4 @@
-"""The `status` command: what runs, and what became of the rest."""
+"""The `status` command, which shows the state of runs in progress and finished runs."""
 
 import math
 import sys
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scenarios.status.snapshot import Snapshot
 
 EXAMPLES = (
-    "everything that runs on this machine, and ./output: status",
-    "a page about a shared disk, kept up to date: status /shared/runs --watch --output status.md",
+    "runs in progress on this machine, and ./output: status",
+    "an updated page about a shared disk: status /shared/runs --watch --output status.md",
     "for a program: status RUN_DIR --json",
 )
 
@@ -29,22 +29,22 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
-@click.option("--watch", is_flag=True, help="Repeat until nothing runs any more.")
+@click.option("--watch", is_flag=True, help="Repeat until no run is in progress.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
-    help=f"Time between two updates. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
+    help=f"Seconds between two updates. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
 )
-@click.option("--json", is_flag=True, help="One JSON object per update, on one line.")
-@click.option("--output", type=PATH, metavar="FILE.md", help="Keep a Markdown page up to date.")
+@click.option("--json", is_flag=True, help="Print one JSON object per update, on one line.")
+@click.option("--output", type=PATH, metavar="FILE.md", help="Write each update to a Markdown page.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None) -> ExitCode:
-    """Show runs, campaigns, tunes and audits: state, phase, progress and rates, or when and why they ended.
+    """Show the state of runs, campaigns, tunings and audits: progress and rates, or when and why they ended.
 
-    DIR is any directory with runs below it. Default: everything that runs on this machine, and ./output.
+    DIR is any directory with runs below it. Default: runs in progress on this machine, and ./output.
 
-    Exit codes: the worst of the listed runs: 0 running or good, 1 INVALID or FAIL, 2 bad input, 3 refused, 4 failed,
-    killed or silent, 130 interrupted.
+    Exit codes, the most severe of the listed runs: 0 in progress, VALID or PASS, 1 INVALID or FAIL, 2 bad input, 3
+    refused, 4 failed, killed or silent, 130 interrupted.
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
@@ -78,6 +78,6 @@ def _show(console: "Console", snapshot: "Snapshot", clear: bool) -> None:
     shown = lines(snapshot)
     if clear:
         console.clear()
-        shown = shown[-max(1, console.height - 1) :]  # what lives stands at the end
+        shown = shown[-max(1, console.height - 1) :]  # runs in progress are at the end
     for line in shown:
         console.print(line, highlight=False, soft_wrap=not clear, no_wrap=clear, overflow="crop" if clear else None)

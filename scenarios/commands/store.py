@@ -1,4 +1,4 @@
-"""`main.py store`: keep runs in a SQLite file, look them up, and compare them."""
+"""The `store` command, which stores runs in a SQLite file, and queries and compares them."""
 
 from pathlib import Path
 from typing import Any
@@ -20,40 +20,49 @@ EXAMPLES = (
     "whether two runs can be compared: store compare RUN_ID RUN_ID",
 )
 
-# Columns that `query` shows; `--json` has all.
+# The columns that `query` shows. With `--json` it shows all columns.
 SHOWN = (
     "run_id", "timestamp", "scenario", "model", "gpu_type", "mechanism", "mechanism_variant", "status", "valid",
     "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
 )  # fmt: skip
-PLAIN_WIDTH = 240  # where there is no terminal to ask
-SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an ID
+PLAIN_WIDTH = 240  # columns of a table whose output is not a terminal
+SHORT_RUN_ID = 8  # shown characters of a run ID; `compare` accepts the start of an ID
 
 
-_db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
+_db = click.option(
+    "--db",
+    type=PATH,
+    metavar="FILE",
+    default=Path("results.sqlite"),
+    help="SQLite file of the store. Default: results.sqlite.",
+)
 _where = click.option(
-    "--where", metavar="COLUMN=VALUE", multiple=True, help="Only these rows; repeatable; null for none."
+    "--where",
+    metavar="COLUMN=VALUE",
+    multiple=True,
+    help="Select rows with this value; repeatable; null selects rows without a value.",
 )
 
 
 @click.group(cls=Group, examples=EXAMPLES)
 def store() -> None:
-    """Keep results in a SQLite file, query and compare them.
+    """Store results in a SQLite file, and query and compare them.
 
-    Opening a store adds missing columns; rows are not changed.
+    Opening a store adds missing columns and keeps all rows.
 
-    Exit codes: 0 done, 1 the compared conditions differ, 2 bad input, 3 the store or a file cannot be written.
+    Exit codes: 0 done, 1 the compared conditions differ, 2 bad input, 3 the store or the output file cannot be written.
     """
 
 
 @store.command()
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--replace", is_flag=True, help="Overwrite runs whose values differ.")
-@round_option("Round whose seeds, limits and sample counts apply. Default: those of any round.", default=None)
+@click.option("--replace", is_flag=True, help="Overwrite stored runs whose values differ.")
+@round_option("Round whose seeds, limits and sample counts apply. Default: any round.", default=None)
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, **options: Any) -> ExitCode:
-    """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
+    """Add results from run directories that `verify` accepts. Runs in the store stay unchanged."""
     from compliance.evidence.scoring import ScoreSources
     from compliance.mechanisms.row import rows_of_runs
     from compliance.mechanisms.technique_registry import registries_or_error
@@ -81,7 +90,9 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
 
 @store.command()
 @_db
-@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are over valid runs.")
+@click.option(
+    "--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are computed over valid runs."
+)
 @_where
 def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
     """Show runs, or counts and means by group."""
@@ -101,9 +112,15 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
 
 @store.command()
 @_db
-@click.option("--output", type=PATH, metavar="FILE", help="Default: the terminal.")
+@click.option("--output", type=PATH, metavar="FILE", help="File to write. Default: standard output.")
 @_where
-@click.option("--format", "output_format", type=click.Choice(("csv", "json")), default="csv", help="Default: csv.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("csv", "json")),
+    default="csv",
+    help="Format of the output. Default: csv.",
+)
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
     import csv
@@ -137,7 +154,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
 @store.command()
 @_db
 def summary(db: Path) -> ExitCode:
-    """Show the number of runs, and the best of each kind."""
+    """Show the number of runs, and counts and best values per scenario, model, GPU and technique."""
     from runs.store import ResultStore
 
     with ResultStore.opened(db) as results:
@@ -159,7 +176,7 @@ def summary(db: Path) -> ExitCode:
 @click.argument("first", metavar="RUN_ID")
 @click.argument("second", metavar="RUN_ID")
 def compare(db: Path, first: str, second: str) -> ExitCode:
-    """Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same."""
+    """Compare the conditions and numbers of two runs. Exit code 1 if the conditions differ."""
     from runs.store import ResultStore, compare_rows
 
     with ResultStore.opened(db) as results:
@@ -172,9 +189,9 @@ def compare(db: Path, first: str, second: str) -> ExitCode:
 
 def _comparison_text(record: dict[str, Any]) -> str:
     same = record["same_conditions"]
-    lines = ["same conditions" if same else "NOT the same conditions: the numbers do not compare"]
+    lines = ["same conditions" if same else "NOT the same conditions: the numbers cannot be compared"]
     lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
-    lines += [f"  condition  {name}: not recorded in one of the runs" for name in record["not_recorded"]]
+    lines += [f"  condition  {name}: missing in one of the runs" for name in record["not_recorded"]]
     lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
     lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)
@@ -186,7 +203,7 @@ def _difference(one: dict[str, Any]) -> str:
 
 
 def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as the gate reads them: their columns, without the whole record."""
+    """Return the rows as `gate` reads them: their columns, without the full verdict."""
     from runs.store import RAW
 
     return [{name: value for name, value in row.items() if name not in (RAW, "id")} for row in rows]

@@ -1,4 +1,4 @@
-"""`main.py submit`: from the command line to a submission tree."""
+"""The `submit` command, which builds a submission tree."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -37,16 +37,18 @@ EXAMPLES = (
     "organization",
     required=True,
     metavar="ORG",
-    help="Submitter; a directory name in the tree.",
+    help="Name of the submitter, which becomes a directory of the tree.",
 )
-@click.option("--system-name", required=True, metavar="NAME", help="System; a directory name in the tree.")
+@click.option(
+    "--system-name", required=True, metavar="NAME", help="Name of the system, which becomes a directory of the tree."
+)
 @click.option(
     "--division",
     type=click.Choice(DIVISIONS),
     default="closed",
     show_default=True,
-    help="open allows other models and options and requires neither scenarios nor audits; network is closed with "
-    "servers on other machines than LoadGen (docs/endpoint.md).",
+    help="open allows other models and options, and requires no scenarios or audits. network has the rules of closed, "
+    "for servers on other machines than LoadGen (docs/endpoint.md).",
 )
 @round_option("Round whose layout and seeds apply.")
 @click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create.")
@@ -54,17 +56,16 @@ EXAMPLES = (
     "--documentation",
     type=PATH,
     metavar="DIR",
-    help="Files for documentation/. The network division requires a diagram of the system.",
+    help="Directory whose files are copied to documentation/. The network division requires a system diagram.",
 )
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Accept results that are not eligible for submission (dummy engine, another model, synthetic data) and mark "
-    "the tree as not "
-    "for upload. Full length, seeds and accuracy are still required.",
+    help="Accept results that are not eligible for submission (dummy engine, another model, synthetic data), and mark "
+    "the tree as not for upload. Full length, seeds and accuracy are still required.",
 )
-@tree_options("Default: this repository at the commit that the runs were made with.")
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build to FILE.")
+@tree_options("Default: this repository at the commit in the manifests.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the result of the build to FILE, as JSON.")
 def submit(
     results: tuple[Path, ...],
     round: str,
@@ -76,17 +77,18 @@ def submit(
 ) -> ExitCode:
     """Build a submission tree from runs.
 
-    RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a run or of an
-    audit; several may be given. `submit` verifies every result and required audit again from its files, under the
-    official rules. The runs of a result must have one configuration. Unless the division is open, all runs must then
-    sign off (`main.py signoff`, scope bundle). If anything is refused, `submit` prints all reasons and writes no tree.
-    Runs are only read, and nothing is overwritten.
+    RESULT is the directory of a campaign, a result (performance/run_1, accuracy, audit/TEST06), a run or an audit; give
+    one or more. `submit` verifies every result and required audit from its files, under the official rules. The runs of
+    a result must have one configuration. Unless the division is open, all runs must also sign off (`main.py signoff`,
+    scope bundle). If anything is refused, `submit` prints all reasons and writes no tree. It only reads the runs, and
+    overwrites no file.
 
-    RESULT can also be run folders of the MLPerf Endpoints client, the points of one curve, or a directory of them: each
-    is judged as by `check`, and the files of a submission that follow from it are written (docs/endpoints-folders.md).
+    RESULT can also be MLPerf Endpoints run folders (the points of one curve) or a directory that contains them.
+    `submit` checks each folder as `check` does, and writes the submission files that it can derive from the folders
+    (docs/endpoints-folders.md).
 
-    Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
-    missing, 3 the tree or its source cannot be written or found, 4 a run did not finish or its files changed meanwhile.
+    Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or missing facts of the system,
+    3 the tree cannot be written or its source is missing, 4 a run did not finish or its files changed.
     """
     from compliance.endpoints.find_folders import is_for_endpoints
 
@@ -132,7 +134,7 @@ def _submit_folders(
     **others: Any,
 ) -> ExitCode:
     if given := next((name for name in ("source", "documentation") if others[name] is not None), None):
-        raise InputError(f"--{given} has no use with run folders of MLPerf Endpoints", "leave it out")
+        raise InputError(f"--{given}: not supported for MLPerf Endpoints run folders", f"remove --{given}")
     from compliance.endpoints.submission import check_folders
     from compliance.submission.build_points import LACKING, build_points, refusals
     from scenarios.terminal import Terminal
@@ -153,8 +155,11 @@ def _submit_folders(
         for found in checked.of("warning", "note"):
             if found.kind == "submit" and found.rule != "endpoints-file":
                 say(console, f"  {found}")
-        say(console, f"  no run folder tells the points' system_desc.json, nor in point.yaml: {', '.join(LACKING)}")
-        say(console, f"next: add what is lacking, then python main.py check {quote(str(output))}")
+        say(
+            console,
+            f"  run folders do not contain system_desc.json and these fields of point.yaml: {', '.join(LACKING)}",
+        )
+        say(console, f"next: add them to each point, then python main.py check {quote(str(output))}")
     return ExitCode.NEGATIVE if refused else ExitCode.OK
 
 
@@ -185,7 +190,7 @@ def _built(outcome: "SubmitOutcome") -> list[str]:
         lines += [f"  {words}", *(f"    {text}" for text in shown)] if shown else []
     lines += [f"note: {note}" for note in outcome.notes]
     if outcome.rehearsal:
-        lines.append("a REHEARSAL, marked as such and not for upload:")
+        lines.append("REHEARSAL tree, not for upload:")
         lines += [f"  {reason}" for reason in outcome.rehearsal]
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
     given: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]

@@ -1,4 +1,4 @@
-"""The `tune` command: its options are those of a tune and those of the runs that it starts."""
+"""The `tune` command, which takes the options of a tuning and of its runs."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ EXAMPLES = (
 )
 
 _CHANGED = {
-    "scenario": {"help": "Scenario of the rate.", "metavar": "Server|Interactive|Offline"},
+    "scenario": {"help": "Scenario to tune.", "metavar": "Server|Interactive|Offline"},
     "output_log_dir": {
-        "help": "Directory of the tune, new or to be continued. Default: output/tune-<scenario>.",
+        "help": "Directory of the tuning; an existing tuning continues. Default: output/tune-<scenario>.",
     },
     "user_conf": {
-        "help": "LoadGen user.conf of the real run; the tune replaces its target_qps of the scenario.",
+        "help": "LoadGen user.conf of the full run; the tuning replaces target_qps of the scenario.",
     },
 }
 
@@ -34,32 +34,37 @@ _CHANGED = {
     examples=EXAMPLES,
     params=[
         click.Option(
-            ["--config"], type=PATH, metavar="FILE", help="YAML file with the keys of `run`, and these under `tune`."
+            ["--config"],
+            type=PATH,
+            metavar="FILE",
+            help="YAML file with the keys of `run`, and the options below under `tune`.",
         ),
         *options_of(TuneOptions),
         dry_run_option(),
         click.Option(
-            ["--restart-changed"], is_flag=True, help="Set the steps of another configuration aside and start again."
+            ["--restart-changed"],
+            is_flag=True,
+            help="Move the steps of another configuration to discarded/ and start again.",
         ),
         *options_of(RunConfig, NOT_FOR_TUNES, _CHANGED),
     ],
 )
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
-    """Find the highest target_qps that is VALID in Server or Interactive; for Offline, that of a full run.
+    """Find the highest VALID target_qps for Server or Interactive, or the target_qps of a full Offline run.
 
-    An Offline run gives a first estimate (or --offline-qps). Probes at a few rates follow: runs with the settings of
-    the real run, each stopped as soon as it can no longer be VALID. Another full run confirms the best rate.
-    DIR/user.conf gets the rate, DIR/tune.json and DIR/rates.svg the figures, DIR/best.yaml the options of a run:
-    `main.py run --config DIR/best.yaml`.
+    An Offline run (or --offline-qps) gives a first estimate. Probes at a few rates follow: runs with the settings of
+    the full run, each stopped as soon as it can no longer be VALID. A full run confirms the best rate. The command
+    writes the rate to DIR/user.conf, the measurements to DIR/tune.json and DIR/rates.svg, and the options of the
+    confirmed run to DIR/best.yaml. To repeat that run: `main.py run --config DIR/best.yaml`.
 
-    With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials;
-    the rate is then found and confirmed with the best options.
+    With --search, short runs first try the engine's scheduling options, within --search-budget-s and --search-trials.
+    The probes then use the best options.
 
-    After an interruption the same command continues from DIR/journal.jsonl. It stops and names each key where an
-    earlier step has another configuration, model, dataset or machine.
+    After an interruption the same command continues from DIR/journal.jsonl. It refuses to continue if an earlier step
+    has another configuration, model, dataset or machine, and names each difference.
 
-    Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a run
-    failed while running, 130 interrupted.
+    Exit codes: 0 a rate was confirmed, 1 no rate was confirmed, 2 bad input or a changed configuration, 3 refused to
+    start, 4 a run failed, 130 interrupted.
     """
     own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     asked = load_tune(config, own, given_values(RunConfig, parsed))

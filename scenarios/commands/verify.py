@@ -1,4 +1,4 @@
-"""`main.py verify`: from the command line to verdicts, files and exit code."""
+"""The `verify` command, which verifies results from their logs."""
 
 import sys
 import time
@@ -24,38 +24,42 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "a performance and an accuracy run: verify PERFORMANCE_DIR ACCURACY_DIR",
-    "a result of others, by the official rules: verify RESULT --official --output verdict",
-    "every claim and how it was checked: verify RESULT --document verification.md",
+    "another submitter's result, under the official rules: verify RESULT --official --output verdict",
+    "a document of every claim and its check: verify RESULT --document verification.md",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("run_dirs", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--accuracy-only", is_flag=True, help="Leave performance runs out.")
-@click.option("--performance-only", is_flag=True, help="Leave accuracy runs out.")
+@click.option("--accuracy-only", is_flag=True, help="Ignore performance runs.")
+@click.option("--performance-only", is_flag=True, help="Ignore accuracy runs.")
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="Scenario of the runs. Default: from manifest.json, else from the log; a Server run with the limits of "
+    help="Scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the limits of "
     "Interactive counts as Interactive.",
 )
-@click.option("--official", is_flag=True, help="Apply the official rules to every run, whatever its manifest says.")
-@round_option("Round whose seeds, limits and sample counts the official rules ask for.")
-@score_options(". Default: the one in manifest.json; else the scores of accuracy.txt are used.")
+@click.option(
+    "--official",
+    is_flag=True,
+    help="Apply the official rules to every run, also to runs marked as not eligible for submission.",
+)
+@round_option("Round whose seeds, limits and sample counts apply.")
+@score_options(". Default: the dataset in manifest.json; without it, the scores in accuracy.txt.")
 @click.option(
     "--output",
     type=PATH,
     metavar="DIR",
-    help="Directory of the verdict; several go to numbered directories in it. Default: the first RUN_DIR of each "
-    "result.",
+    help="Directory of the verdict; multiple verdicts go to numbered directories in it. Default: the first RUN_DIR of "
+    "each result.",
 )
 @click.option(
     "--document",
     type=PATH,
     metavar="FILE",
-    help="Also write the verification document to FILE, as Markdown (.md).",
+    help="Also write a verification document to FILE, as Markdown (.md).",
 )
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the records of all results to FILE.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the verdicts on all results to FILE, as JSON.")
 def verify(
     run_dirs: tuple[Path, ...],
     accuracy_only: bool,
@@ -69,26 +73,28 @@ def verify(
     document: Path | None,
     json: Path | None,
 ) -> ExitCode:
-    """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside runs of this
-    harness, or to --output.
+    """Verify results from their logs, and write verify_performance.txt and verify_performance.json beside runs of this
+    harness or to --output.
 
-    RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, one with performance/run_1 and
-    accuracy in it, a campaign's, or a run folder of the MLPerf Endpoints client. A performance and an accuracy run of
-    one scenario are judged together as one result; the exit code is the worst of all results. The official rules apply
-    to a run unless its own manifest.json says that it is not eligible for submission: then violations are reported
-    beside the verdict as `not eligible for submission: ...`. Verdicts on other logs are written only with --output.
+    RUN_DIR is a run directory of this harness, a directory with LoadGen's logs, a directory with performance/run_1 and
+    accuracy in it, a campaign, or an MLPerf Endpoints run folder. A performance and an accuracy run of one scenario are
+    verified together as one result. The exit code is the most severe of all results.
 
-    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict: the rules of the benchmark are not known, the
-    accuracy log is missing, or nothing can be written, 4 the logs are not those of a finished run or contradict each
-    other.
+    The official rules apply to a run unless its manifest.json marks it as not eligible for submission. Violations by
+    such a run are reported beside the verdict as `not eligible for submission: ...`. A verdict on other logs is
+    written only with --output.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict, because the benchmark is not supported, the
+    accuracy log is missing or the verdict cannot be written, 4 the logs contradict each other or the run did not
+    finish.
     """
     if accuracy_only and performance_only:
-        raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
+        raise InputError("--accuracy-only and --performance-only exclude each other", "give one of the two options")
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
         if path is not None and performance_only:
-            raise InputError(f"{name} has no effect with --performance-only", "leave it out")
+            raise InputError(f"{name}: no effect with --performance-only", f"remove {name}")
     if document is not None and document.suffix != ".md":
-        raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
+        raise InputError(f"--document {document}: not a Markdown file name", "give a name that ends in .md")
     from compliance.endpoints import judge_of
     from compliance.evidence.scoring import with_scorer
     from compliance.verify.find_results import find_results
@@ -104,7 +110,7 @@ def verify(
     given = {"--document": document, "--accuracy-only": accuracy_only, "--scenario": scenario}
     if run_folders and (named := ", ".join(option for option, value in given.items() if value)):
         raise InputError(
-            f"{named}: only for runs of LoadGen, and {run_folders[0]} is of MLPerf Endpoints", f"leave out {named}"
+            f"{named}: not supported for {run_folders[0]}, an MLPerf Endpoints run folder", f"remove {named}"
         )
     runs = [path for path in run_dirs if path not in run_folders]
     results = find_results(runs, scenario, only) if runs else []
@@ -138,8 +144,8 @@ def verify(
 
 
 def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
-    """Where each verdict goes: beside a run of ours; into `output`, where several get a directory each. Nothing is
-    written into a directory of others."""
+    """Return the folder of each verdict: the run directory if this harness wrote it, `output` or a folder in it, or
+    None for other logs."""
     if output is None:
         return [home if ours else None for home, ours in homes]
     if len(homes) == 1:
@@ -148,7 +154,7 @@ def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path |
 
 
 def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str, Any], folder: Path | None) -> None:
-    """Print a verdict, and write it with the hashes of what was judged."""
+    """Print a verdict, and write it with the hashes of the verified files."""
     from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_judged
 
     tell(text.rstrip())
@@ -157,7 +163,7 @@ def _tell(verdict: "ResultVerdict | FolderVerdict", text: str, judged: dict[str,
     elif verdict.contradictions:
         print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)
     if folder is None:
-        tell("nothing written: not a run of this harness; --output DIR says where the verdict is to go")
+        tell("verdict not saved, because the logs are not from this harness; use --output DIR to save it")
         return
     write_judged(verdict.record() | judged, text, folder)
     tell(f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}")

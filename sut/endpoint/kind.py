@@ -30,12 +30,12 @@ class EndpointOptions(BaseModel):
 
     api_server: str | None = option_field(
         None,
-        "Address of the server, http://HOST:PORT or https://HOST:PORT; several identical servers with commas.",
+        "Address of the server, http://HOST:PORT or https://HOST:PORT; identical servers separated by commas.",
         "endpoint",
         "URL[,URL…]",
     )
     api_model_name: str | None = option_field(
-        None, "Name of the model on the server. Default: the one that it serves.", "endpoint", "NAME"
+        None, "Name of the model on the server. Default: the model that it serves.", "endpoint", "NAME"
     )
     api_dialect: str | None = option_field(
         None, f"API of the server: {', '.join(DIALECTS)}. Default: detected.", "endpoint", "NAME"
@@ -44,28 +44,34 @@ class EndpointOptions(BaseModel):
         None, "Environment variable with the server's API key. The key is never written to a file.", "endpoint", "VAR"
     )
     api_ca: Path | None = option_field(
-        None, "Certificate authority of an https server (PEM). Default: the system's.", "endpoint", "FILE"
+        None,
+        "Certificate authority of an https server (PEM). Default: those of the operating system.",
+        "endpoint",
+        "FILE",
     )
     api_connections: int | None = option_field(
         None,
-        "Connections per server, opened before the clock starts; the most requests at a time. "
+        "Connections per server, opened before the timed run; maximum of requests at a time. "
         f"Default: {CONNECTIONS}, SingleStream 1.",
         "endpoint",
         "N",
         ge=1,
     )
     api_declaration: Path | None = option_field(
-        None, "Facts of the server that no request shows (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
+        None,
+        "YAML file with facts of the server that no request shows (configs/endpoint-declaration.yaml).",
+        "endpoint",
+        "FILE",
     )
     network_sut: bool = option_field(
         False,
-        "Network division: the system's name has the servers' names, asked over the network (docs/endpoint.md).",
+        "Network division: build the system's name from the names that the servers report (docs/endpoint.md).",
         "endpoint",
     )
     serve: list[str] = option_field(
         [],
-        "Start the server with this command, end it with the run, log to server.log. Repeatable (a list in YAML): one "
-        "command per server of --api-server, in the same order.",
+        "Start the server with this command, end it with the run, and log to server.log. Repeatable (a list in YAML): "
+        "one command per server of --api-server, in the same order.",
         "endpoint",
         "COMMAND",
     )

@@ -60,23 +60,23 @@ class VllmOptions(BaseModel):
 
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] | None = option_field(
         None,
-        "Data type of the model. Default: bfloat16 on accelerators; on CPUs float32 where the weights allow it.",
+        "Data type of the model. Default: bfloat16 on accelerators; on CPUs float32 if the weights allow it.",
         "engine",
         "TYPE",
     )
     device: Literal["auto", "cpu"] = option_field(
-        "auto", "What vLLM computes on: auto = what its build supports; cpu = leave the accelerators unused.", "engine"
+        "auto", "Hardware for vLLM: auto = the hardware of its build; cpu = no accelerators. Default: auto.", "engine"
     )
     tensor_parallel_size: int | None = option_field(
         None,
-        "Accelerators per copy of the model. Default: as few as it fits on; all in SingleStream; 1 on CPUs.",
+        "Accelerators per copy of the model. Default: the fewest that fit the model; all in SingleStream; 1 on CPUs.",
         "engine",
         "N",
         ge=1,
     )
     engine_arg: dict[str, Any] = option_field(
         {},
-        "Any vLLM engine argument; repeatable. Compared with the effective value in the running engine.",
+        "Any vLLM engine argument; repeatable. The harness checks the effective value in the running engine.",
         "engine",
         "KEY=VALUE",
     )
