@@ -1,4 +1,4 @@
-"""The options of one run: one schema for the command line, the YAML file and the manifest."""
+"""The options of a run, in one schema for the command line, the YAML file and the manifest."""
 
 import difflib
 import re
@@ -17,27 +17,28 @@ from runs.loadgen.conf_lines import HIGHEST_QPS
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
-# For the embedded dataset without --user-conf, unless the run is a trial (scenarios/run/trial.py).
+# Default user.conf for the embedded dataset, unless the run is a trial (scenarios/run/trial.py).
 EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
-MAX_REPLICAS = 1024  # each is a process of this machine
-LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
+
+MAX_REPLICAS = 1024  # processes on this machine
+LOWEST_QPS = 1e-6  # queries/s; user.conf has ten decimals, and LoadGen never ends at a rate of 0
 
 
 class RunOptions(BaseModel):
-    """The options that all engines share."""
+    """Options that all engines share."""
 
     model_config = ConfigDict(defer_build=True)
 
     # What to run
     scenario: Scenario = option_field(
-        ..., "Offline, Server, SingleStream, or Interactive (LoadGen's Server with tighter limits).", "what"
+        ..., "LoadGen scenario. Interactive is LoadGen's Server with tighter latency limits.", "what"
     )
     accuracy: bool = option_field(
-        False, "Accuracy run: every sample once, scored with ROUGE. Otherwise performance.", "what"
+        False, "Run in accuracy mode: issue every sample once and score the output. Default: performance mode.", "what"
     )
     model_path: str | None = option_field(
         None,
-        "Model folder or hub ID. Default: the embedded small model (not eligible for submission).",
+        "Model folder or Hugging Face Hub ID. Default: the embedded small model (not eligible for submission).",
         "what",
         "MODEL",
     )
@@ -54,14 +55,14 @@ class RunOptions(BaseModel):
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf; with the bundled articles configs/embedded.conf, or in a performance "
-        "run without --target-qps configs/trial.conf and what the warm-up measures.",
+        "LoadGen user.conf. Default: user.conf; for the bundled articles configs/embedded.conf, or configs/trial.conf "
+        "with the rate of the warm-up in a performance run without --target-qps.",
         "loadgen",
         "FILE",
     )
     target_qps: float | None = option_field(
         None,
-        "Overrides target_qps of user.conf for this scenario (Offline: the expected rate).",
+        "Rate in queries/s (Offline: expected rate in samples/s); overrides target_qps in user.conf.",
         "loadgen",
         "QPS",
         ge=LOWEST_QPS,
@@ -69,17 +70,17 @@ class RunOptions(BaseModel):
     )
     audit_conf: Path | None = option_field(
         None,
-        "audit.config for LoadGen. Without this option there is no audit, whatever files lie around.",
+        "LoadGen audit.config. Without this option, LoadGen reads no audit.config, even in the working directory.",
         "loadgen",
         "FILE",
     )
     enable_log_trace: bool = option_field(False, "Write mlperf_log_trace.json (0.4 to 2 kB per query).", "loadgen")
     output_log_dir: Path | None = option_field(
-        None, "Run directory; must not hold another run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
+        None, "Run directory to create. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
     )
     signing_key: Path | None = option_field(
         None,
-        "Ed25519 private key (PEM) that signs seal.json. Default: the user's own key, made on first use.",
+        "Ed25519 private key (PEM) that signs seal.json. Default: the user's key, created at first use.",
         "loadgen",
         "FILE",
     )
@@ -88,57 +89,57 @@ class RunOptions(BaseModel):
     engine: str = option_field(
         DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(KINDS)
     )
-    vllm: bool = option_field(False, "Same as --engine vllm.", "engine")
+    vllm: bool = option_field(False, "Short form of --engine vllm.", "engine")
     sampling_arg: dict[str, Any] = option_field(
         {},
-        "Overrides the benchmark's sampling; repeatable. Makes the run ineligible for submission.",
+        "Sampling parameter instead of the benchmark's; repeatable. The run is not eligible for submission.",
         "engine",
         "KEY=VALUE",
     )
     admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
-        "Server and Interactive: hold queries back while the engine has reached --admission-tokens or "
-        "--admission-queries, and hand them over in this order (docs/running.md).",
+        "Order in which waiting queries go to the engine. They wait while the engine holds --admission-tokens or "
+        "--admission-queries. Server and Interactive only (docs/running.md). Default: off.",
         "engine",
     )
     admission_tokens: int | None = option_field(
         None,
-        "Most prompt tokens in the engine without a first token yet. Default: the engine's token budget per step.",
+        "Maximum of prompt tokens in the engine before their first output token. Default: the token budget per step.",
         "engine",
         "N",
         ge=1,
     )
     admission_queries: int | None = option_field(
-        None, "Most unanswered queries in the engine. Default: no limit.", "engine", "N", ge=1
+        None, "Maximum of unfinished queries in the engine. Default: no limit.", "engine", "N", ge=1
     )
     replicas: str | None = option_field(
         None,
-        "Number of engines behind one LoadGen, each in its own process with its share of devices or cores; auto = as "
-        "many as fit (docs/parallel.md). Default: auto on several accelerators, else one engine in the run's process.",
+        "Number of engines for one LoadGen, each in its own process with its share of devices or cores; auto = as many "
+        "as fit (docs/parallel.md). Default: auto on multiple accelerators, else one engine in the run's process.",
         "engine",
         "N|auto",
     )
     cluster: str | None = option_field(
         None,
-        "Run replicas on the nodes of a Ray cluster: HOST:PORT of its head; auto = the cluster of this machine. One "
-        "replica per device, or --replicas (docs/parallel.md).",
+        "Run replicas on the nodes of a Ray cluster: HOST:PORT of its head, or auto for the cluster of this machine. "
+        "One replica per device, or --replicas (docs/parallel.md).",
         "engine",
         "auto|ADDRESS",
     )
     engine_start_timeout_s: float = option_field(
-        1800.0, "End the run when the engine is not ready after this time.", "engine", "S", gt=0, allow_inf_nan=False
+        1800.0, "Seconds until the engine must be ready. Default: 1800.", "engine", "S", gt=0, allow_inf_nan=False
     )
     stall_timeout_s: float = option_field(
         20.0,
-        "End the run when queries are open and the engine makes no progress for this time (longer where engine steps "
-        "take long).",
+        "Seconds without progress of the engine, with open queries, until the run ends; raised automatically for slow "
+        "engine steps. Default: 20.",
         "engine",
         "S",
         gt=0,
         allow_inf_nan=False,
     )
 
-    # What the result is to be called
+    # Declaration of the result
     mechanism: MechanismBlock | None = option_field(
         None,
         "Technique to declare (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
@@ -146,19 +147,19 @@ class RunOptions(BaseModel):
         "MECHANISM/VARIANT|FILE",
     )
 
-    # Reference flags without a meaning under continuous batching
+    # Flags of the reference implementation that have no effect with continuous batching
     batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
     num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
 
     @property
     def is_trial(self) -> bool:
-        """Whether the engine's speed during warm-up decides the load: nobody named data, settings or a rate."""
+        """Whether the warm-up decides the load, because no dataset, settings or rate are given."""
         named = (self.dataset_path, self.user_conf, self.target_qps, self.audit_conf)
         return not self.accuracy and all(value is None for value in named)
 
     @property
     def is_light(self) -> bool:
-        """Whether the embedded model has few queries at a time."""
+        """Whether the run uses the embedded model with few concurrent queries."""
         return self.model_path is None and (self.is_trial or self.scenario == "SingleStream")
 
     @property
@@ -169,13 +170,13 @@ class RunOptions(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_stand_ins(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse what pydantic would take for something else: an empty text for a path, true for the number 1."""
+        """Refuse values that pydantic would convert: an empty text to a path, true to the number 1."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
         if isinstance(value, str | Path) and "\0" in str(value):
-            raise ValueError("holds a null byte")
+            raise ValueError("contains a null byte")
         if value == "" and {Path, str} & kinds:
-            raise ValueError("is empty: is a shell variable unset?")
+            raise ValueError("empty value; check for an unset shell variable")
         if isinstance(value, bool) and {int, float} & kinds:
             raise ValueError("must be a number")
         return value
@@ -212,7 +213,7 @@ class RunOptions(BaseModel):
     @classmethod
     def _known_engine(cls, value: str) -> str:
         if value not in KINDS:
-            raise ValueError(f"there is no such engine; choose from {', '.join(KINDS)}")
+            raise ValueError(f"unknown engine; choose from {', '.join(KINDS)}")
         return value
 
     @field_validator("lg_model_name")
@@ -232,23 +233,23 @@ class RunOptions(BaseModel):
 
 
 class RunConfig(EngineOptions, RunOptions):
-    """All options of one LoadGen run. Unknown keys are refused."""
+    """All options of one LoadGen run. It refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
 
 def load_yaml(path: Path, option: str = "--config") -> dict[str, Any]:
-    """Read a YAML run configuration; keys are the fields of `RunConfig`, and know their line.
+    """Read a YAML run configuration. The keys are the fields of `RunConfig` and carry their line number.
 
     Raises:
-        InputError: unreadable, not YAML, not a mapping, or a key twice.
+        InputError: If the file is unreadable, is not YAML or not a mapping, or has a key twice.
     """
     return with_underscores(read_yaml(path, option))
 
 
 def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The file's values under those of the command line; of KEY=VALUE options pair by pair."""
-    # Not `file | given`: that would keep the file's key, which says that the value comes from there.
+    """Return the file's values overridden by the command line, pair by pair for KEY=VALUE options."""
+    # `file | given` would keep the file's keys, which state the line of a value.
     both = {key: value for key, value in file.items() if key not in given} | given
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(file.get(key), dict):
@@ -262,15 +263,15 @@ Options = TypeVar("Options", bound=BaseModel)
 def split_config(
     file: Path | None, block: str, given: dict[str, Any], example: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The own options of a command that starts runs, and the keys of its file that are meant for the runs.
+    """Return the options of a command that starts runs, and the keys of its file that belong to the runs.
 
     Args:
-        file: YAML with the keys of a run, and the command's own under `block`.
-        given: the command's own options on the command line, above those of the file.
-        example: of the block, for a message.
+        file: YAML file with the keys of a run, and the command's keys under `block`.
+        given: The command's options on the command line, which override the file.
+        example: Example of the block, for a message.
 
     Raises:
-        InputError: the block has no keys.
+        InputError: If the block has no keys.
     """
     content = load_yaml(file) if file else {}
     own = content.pop(block, None) or {}
@@ -280,10 +281,10 @@ def split_config(
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:
-    """Validate; several problems are reported together. With --api-server alone the engine is endpoint.
+    """Validate the values of a run. With --api-server alone, the engine is endpoint.
 
     Raises:
-        InputError: naming each key, its value and what is allowed.
+        InputError: If values are wrong; the message names each key, its value and the allowed values.
     """
     if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
         values = {**values, "engine": ENDPOINT}
@@ -291,21 +292,21 @@ def make_config(values: dict[str, Any]) -> RunConfig:
 
 
 def without_trial(values: dict[str, Any]) -> dict[str, Any]:
-    """Values for runs that are compared with others: with the bundled articles, their user.conf is a fixed one."""
+    """Return the values with a fixed user.conf for the bundled articles, so that runs can be compared."""
     if values.get("dataset_path") is None and values.get("user_conf") is None:
         return {**values, "user_conf": EMBEDDED_CONF}
     return values
 
 
 def checked(schema: type[Options], values: dict[str, Any], fix: str, file: Path | None = None) -> Options:
-    """Values that come from the command line, from a YAML file or from both, as their schema.
+    """Validate values from the command line and a YAML file with their schema.
 
     Args:
-        values: keys from a file know their place.
-        file: where they all come from; None = maybe from the command line.
+        values: The values; keys from a file carry their line number.
+        file: The file with all the values; None if some are from the command line.
 
     Raises:
-        InputError: naming every key that is wrong, its value and what is allowed.
+        InputError: If values are wrong; the message names each key, its value and the allowed values.
     """
     try:
         return schema.model_validate(values)
@@ -319,10 +320,8 @@ def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel], file
     key = ": ".join([place, name, *deeper]) if place else "--" + name.replace("_", "-")
     name = (deeper or [name])[-1]
     if problem["type"] == "missing":
-        return f"{key} is missing"
+        return f"{key}: missing"
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, schema.model_fields, 1)
-        return f"{key}: there is no such {'key' if place else 'option'}" + (
-            f"; did you mean {near[0]}?" if near else ""
-        )
+        return f"{key}: unknown {'key' if place else 'option'}" + (f"; did you mean {near[0]}?" if near else "")
     return f"{key} {problem.get('input')!s:.80}: {problem['msg'].removeprefix('Value error, ')}"

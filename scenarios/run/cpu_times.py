@@ -1,7 +1,7 @@
-"""CPU times around LoadGen's run: the run's own, and those of all processes on the cores that it may use.
+"""CPU times around the timed window: of the run, and of all processes on its cores.
 
-Read once before the timed window and once after it, never inside. A value that cannot be read is recorded as
-such; no run fails because of it.
+The harness reads them once before the timed window and once after it. An unreadable value is recorded with its reason,
+and never fails a run.
 """
 
 import contextlib
@@ -15,48 +15,49 @@ import psutil
 from runs.environment import usable_cores
 from runs.record.observed import Contention, NotRecorded
 
-# Linux counts what virtual machines of this host use as user time already.
+# Linux already counts the CPU time of guest virtual machines as user time.
 _COUNTED_TWICE = ("guest", "guest_nice")
 _WAITING = ("idle", "iowait")
 
 
 @dataclass(frozen=True)
 class CpuReading:
-    """Counters at one moment, in s since the system started."""
+    """CPU counters at one moment, in seconds since the system started."""
 
-    time_s: float  # of the monotonic clock
+    time_s: float  # monotonic clock
     cores: tuple[int, ...]  # IDs of the usable cores
     busy_s: float  # time in which these cores were in use
-    stolen_s: float  # the part of it that other virtual machines had
-    own_s: dict[int, float]  # by process ID, what each process of the harness has used on any core
-    load_average: float  # of the last minute
+
+    stolen_s: float  # the part of busy_s that other virtual machines used
+    own_s: dict[int, float]  # process ID → CPU time of each process of the harness on any core
+    load_average: float  # load average of the last minute
 
 
 def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | str:
-    """Read the counters; or why they cannot be read.
+    """Return the counters, or the reason why they cannot be read.
 
     Args:
-        parent_pid: the process that started the run, which belongs to the harness.
-        replica_pids: of replicas, which may be children of Ray's.
+        parent_pid: Process that started the run, which belongs to the harness.
+        replica_pids: Processes of replicas, which may be children of Ray.
     """
     try:
         cores = tuple(usable_cores())
         own_s = {pid: seconds for pid in _group(replica_pids) if (seconds := _used_s(pid)) is not None}
         with contextlib.suppress(psutil.Error):
             times = psutil.Process(parent_pid).cpu_times()
-            own_s[parent_pid] = times.user + times.system  # not its children: the run before this one was one of them
+            own_s[parent_pid] = times.user + times.system  # Its children include earlier runs, so they do not count.
         every_core = psutil.cpu_times(percpu=True)
         used = [every_core[core]._asdict() for core in cores]
         idle = (*_WAITING, *_COUNTED_TWICE)
         busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
         stolen_s = sum(core.get("steal", 0.0) for core in used)
         return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_s, os.getloadavg()[0])
-    except Exception as error:  # no reason to lose a run
+    except Exception as error:  # A failed measurement must not end the run.
         return f"{type(error).__name__}: {error}"
 
 
 def contention_between(start: CpuReading | str, end: CpuReading | str) -> Contention | NotRecorded:
-    """The record of a window, or why there is none."""
+    """Return the CPU use between two readings, or the reason why it is unknown."""
     if isinstance(start, str):
         return NotRecorded(not_recorded=start)
     if isinstance(end, str):
@@ -64,7 +65,7 @@ def contention_between(start: CpuReading | str, end: CpuReading | str) -> Conten
     if start.cores != end.cores:
         return NotRecorded(not_recorded=f"the usable cores changed from {start.cores} to {end.cores}")
     busy_s = end.busy_s - start.busy_s
-    # A process that is new was not there before; one that is gone, and was waited for, counts with its parent.
+    # A new process starts at 0. The CPU time of a process that ended counts with its parent.
     own_s = sum(seconds - start.own_s.get(pid, 0.0) for pid, seconds in end.own_s.items())
     own_s -= sum(seconds for pid, seconds in start.own_s.items() if pid not in end.own_s)
     try:
@@ -79,11 +80,11 @@ def contention_between(start: CpuReading | str, end: CpuReading | str) -> Conten
             load_average_end=end.load_average,
         )
     except ValueError as error:
-        return NotRecorded(not_recorded=f"no record can be made of these times: {str(error).splitlines()[0]}")
+        return NotRecorded(not_recorded=f"invalid CPU times: {str(error).splitlines()[0]}")
 
 
 def _group(others: Sequence[int]) -> set[int]:
-    """IDs of the processes in this one's group, of its descendants, which may have left it, and of others' families."""
+    """Return the IDs of this process's group and descendants, and of other processes with their descendants."""
     group = os.getpgrp()
     members: set[int] = set()
     for pid in (os.getpid(), *others):
@@ -97,7 +98,7 @@ def _group(others: Sequence[int]) -> set[int]:
 
 
 def _used_s(pid: int) -> float | None:
-    """CPU time of a process and of those children that it has waited for; None when it is gone."""
+    """Return the CPU time of a process and of its reaped children; None if the process has ended."""
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""What is shown of an unfinished run: two live lines on a terminal, a plain line every ten seconds elsewhere."""
+"""The progress display of a run: two live lines on a terminal, a plain line every ten seconds elsewhere."""
 
 import os
 import time
@@ -22,12 +22,12 @@ OVER_LIMIT = "bold red"
 
 
 def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: float) -> list[Text]:
-    """One or two lines, what matters first, each within 80 columns for every scenario.
+    """Return one or two lines of at most 80 columns, with the most important numbers first.
 
     Args:
-        name: the scenario, and the mode where it is accuracy.
-        waited_s: since the run was asked for.
-        stage_s: since this stage began.
+        name: Scenario, with the mode for an accuracy run.
+        waited_s: Seconds since the command started.
+        stage_s: Seconds since this stage began.
     """
     if progress.phase != "running":
         return [_line(f"{name}  {clock(waited_s)}  {progress.doing} ({duration(stage_s)})")]
@@ -62,26 +62,26 @@ def _to_go(progress: Progress) -> str:
 
 
 def time_to_go_s(progress: Progress) -> float | None:
-    """By the rate so far, and not below the minimum duration; None while too few samples are done to know the rate."""
-    # Offline, the first completions come late and the others soon after.
+    """Estimate the remaining time from the rate so far and the minimum duration; None if too few samples are done."""
+    # In Offline, the first completions are late and the others follow quickly.
     if progress.completed < max(1, EARLY_SHARE * (progress.expected or 0)) or not progress.elapsed_s:
         return None
     by_duration = max(0.0, (progress.min_duration_s or 0.0) - progress.elapsed_s)
     if not progress.expected:
         return by_duration if progress.min_duration_s else None
     by_count = (progress.expected - progress.completed) * progress.elapsed_s / progress.completed
-    # Offline ends with its last sample, however long that took; the other scenarios also wait for the clock.
+    # Offline ends with its last sample; the other scenarios also wait for the minimum duration.
     return by_count if progress.scenario == "Offline" else max(by_count, by_duration)
 
 
 class Display:
-    """Shows heartbeats; a context manager, called with each one.
+    """A context manager that shows each heartbeat that it is called with.
 
     Args:
-        name: the scenario, and the mode where it is accuracy.
-        started_s: when the run was asked for, on the monotonic clock.
-        followed: a log whose new lines are shown, too.
-        now_s: a monotonic clock.
+        name: Scenario, with the mode for an accuracy run.
+        started_s: Start of the command on the monotonic clock.
+        followed: Log whose new lines are shown too.
+        now_s: Monotonic clock.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Display:
     def __enter__(self) -> "Display":
         if self._live:
             self._live.start()
-            self._console.show_cursor(True)  # a process that is stopped or killed could not show it again
+            self._console.show_cursor(True)  # A stopped or killed process could not restore a hidden cursor.
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,15 +134,15 @@ class Display:
             say(self._console, f"| {line}")
 
     def _in_background(self) -> bool:
-        """Whether the shell has the terminal."""
+        """Return whether this process is in the background of its terminal."""
         try:
             return os.tcgetpgrp(self._console.file.fileno()) != os.getpgrp()
-        except (OSError, ValueError):  # not the terminal of this process's session
+        except (OSError, ValueError):  # The terminal belongs to another session.
             return False
 
 
 class LogTail:
-    """The new lines of a file that another process writes, without control characters."""
+    """A reader of the new lines of a growing file, which escapes control characters."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,7 +150,7 @@ class LogTail:
         self._rest = ""
 
     def lines(self) -> list[str]:
-        """The lines completed since the last call; of a line that was rewritten in place its last form."""
+        """Return the lines that were completed since the last call; for a line rewritten in place, its last form."""
         try:
             with self._path.open("rb") as log:
                 log.seek(self._read)

@@ -1,4 +1,4 @@
-"""What a run will be, before it starts: how many queries, for how long, why, and what will make it INVALID."""
+"""The forecast of a run: its number of queries, its duration and the reasons why it will be INVALID."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from scenarios.run.plan import PreparedRun
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one run. Times are those between the first query and the last response."""
+    """The forecast of one run. Times are from the first query to the last response."""
 
     count: RunCount
-    invalid_because: tuple[str, ...]  # each with the line to set
+    invalid_because: tuple[str, ...]  # reasons, each with the setting that avoids it
 
 
 def forecast(run: PreparedRun) -> Forecast | None:
-    """What is known of a run; None where an audit or the warm-up of a trial decides."""
+    """Return the forecast of a run; None if an audit or the warm-up of a trial decides the load."""
     if run.plan.audit or run.plan.trial:
         return None
     count = expected_count(run, run.plan.mode)
@@ -31,15 +31,15 @@ def forecast(run: PreparedRun) -> Forecast | None:
 
 
 def expected_count(run: PreparedRun, mode: Mode, above: Mapping[str, float] = {}) -> RunCount:
-    """What LoadGen will issue, as `count_settings` has it."""
+    """Return the number of samples that LoadGen will issue with the settings of `count_settings`."""
     return count_run(count_settings(run, above), mode)
 
 
 def count_settings(run: PreparedRun, above: Mapping[str, float] = {}) -> CountSettings:
-    """What decides how many samples LoadGen issues.
+    """Return the settings that decide how many samples LoadGen issues.
 
     Args:
-        above: settings, of an audit.config say, which win over user.conf.
+        above: Settings that override user.conf, for example of an audit.config.
     """
 
     def value(key: str) -> float | None:
@@ -58,11 +58,11 @@ def _too_few(run: PreparedRun, count: RunCount) -> Iterator[str]:
     if percentile is None:
         return
     asked = setting(run, "target_latency_percentile")
-    # Server's verdict allows none to be late at least; SingleStream's estimate takes the latency of one that is.
+    # Server needs enough queries to allow zero late ones; SingleStream's estimate discards at least one query.
     late = 0 if run.plan.loadgen_scenario == "Server" else 1
     needed = min_queries(late, asked / 100 if asked else percentile)
     if count.samples < needed:
         yield (
-            f"early stopping needs at least {needed} queries, there will be {count.samples:,}: "
+            f"early stopping needs at least {needed} queries, but LoadGen will issue {count.samples:,}: "
             + f"set {Settings(run.plan.loadgen_scenario, run.asked).to('min_query_count', str(needed))}"
         )

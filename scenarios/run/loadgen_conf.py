@@ -1,4 +1,4 @@
-"""What LoadGen is given in a run: user.conf and audit.config, judged for this run; what of it is not eligible."""
+"""The user.conf and audit.config of a run: checks, and reasons why a run is not eligible for submission."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from runs.loadgen.user_conf import JudgedConf, Problem, judge_conf, read_conf_te
 from scenarios.run.config import EMBEDDED_CONF, RunConfig
 from scenarios.run.trial import TRIAL_CONF
 
-# Settings that make a normal run an audit, or end it early, unless they are 0. [loadgen, perf-audit-settings,
+# Settings other than 0 that turn a run into an audit or end it early. [loadgen, perf-audit-settings,
 # perf-cut-short]
 _OFF = (
     "performance_issue_unique",
@@ -25,7 +25,7 @@ _OFF = (
     "infer_token_latencies",
 )
 _MODES = {"accuracy": 1, "performance": 2}  # LoadGen's TestMode
-# The setting that a run must choose, what it means, and LoadGen's own value.
+# Scenario → setting that a run must choose, its meaning, and LoadGen's default.
 _CHOSEN = {
     "Offline": ("target_qps", "the expected rate in samples/s", "1 sample/s"),
     "Server": ("target_qps", "the rate in queries/s", "1 query/s"),
@@ -35,29 +35,29 @@ _CHOSEN = {
 
 @dataclass(frozen=True)
 class LoadgenConf:
-    """The texts that LoadGen is given."""
+    """The LoadGen configuration texts of a run."""
 
-    path: Path  # of the given user.conf
-    user_conf: str  # with --target-qps; of a trial without the rate
+    path: Path  # path of the user.conf that the user chose
+    user_conf: str  # text with --target-qps; for a trial, text without the rate
     audit_config: str | None
     unofficial_reasons: list[str]
     notes: list[str] = field(default_factory=list)  # lines without effect
 
 
 def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rate_follows: bool = False) -> LoadgenConf:
-    """Read both files, and refuse lines that LoadGen would drop, misread or not survive.
+    """Read both files, and refuse lines that LoadGen would ignore or misread, or that would crash it.
 
     Args:
         rate_follows: The caller gives the rate of each run later. The rate of a trial follows as well.
 
     Raises:
-        InputError, SetupError: If a file is refused; with all lines and fixes.
+        InputError, SetupError: If a file is refused; the message lists all lines and fixes.
     """
     scenario, mode = LOADGEN_SCENARIO[config.scenario], mode_of(config)
     if config.target_qps is not None and scenario == "SingleStream":
         raise InputError(
-            "--target-qps has no meaning in SingleStream",
-            "leave it out; *.SingleStream.target_latency in the file of --user-conf is the expected latency",
+            "--target-qps: no effect in SingleStream",
+            "remove --target-qps; set the expected latency with *.SingleStream.target_latency in user.conf",
         )
     path = config.user_conf or _default_conf(config)
     text = read_conf_text(path, "--user-conf")
@@ -85,7 +85,7 @@ def read_conf(config: RunConfig, benchmark: Benchmark, sample_count: int, *, rat
         text = with_setting(text, benchmark.loadgen_key, scenario, "target_qps", rate)
     if audit is not None:
         notes += [audit.note] if audit.note else []
-        reasons.append("an audit configuration changes LoadGen's settings: this run is an audit, not a result")
+        reasons.append("audit.config changes LoadGen's settings, so this run is an audit")
     _check_counts(config, benchmark, user, above, sample_count)
     return LoadgenConf(path, text, audit_text, reasons, notes)
 
@@ -109,7 +109,7 @@ def _applying(settings: Sequence[Setting], model: str, scenario: str) -> Iterato
 def missing_rate(
     user: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mode, above: Mapping[str, float | None]
 ) -> Iterator[Problem]:
-    """Refuse a run at LoadGen's own rate or expected latency, which nobody chose.
+    """Refuse a run at LoadGen's default rate or expected latency.
 
     Args:
         above: Settings of an audit.config, which win over user.conf.
@@ -119,7 +119,7 @@ def missing_rate(
     faulty = (one.setting for one in user.problems if one.setting is not None)
     if value(key) is not None or any(one.key == key and one.scenario in ("*", scenario) for one in faulty):
         return
-    # Server issues queries at this rate in each mode. Elsewhere it decides how many samples fill min_duration.
+    # Server issues queries at this rate in each mode. In other scenarios, the rate decides the number of samples.
     if scenario != "Server" and (mode == "accuracy" or value("min_duration") == 0):
         return
     if scenario == "Offline" and value("performance_issue_unique"):
@@ -132,7 +132,7 @@ def missing_rate(
     option = " or give --target-qps" if key == "target_qps" else ""
     yield Problem(
         None,
-        f"no line sets {key} for {benchmark.loadgen_key} in {scenario}{why}; LoadGen would take {default}",
+        f"no line sets {key} for {benchmark.loadgen_key} in {scenario}{why}; LoadGen would use {default}",
         f"add `{name} = {example}` with {meaning},{option or ' measured or estimated'}",
     )
 
@@ -147,7 +147,7 @@ def _effective(
 def refuse_missing_rate(
     text: str, path: Path, benchmark: Benchmark, scenario: Scenario, mode: Mode, above: Mapping[str, float | None]
 ) -> None:
-    """`missing_rate` for a text that was accepted with `rate_follows`.
+    """Raise the problem of `missing_rate` for a user.conf that was accepted with `rate_follows`.
 
     Raises:
         InputError: If the rate is missing.
@@ -160,32 +160,32 @@ def refuse_missing_rate(
 def _no_queries(
     conf: JudgedConf, user: JudgedConf, benchmark: Benchmark, scenario: str, above: Mapping[str, float | None]
 ) -> Iterator[Problem]:
-    """Refuse min_query_count = 0 where LoadGen divides by it or has nothing to issue."""
+    """Refuse min_query_count = 0 if LoadGen would divide by it or issue no query."""
     value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
     line = in_force(conf.settings, (benchmark.loadgen_key,), scenario, "min_query_count")
     if line is not None and value("min_query_count") == 0 and (scenario == "Server" or value("min_duration") == 0):
-        yield Problem(line.line, f"min_query_count = {line.value}: LoadGen would crash", "write a number above 0", line)
+        yield Problem(line.line, f"min_query_count = {line.value}: LoadGen would crash", "set a number above 0", line)
 
 
 def _kind_of_run(conf: JudgedConf, benchmark: Benchmark, scenario: str, mode: Mode) -> Iterator[Problem]:
     """Refuse lines that contradict --accuracy or the benchmark's kind of latencies."""
-    models = (benchmark.loadgen_key,)  # of audit.config only lines for * are in `settings`
+    models = (benchmark.loadgen_key,)  # `settings` contains only the lines for * of audit.config
     wanted = _MODES[mode]
     line = in_force(conf.settings, models, scenario, "mode")
     if line is not None and (found := number_of(line.value, KEYS["mode"])) != wanted:
-        option = "leave out" if mode == "accuracy" else "add"
+        option = "remove" if mode == "accuracy" else "add"
         yield Problem(
             line.line,
-            f"mode = {found}, and this run is {wanted} ({mode})",
+            f"mode = {found}: this run has mode {wanted} ({mode})",
             f"write {wanted}, remove the line, or {option} --accuracy",
         )
     line = in_force(conf.settings, models, scenario, "use_token_latencies")
     if line is not None and not number_of(line.value, KEYS["use_token_latencies"]):
-        yield Problem(line.line, f"use_token_latencies = {line.value}: this benchmark needs 1", "remove the line")
+        yield Problem(line.line, f"use_token_latencies = {line.value}: this benchmark requires 1", "remove the line")
 
 
 def settings_reasons(settings: Sequence[Setting], benchmark: Benchmark, scenario: Scenario) -> Iterator[str]:
-    """Why a run with these lines of user.conf is not eligible: values looser than the rules."""
+    """Yield the values of user.conf that make a run not eligible for submission."""
     loadgen_scenario = LOADGEN_SCENARIO[scenario]
     value = partial(lookup, settings, benchmark.loadgen_key, loadgen_scenario)
     for key, (required, unit) in _least(benchmark, scenario).items():
@@ -198,13 +198,13 @@ def settings_reasons(settings: Sequence[Setting], benchmark: Benchmark, scenario
             yield f"user.conf: {key} {found:,.15g} ms is above the limit of {limit_ms:,.15g} ms"
     for key in _OFF:
         if found := value(key):
-            yield f"user.conf: {key} is {found}; in a submitted run it is 0"
+            yield f"user.conf: {key} is {found}; a submitted run requires 0"
     if value("sample_concatenate_permutation") == 0:
-        yield "user.conf: sample_concatenate_permutation is off; it is 1 for this benchmark"
+        yield "user.conf: sample_concatenate_permutation is 0; this benchmark requires 1"
 
 
 def _least(benchmark: Benchmark, scenario: Scenario) -> dict[str, tuple[float, str]]:
-    """The least values of settings, and their units."""
+    """Return the minimum values of settings with their units."""
     least: dict[str, tuple[float, str]] = {
         "min_duration": (benchmark.min_duration_ms, " ms"),
         "performance_sample_count_override": (benchmark.performance_samples, " samples"),  # 0: the whole dataset
@@ -219,7 +219,7 @@ def _least(benchmark: Benchmark, scenario: Scenario) -> dict[str, tuple[float, s
 
 
 def _most_ms(benchmark: Benchmark, scenario: Scenario) -> dict[str, float]:
-    """The highest latency limits."""
+    """Return the maximum latency limits in ms."""
     if LOADGEN_SCENARIO[scenario] != "Server":
         return {}
     most: dict[str, float] = {}
@@ -243,10 +243,10 @@ def _check_counts(
     above: Mapping[str, float | None],
     sample_count: int,
 ) -> None:
-    """Refuse numbers of samples with which LoadGen would crash, or would not score every sample."""
+    """Refuse sample counts with which LoadGen would crash or skip samples in an accuracy run."""
     scenario = LOADGEN_SCENARIO[config.scenario]
     value = partial(_effective, above, user.settings, benchmark.loadgen_key, scenario)
-    place = config.audit_conf or config.user_conf  # the files of the harness have none of these keys
+    place = config.audit_conf or config.user_conf  # The harness's own files contain none of these keys.
     override = value("performance_sample_count_override")
     if override is None:
         override = benchmark.performance_samples
@@ -262,16 +262,16 @@ def _check_counts(
     fewer = value("accuracy_sample_count_override")
     if config.accuracy and fewer is not None and 0 < fewer < sample_count:  # 0: all
         raise SetupError(
-            f"{place}: accuracy_sample_count_override {fewer} is below the {sample_count} samples of an accuracy run, "
-            "which scores every one",
-            f"remove the line; --total-sample-count {fewer} takes fewer samples",
+            f"{place}: accuracy_sample_count_override {fewer} is below the {sample_count} samples of the accuracy run",
+            f"remove the line, or use --total-sample-count {fewer}",
         )
     if unique and same:
         raise SetupError(
-            f"{place}: performance_issue_unique and performance_issue_same exclude each other", "remove one of them"
+            f"{place}: performance_issue_unique and performance_issue_same exclude each other",
+            "remove one of the two lines",
         )
     if unique and override > sample_count and scenario == "Offline":
         raise SetupError(
-            f"{place}: performance_issue_unique with {sample_count} of {benchmark.performance_samples} samples",
-            f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
+            f"{place}: performance_issue_unique with {sample_count} samples crashes LoadGen",
+            f"add `*.*.performance_sample_count_override = {sample_count}`",
         )

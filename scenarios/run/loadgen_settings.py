@@ -1,4 +1,4 @@
-"""LoadGen's settings for one run, from its compiled-in mlperf.conf and the user.conf in the run directory."""
+"""LoadGen's settings of one run, from its built-in mlperf.conf and the user.conf in the run directory."""
 
 from functools import partial
 from pathlib import Path
@@ -13,27 +13,29 @@ from runs.rounds import CURRENT_ROUND
 
 
 def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
-    """A `TestSettings`. LoadGen loads its own mlperf.conf only at the first call in a process: call this once.
+    """Return LoadGen's `TestSettings`. Call this once, because LoadGen loads mlperf.conf only once per process.
 
     Raises:
-        SetupError: LoadGen rejects the file, or did not take its settings for this model from mlperf.conf.
+        SetupError: If LoadGen rejects the file, or mlperf.conf has no settings for this model.
     """
     settings = lg.TestSettings()
     settings.scenario = getattr(lg.TestScenario, plan.loadgen_scenario)
     code = settings.FromConfig(str(user_conf), plan.loadgen_key, plan.loadgen_scenario, 1)
     if code != 0:
-        raise SetupError(f"LoadGen rejects {user_conf} (code {code})", "see its lines against LoadGen's grammar")
+        raise SetupError(
+            f"{user_conf}: rejected by LoadGen (code {code})", "write each line as model.scenario.key = value"
+        )
     if not settings.use_token_latencies or settings.schedule_rng_seed == 0:
         raise SetupError(
-            f"LoadGen has no settings for the model {plan.loadgen_key}: seeds or token latencies are missing",
-            "install the locked mlcommons-loadgen (`make setup`); user.conf must not switch use_token_latencies off",
+            f"LoadGen has no seeds or token latencies for the model {plan.loadgen_key}",
+            "run `make setup` for the locked mlcommons-loadgen, and remove use_token_latencies = 0 from user.conf",
         )
     settings.mode = lg.TestMode.AccuracyOnly if plan.mode == "accuracy" else lg.TestMode.PerformanceOnly
     return settings
 
 
 def build_log_settings(lg: Any, plan: RunPlan, out_dir: Path) -> Any:
-    """LoadGen's log settings: into the run directory, nothing on the terminal, trace only if asked."""
+    """Return LoadGen's log settings: logs in the run directory, no terminal output, a trace only on request."""
     output = lg.LogOutputSettings()
     output.outdir = str(out_dir)
     output.copy_summary_to_stdout = False
@@ -44,7 +46,7 @@ def build_log_settings(lg: Any, plan: RunPlan, out_dir: Path) -> Any:
 
 
 def expected_samples(plan: RunPlan, user_conf: Path) -> int | None:
-    """How many samples LoadGen will issue; None where that depends on an audit or on the engine's speed."""
+    """Return the number of samples that LoadGen will issue; None if an audit or the engine's speed decides it."""
     if plan.mode == "performance" and (plan.audit or plan.loadgen_scenario == "SingleStream"):
         return None
     settings = read_stored(user_conf)
@@ -54,13 +56,13 @@ def expected_samples(plan: RunPlan, user_conf: Path) -> int | None:
 
 
 def check_engaged(detail: Any, plan: RunPlan) -> None:
-    """After the run: LoadGen ran in the mode and scenario that were asked for.
+    """Check after the run that LoadGen used the requested mode and scenario.
 
     Raises:
-        ExecutionError: something (an audit configuration, say) changed them.
+        ExecutionError: If another file, such as an audit.config, changed them.
     """
     mode = {"accuracy": "AccuracyOnly", "performance": "PerformanceOnly"}[plan.mode]
     for name, wanted in (("effective_test_mode", mode), ("effective_scenario", plan.loadgen_scenario)):
         found = detail.get(name)
         if found != wanted and not (plan.audit and name == "effective_test_mode"):
-            raise ExecutionError(f"LoadGen ran with {name} {found}, not {wanted}", "see mlperf_log_detail.txt")
+            raise ExecutionError(f"LoadGen used {name} {found}, requested: {wanted}", "see mlperf_log_detail.txt")

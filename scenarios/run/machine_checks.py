@@ -1,6 +1,6 @@
-"""What a run needs of its machine, its model and its data: what a run checks before it starts, and what `doctor` adds.
+"""Checks of the machine, the model and the dataset, before a run and in `doctor`.
 
-A check is a part of this file and has one rule; `doctor` shows all findings, a run ends with the first rule violated.
+Each check has one rule. `doctor` shows all findings; a run ends at the first violated rule.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 CACHING = {
     True: "on: no run is eligible for submission",
     False: "off",
-    None: "not reported: only the audit output_caching can show it",
+    None: "not reported; run the audit output_caching to detect it",
 }
-Row = tuple[str, Severity, str]  # subject, severity, what was found
+Row = tuple[str, Severity, str]  # subject, severity, finding
 
 
 @dataclass
 class DoctorRequest:
-    """What is checked beside this machine."""
+    """The model, dataset, server and cluster to check besides this machine."""
 
     model_path: str | None = None
     dataset_path: Path | None = None
@@ -56,26 +56,26 @@ class DoctorRequest:
     api_key_env: str | None = None
     api_ca: Path | None = None
     cluster: str | None = None
-    told: Callable[..., None] = lambda **_: None  # gets what was found, whole, for programs
+    told: Callable[..., None] = lambda **_: None  # receives the full facts, for --json
 
 
 @decides(
     "machine",
-    ("machine/harness", "error", OURS, "this program", "make setup"),
-    ("machine/host", "error", OURS, "the machine", "choose another machine"),
-    ("machine/accelerator", "error", OURS, "what vLLM may compute on", "install the vendor's tools"),
-    ("machine/LoadGen", "error", OURS, "LoadGen's Python binding is installed", "make setup"),
-    ("machine/vLLM", "error", OURS, "vLLM is installed, for what the machine has", "make setup"),
-    ("machine/package", "error", OURS, "nothing is installed that breaks vLLM", "make clean setup"),
-    ("machine/model", "error", OURS, "the model is complete", "name a complete model folder"),
-    ("machine/data-set", "error", OURS, "the dataset can be read", "make it with scripts/prepare_dataset.py"),
-    ("machine/cache", "error", OURS, "where made files are kept", "set the variable of the cache"),
-    ("machine/server", "error", OURS, "the server answers", "start the server, or correct its address"),
-    ("machine/cluster", "error", OURS, "the cluster can be reached", "start Ray"),
-    ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
+    ("machine/harness", "error", OURS, "version and commit of the harness", "make setup"),
+    ("machine/host", "error", OURS, "processor and memory", "choose another machine"),
+    ("machine/accelerator", "error", OURS, "accelerators", "install the vendor's tools"),
+    ("machine/LoadGen", "error", OURS, "installation of LoadGen's Python binding", "make setup"),
+    ("machine/vLLM", "error", OURS, "installation of vLLM for this machine", "make setup"),
+    ("machine/package", "error", OURS, "packages that break vLLM", "make clean setup"),
+    ("machine/model", "error", OURS, "files of the model", "give a complete model folder"),
+    ("machine/data-set", "error", OURS, "dataset file", "write the dataset with scripts/prepare_dataset.py"),
+    ("machine/cache", "error", OURS, "directory of the cache", "set MLPERF_LLAMA_VLLM_CACHE"),
+    ("machine/server", "error", OURS, "response of the server", "start the server, or correct its address"),
+    ("machine/cluster", "error", OURS, "connection to the cluster", "start Ray"),
+    ("machine/node", "error", OURS, "connection and harness of the node", "install the same commit on the node"),
 )  # fmt: skip
 def examine(asked: DoctorRequest) -> Iterator[Finding]:
-    """Check everything that a run needs; reads only."""
+    """Check everything that a run needs, without writing."""
     checks: tuple[tuple[str, bool, Callable[[DoctorRequest], Iterator[Row]]], ...] = (
         ("harness", True, _harness),
         ("host", True, _host),
@@ -109,7 +109,7 @@ def check_model(name: str, parts: Collection[ModelPart]) -> ModelFacts:
     """Find a model, and check the parts of its folder that a run needs.
 
     Raises:
-        InputError: naming everything that is wrong.
+        InputError: If parts are missing or wrong; the message names all of them.
     """
     with required("machine/model"):
         facts, faults = _examined_model(name, parts)
@@ -120,10 +120,10 @@ def check_model(name: str, parts: Collection[ModelPart]) -> ModelFacts:
 
 
 def _examined_model(name: str, parts: Collection[ModelPart]) -> tuple[ModelFacts | None, Sequence[InputError]]:
-    """A model, None where its config.json cannot be used, and what is wrong with its folder.
+    """Return a model and the faults of its folder; the model is None if its config.json cannot be used.
 
     Raises:
-        InputError: there is no such folder.
+        InputError: If the folder does not exist.
     """
     folder, revision = find_model(name)
     facts, faults, vocab_size = None, list[InputError](), None
@@ -139,13 +139,13 @@ def _examined_model(name: str, parts: Collection[ModelPart]) -> tuple[ModelFacts
 
 
 def check_installed(*, vllm: bool) -> None:
-    """Check that LoadGen is installed, and if it is used vLLM.
+    """Check that LoadGen is installed, and vLLM if the run uses it.
 
     Raises:
-        SetupError: it is missing, or something is there that breaks it.
+        SetupError: If a package is missing, or an installed package breaks vLLM.
     """
     for name, _, text in (*_no_loadgen(), *(_installed_wrongly() if vllm else ())):
-        raise SetupError(text, "see `main.py doctor`", cause=f"machine/{name}")
+        raise SetupError(text, "run `python main.py doctor`", cause=f"machine/{name}")
 
 
 def _harness(_: DoctorRequest) -> Iterator[Row]:
@@ -154,10 +154,10 @@ def _harness(_: DoctorRequest) -> Iterator[Row]:
         changed = " (changed)" if facts["git_changed"] else ""
         yield "harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}"
         return
-    why = "no checkout"
-    if IN_CHECKOUT:  # git refuses a checkout of another user
-        why = f"git reports no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
-    yield "harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR"
+    why = "not a git checkout"
+    if IN_CHECKOUT:  # Git refuses to read a checkout of another user.
+        why = f"git reports no commit: run git config --global --add safe.directory {HARNESS_ROOT}"
+    yield "harness", "note", f"{facts['version']}; {why}; `submit` will require --source DIR"
 
 
 def _host(_: DoctorRequest) -> Iterator[Row]:
@@ -168,7 +168,7 @@ def _host(_: DoctorRequest) -> Iterator[Row]:
         chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
         yield "accelerator", "note" if row.get("problem") else "pass", described(row) + chosen
     if not found:
-        yield "accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only"
+        yield "accelerator", "note", "none found; vLLM runs on the CPU, which suits small models only"
     if loadgen["extension"]:
         yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}"
     yield from _no_loadgen()
@@ -197,18 +197,18 @@ def _installed_wrongly() -> Iterator[Row]:
         yield "vLLM", "error", "vLLM is not installed: run `make setup`; only --engine dummy can run"
     for package in UNWANTED if vllm_is_cpu_build() else ():
         if importlib.util.find_spec(package):
-            fix = "uninstall it, or `make clean setup`"
+            fix = "uninstall this package, or run `make clean setup`"
             yield "package", "error", f"{package} breaks the CPU build of vLLM: {fix}"
 
 
 def _computes_on(machine: Machine) -> tuple[Severity, str]:
     if machine.on_cpu and machine.unused:
         unused = "; ".join(machine.unused)
-        return "note", f" is a CPU build and does not use {unused}; run `make clean setup` for the right build"
+        return "note", f" is a CPU build and does not use {unused}; run `make clean setup` for the matching build"
     if machine.on_cpu:
         return "pass", " computes on the CPU"
     if not machine.devices:
-        return "error", f" is a build for accelerators and finds none (its platform: {machine.platform})"
+        return "error", f" is a build for accelerators, but finds none (platform: {machine.platform})"
     if machine.fault:
         return "error", f": {machine.fault}"
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
@@ -222,8 +222,8 @@ def _embedded_model(_: DoctorRequest) -> Iterator[Row]:
 
     folder = default_model_folder()
     made = (folder / "model.safetensors").exists()
-    where = "at" if made else "not made yet; the first run makes it at"
-    yield "model", "pass" if made else "note", f"embedded default {where} {folder} (never official)"
+    where = "at" if made else "does not exist yet; the first run creates it at"
+    yield "model", "pass" if made else "note", f"embedded model {where} {folder} (not eligible for submission)"
     yield "cache", "pass", str(cache_dir())
 
 
@@ -234,7 +234,7 @@ def _model(asked: DoctorRequest) -> Iterator[Row]:
     if facts is None:
         return
     if not faults:
-        load_tokenizer(str(facts.folder))  # a run leaves it to its engine: to import transformers takes seconds
+        load_tokenizer(str(facts.folder))  # A run loads it in the engine, because importing transformers takes seconds.
         if vllm_is_cpu_build():
             check_data_types({}, read_weights(facts.folder).precision, facts.quantization)
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
@@ -247,7 +247,11 @@ def _bundled_data(_: DoctorRequest) -> Iterator[Row]:
     from qsl.embedded.articles import bundled_articles, bundled_baseline
 
     baseline = "with" if bundled_baseline() else "without"
-    yield "data-set", "pass", f"bundled {len(bundled_articles())} articles {baseline} baseline scores (never official)"
+    yield (
+        "data-set",
+        "pass",
+        f"bundled {len(bundled_articles())} articles {baseline} baseline scores (not eligible for submission)",
+    )
 
 
 def _dataset(asked: DoctorRequest) -> Iterator[Row]:
@@ -261,7 +265,7 @@ def _dataset(asked: DoctorRequest) -> Iterator[Row]:
         yield "data-set", "pass", f"{asked.dataset_path}: {rows}; the row count of {', '.join(sorted(fits))}"
     else:
         counts = ", ".join(f"{count:,}" for count in sorted(known))
-        why = f"no benchmark has this number of rows ({counts}): never official"
+        why = f"not eligible for submission, because no benchmark has this number of rows ({counts})"
         yield "data-set", "note", f"{asked.dataset_path}: {rows}; {why}"
 
 
@@ -304,5 +308,5 @@ def _node(node: "NodeFacts", ours: dict[str, Any]) -> tuple[Severity, str]:
         return "error", f"{text}; does not reach this machine: {node.unreachable}"
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
     if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
-        return "error", f"{text}; not the harness of this machine"
+        return "error", f"{text}; the harness differs from this machine's"
     return "pass", text

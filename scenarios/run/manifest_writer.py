@@ -1,4 +1,4 @@
-"""The manifest of one run: written before the start, judged from the files, closed whatever happened."""
+"""The manifest of one run, which is written before the start and closed after every end of the run."""
 
 import os
 import threading
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunOutcome:
-    """What became of a run that ran to its end."""
+    """The outcome of a run that ran to its end."""
 
     exit_code: ExitCode
     result: Result
@@ -56,7 +56,7 @@ class RunOutcome:
 
 
 class _FilesDisagree(ExecutionError):
-    """LoadGen's files and ours disagree: nothing is claimed from either."""
+    """LoadGen's files and the request log disagree, so the run has no result."""
 
     def __init__(self, run: RunEvidence, contradictions: Iterable[Finding]) -> None:
         said = shortened_list([finding.sentence for finding in contradictions], 3)
@@ -65,7 +65,7 @@ class _FilesDisagree(ExecutionError):
 
 
 def open_manifest(run: PreparedRun) -> None:
-    """Create the run directory and write everything that is known before the start."""
+    """Create the run directory and write the files that are known before the start."""
     run_dir = run.run_dir
     manifest = Manifest(
         official=not run.unofficial_reasons,
@@ -92,7 +92,7 @@ def open_manifest(run: PreparedRun) -> None:
         start_time_ns=time.time_ns(),
     )
     with taken(run_dir):
-        if not run.plan.trial:  # else the run's process writes it
+        if not run.plan.trial:  # In a trial, the run's process writes user.conf.
             write_atomic(run_dir.user_conf, encode_conf(run.user_conf))
         if run.audit_config is not None:
             write_atomic(run_dir.audit_config, encode_conf(run.audit_config))
@@ -100,21 +100,21 @@ def open_manifest(run: PreparedRun) -> None:
 
 
 def start_hashing(run: PreparedRun) -> "Future[dict[str, str]]":
-    """Hash the model's files in a thread while the engine starts: for 16 GB that takes a while."""
+    """Hash the model's files in a thread while the engine starts, because hashing 16 GB takes long."""
     hashing: Future[dict[str, str]] = Future()
 
     def work() -> None:
         try:
             hashing.set_result(file_hashes(run.model.folder) if run.model else {})
         except OSError as error:
-            hashing.set_exception(ExecutionError(f"the model's files cannot be hashed: {error}"))
+            hashing.set_exception(ExecutionError(f"model files cannot be hashed: {error}"))
 
     threading.Thread(target=work, name="hashing", daemon=True).start()
     return hashing
 
 
 def _refuse_other_weights(run: PreparedRun, manifest: Manifest) -> None:
-    """Note weights with other hashes than the published ones; the hashes were not known before the run."""
+    """Mark a run with unpublished weights as not eligible; their hashes are known only after the start."""
     if run.weights is None:
         return
     reasons = model_reasons(run.benchmark.model, run.weights.shape, run.weights, manifest.model.sha256)
@@ -128,7 +128,7 @@ def _prompts_computed(run: RunEvidence) -> None:
     if cached and not run.manifest.plan.engine_options.get("enable_prefix_caching"):
         raise ExecutionError(
             f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
-            "caching across queries is forbidden; report the engine's version and options",
+            "report the engine's version and options; the rules forbid caching across queries",
         )
 
 
@@ -137,7 +137,7 @@ def _engaged(run: RunEvidence) -> None:
     check_engaged(run.detail, run.manifest.plan)
 
 
-# What a run is judged by at its end, whether it claims to be eligible for submission or not; `verify` judges by more.
+# Checks at the end of every run. `verify` applies more rules.
 _CONSISTENT = (_prompts_computed, performance.contradictions, performance.as_derived, _engaged)
 AT_THE_END = {
     "performance": tuple(map(check, (*_CONSISTENT, performance.validity))),
@@ -146,18 +146,18 @@ AT_THE_END = {
 
 
 def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, RunOutcome]:
-    """Judge a run whose process came to its end; returns the manifest as it is to be closed.
+    """Check the files of a finished run; return the manifest to close and the outcome.
 
     Raises:
-        HarnessError: the files are not those of a whole run, or contradict each other.
+        HarnessError: If files are missing or contradict each other.
     """
     evidence, manifest = RunEvidence(run.run_dir), read_manifest(run.run_dir.manifest)
-    vars(evidence)["manifest"] = manifest  # the run is judged by the manifest as it will be
+    vars(evidence)["manifest"] = manifest  # The checks read the manifest with the changes below.
     manifest.observed.model = manifest.model.model_copy(update={"sha256": wait_for(hashing)})
     _refuse_other_weights(run, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(evidence.dir, manifest))
     manifest.notes += late_client(manifest.observed, _limits_ns(evidence.detail))
-    for sentence in manifest.notes[len(run.notes) :]:  # the others were shown before the start
+    for sentence in manifest.notes[len(run.notes) :]:  # The earlier notes were shown before the start.
         say(console, f"  note: {sentence}")
     found = judge_evidence(evidence, AT_THE_END[run.plan.mode])
     if found.error is not None:
@@ -172,14 +172,14 @@ def judge(run: PreparedRun, hashing: "Future[dict[str, str]]", console: Console)
 
 
 def _limits_ns(detail: DetailLog) -> dict[str, int]:
-    """The limits that LoadGen judged by. Its log has them in every scenario, but they apply in Server only."""
+    """Return the latency limits of LoadGen's verdict. Its log lists them always, but they apply to Server only."""
     if detail.scenario != "Server":
         return {}
     return {name: detail.integer(f"requested_server_{name.lower()}_latency") for name in ("TTFT", "TPOT")}
 
 
 def score_run(run: PreparedRun, console: Console) -> "AccuracyVerdict":
-    """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
+    """Score a run, compare it with the applicable target (if any), and write accuracy.json and accuracy.txt."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from compliance.accuracy.accuracy_files import write_reports
@@ -207,7 +207,7 @@ def score_run(run: PreparedRun, console: Console) -> "AccuracyVerdict":
 
 
 def target_for(run: PreparedRun) -> tuple[Mapping[str, Target] | None, str]:
-    """Which reference scores apply to a run's model and dataset, and their name."""
+    """Return the reference scores for a run's model and dataset, and their name."""
     from compliance.accuracy.accuracy_verdict import targets_that_apply
 
     return targets_that_apply(
@@ -234,11 +234,11 @@ def close_failed(run: PreparedRun, error: Ending) -> None:
         status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
         close_manifest(run, manifest, status, error.exit_code)
     except (OSError, HarnessError) as second:
-        error.fix = f"{error.fix}; the run directory could not be completed either ({second})".removeprefix("; ")
+        error.fix = f"{error.fix}; the run directory is incomplete ({second})".removeprefix("; ")
 
 
 def close_manifest(run: PreparedRun, manifest: Manifest, status: Status, code: ExitCode) -> None:
-    """Write how and when the run ended."""
+    """Write the status, end time and exit code of the run."""
     manifest.status = status
     manifest.end_time_ns = time.time_ns()
     manifest.exit_code = int(code)

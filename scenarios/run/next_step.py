@@ -1,4 +1,4 @@
-"""What to run after a trial: a command that this machine can carry, with its duration."""
+"""The next command after a trial, with a load that this machine can sustain, and its duration."""
 
 import math
 
@@ -12,13 +12,13 @@ from runs.wording import duration, milliseconds
 from scenarios.run.config import EMBEDDED_CONF
 from scenarios.run.trial import LOAD_SHARE
 
-_LOWER = 0.5  # share of a rate at which some queries exceeded an official limit
+_LOWER = 0.5  # factor on a rate at which some queries exceeded an official limit
 _THEN = "docs/start-gpu.md: your model and data"
 _MEASURES = (("TTFT", "ttft_ns", "ttft_ms"), ("TPOT", "tpot_ns", "tpot_ms"))  # label, in Numbers, in TokenLimits
 
 
 def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list[str]:
-    """Lines for the end of a VALID trial; the last one names the next command."""
+    """Return the lines for the end of a VALID trial; the last line names the next command."""
     trial, plan, limits = manifest.trial, manifest.plan, benchmark.limits
     assert trial is not None
     start_s = sum((manifest.observed.start_stages or {}).values())
@@ -32,7 +32,7 @@ def next_steps(manifest: Manifest, benchmark: Benchmark, result: Result) -> list
             continue
         if values.min / 1e6 > limit_ms:
             never.append(
-                f"the official {label} limit of {limit_ms:,} ms cannot be met here at any rate: at least "
+                f"this machine cannot meet the official {label} limit of {limit_ms:,} ms at any rate: at least "
                 f"{milliseconds(values.min / 1e6)} ms measured"
             )
         elif values.max / 1e6 > limit_ms:

@@ -1,7 +1,7 @@
-"""One run from the parent's side: start its process, check and record it, let it run, judge its files.
+"""The parent process of one run, which starts the run's process and checks the files of the run.
 
-The parent believes files, not exit codes: a run is done when LoadGen's logs are complete, agree with our own record
-of every request, and say so.
+The parent relies on files, not on exit codes: a run is done when LoadGen's logs are complete and agree with the
+request log.
 """
 
 import contextlib
@@ -29,28 +29,30 @@ if TYPE_CHECKING:
     from scenarios.run.manifest_writer import RunOutcome
     from scenarios.run.plan import PreparedRun
 
-Previous = Callable[[], str | None]  # the digest of the statement that the same campaign wrote before
+Previous = Callable[[], str | None]  # digest of the preceding attestation of the campaign
 
 
 def _early_run(config: RunConfig) -> EarlyRun:
     kind = engine_kind(config.engine)
     if config.has_replicas or kind.own_processes:
         return EarlyRun(NO_ENGINE, {})
-    # In SingleStream the core of an engine on a CPU is in the run's own process.
+    # In SingleStream, the core of a CPU engine is in the run's process.
     environment = kind.early_environment(config, light=config.is_light)
     return EarlyRun(kind.name, environment, beside=config.scenario != "SingleStream")
 
 
 @contextlib.contextmanager
 def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
-    """Within: a failure is also written into the run's manifest."""
+    """Write a failure within the block into the run's manifest."""
     from scenarios.run.manifest_writer import close_failed
 
     with contextlib.ExitStack() as held, if_abandoned(partial(close_failed, run)):
         try:
             yield
         except BaseException as error:
-            held.enter_context(critical())  # until it is not registered any more: the record is closed once
+            held.enter_context(
+                critical()
+            )  # Hold signals until the run is deregistered, so that the manifest is closed once.
             known = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
             close_failed(run, known)
             raise
@@ -59,7 +61,7 @@ def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
 def _run(
     process: EarlyRun, run: "PreparedRun", console: Console, started_s: float, watch: Callable[[Progress], None]
 ) -> None:
-    """Let the process start the run, and show its progress."""
+    """Execute the run in its process, and show its progress."""
     name = run.plan.scenario + (" accuracy" if run.plan.mode == "accuracy" else "")
     followed = run.run_dir.engine_log if is_verbose() else None
     with Display(console, name, started_s, followed) as display:
@@ -80,21 +82,21 @@ def execute_run(
     watch: Callable[[Progress], None] = lambda _: None,
     previous: Previous = lambda: None,
 ) -> "RunOutcome":
-    """Prepare, run and judge one run, and print its closing summary.
+    """Prepare, execute and check one run, and print its closing summary.
 
     Args:
-        console: for progress and summary.
-        prepared: called with the checked run before it runs.
-        watch: called with each heartbeat; ends the run by raising.
-        previous: the digest of the statement that the same campaign wrote before.
+        console: Console for progress and summary.
+        prepared: Called with the checked run before it starts.
+        watch: Called with each heartbeat; raises to end the run.
+        previous: Returns the digest of the preceding attestation of the campaign.
 
     Raises:
-        HarnessError: the run was refused, or did not run to its end; the run directory's manifest and result say why.
-        Interrupted: by a signal.
+        HarnessError: If the run was refused or did not finish; manifest.json and result.json state the reason.
+        Interrupted: If a signal ends the run.
     """
     started_s = time.monotonic()
     with _early_run(config) as process:
-        # Imported only here, while the process imports the engine's code, which takes longer.
+        # Import these modules while the run's process imports the engine's code, which takes longer.
         from runs.record.signing_key import load_signer
         from runs.record.statements import attest
         from scenarios.run import manifest_writer
@@ -117,7 +119,7 @@ def execute_run(
             _run(process, run, console, started_s, watch)
             manifest, outcome = manifest_writer.judge(run, hashing, console)
             check()
-            with critical():  # a record that says finished has its seal
+            with critical():  # A manifest with status finished must have its attestation.
                 manifest_writer.close_manifest(run, manifest, "finished", outcome.exit_code)
                 seal_sha256 = attest(
                     run.run_dir,
