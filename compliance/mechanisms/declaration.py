@@ -35,9 +35,7 @@ class DeclaredFields(BaseModel):
     compression_overhead_ms: float | None = Field(None, ge=0, description="Time to compress, in ms.")
     decompression_overhead_ms: float | None = Field(None, ge=0, description="Time to decompress, in ms.")
     quality_eval_id: str | None = Field(None, description="Name of the quality evaluation, as in the registry.")
-    quality_eval_status: str | None = Field(
-        None, description="Status of the evaluation: pending, completed, failed or not_required."
-    )
+    quality_eval_status: str | None = Field(None, description="pending, completed, failed or not_required.")
     quality_delta_summary: str | None = Field(None, description="Result of the evaluation compared with the baseline.")
     draft_model_id: str | None = Field(None, description="Draft model of speculative decoding.")
     speculative_acceptance_rate: float | None = Field(

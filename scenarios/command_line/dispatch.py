@@ -18,10 +18,7 @@ from scenarios.command_line import command_output
 from scenarios.commands import COMMANDS
 from scenarios.verbosity import engine_log_shown, is_verbose
 
-PROGRAM, COMPLETION = (
-    "mlperf-llama-vllm",
-    "_MLPERF_LLAMA_VLLM_COMPLETE",
-)  # click's variable for a shell's completion request
+PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # the variable of a shell's completion
 _json_for: list[str] = []  # the command in progress, if its output is JSON
 OWN_JSON = ("results", "status")  # commands whose `--json` output has its own form, except for errors
 

@@ -30,9 +30,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
-    registries = load_registries(
-        options["registry"]
-    )  # Raises InputError: without registries, no technique is registered.
+    registries = load_registries(options["registry"])
     directories = [path for path in targets if path.is_dir()]
     rows = rows_of_runs(directories, declaration, registries, sources) if directories else []
     for path in targets:
@@ -60,12 +58,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> "GateOutcome":
     multiple=True,
     help="Require this technique among the rows; repeatable. Other techniques are listed.",
 )
-@click.option(
-    "--format",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    help="Format of the output. Default: text.",
-)
+@click.option("--format", type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text.")
 @click.option("--out", type=PATH, metavar="FILE", help="Also write the report to FILE (text: as JSON).")
 @click.option(
     "--registry",

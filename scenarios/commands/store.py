@@ -29,18 +29,9 @@ PLAIN_WIDTH = 240  # columns of a table whose output is not a terminal
 SHORT_RUN_ID = 8  # shown characters of a run ID; `compare` accepts the start of an ID
 
 
-_db = click.option(
-    "--db",
-    type=PATH,
-    metavar="FILE",
-    default=Path("results.sqlite"),
-    help="SQLite file of the store. Default: results.sqlite.",
-)
+_db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
 _where = click.option(
-    "--where",
-    metavar="COLUMN=VALUE",
-    multiple=True,
-    help="Select rows with this value; repeatable; null selects rows without a value.",
+    "--where", metavar="COLUMN=VALUE", multiple=True, help="Select rows; repeatable; null for no value."
 )
 
 
@@ -90,9 +81,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, round: str | None, 
 
 @store.command()
 @_db
-@click.option(
-    "--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are computed over valid runs."
-)
+@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are over valid runs.")
 @_where
 def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
     """Show runs, or counts and means by group."""
@@ -114,13 +103,7 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...]) -> ExitCode:
 @_db
 @click.option("--output", type=PATH, metavar="FILE", help="File to write. Default: standard output.")
 @_where
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(("csv", "json")),
-    default="csv",
-    help="Format of the output. Default: csv.",
-)
+@click.option("--format", "output_format", type=click.Choice(("csv", "json")), default="csv", help="Default: csv.")
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
     import csv

@@ -37,11 +37,9 @@ EXAMPLES = (
     "organization",
     required=True,
     metavar="ORG",
-    help="Name of the submitter, which becomes a directory of the tree.",
+    help="Name of the submitter, a directory of the tree.",
 )
-@click.option(
-    "--system-name", required=True, metavar="NAME", help="Name of the system, which becomes a directory of the tree."
-)
+@click.option("--system-name", required=True, metavar="NAME", help="Name of the system, a directory of the tree.")
 @click.option(
     "--division",
     type=click.Choice(DIVISIONS),
@@ -77,11 +75,10 @@ def submit(
 ) -> ExitCode:
     """Build a submission tree from runs.
 
-    RESULT is the directory of a campaign, a result (performance/run_1, accuracy, audit/TEST06), a run or an audit; give
-    one or more. `submit` verifies every result and required audit from its files, under the official rules. The runs of
-    a result must have one configuration. Unless the division is open, all runs must also sign off (`main.py signoff`,
-    scope bundle). If anything is refused, `submit` prints all reasons and writes no tree. It only reads the runs, and
-    overwrites no file.
+    RESULT is the directory of a campaign, a result (performance/run_1, accuracy, audit/TEST06), a run or an audit.
+    `submit` verifies every result and required audit from its files, under the official rules. The runs of a result
+    must have one configuration. Unless the division is open, all runs must also sign off (`main.py signoff`, scope
+    bundle). If anything is refused, `submit` prints all reasons and writes no tree. It overwrites no file.
 
     RESULT can also be MLPerf Endpoints run folders (the points of one curve) or a directory that contains them.
     `submit` checks each folder as `check` does, and writes the submission files that it can derive from the folders
@@ -155,10 +152,7 @@ def _submit_folders(
         for found in checked.of("warning", "note"):
             if found.kind == "submit" and found.rule != "endpoints-file":
                 say(console, f"  {found}")
-        say(
-            console,
-            f"  run folders do not contain system_desc.json and these fields of point.yaml: {', '.join(LACKING)}",
-        )
+        say(console, f"  missing in run folders: system_desc.json, and in point.yaml {', '.join(LACKING)}")
         say(console, f"next: add them to each point, then python main.py check {quote(str(output))}")
     return ExitCode.NEGATIVE if refused else ExitCode.OK
 

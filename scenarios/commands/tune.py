@@ -34,17 +34,12 @@ _CHANGED = {
     examples=EXAMPLES,
     params=[
         click.Option(
-            ["--config"],
-            type=PATH,
-            metavar="FILE",
-            help="YAML file with the keys of `run`, and the options below under `tune`.",
+            ["--config"], type=PATH, metavar="FILE", help="YAML file with the keys of `run` and, under `tune`, these."
         ),
         *options_of(TuneOptions),
         dry_run_option(),
         click.Option(
-            ["--restart-changed"],
-            is_flag=True,
-            help="Move the steps of another configuration to discarded/ and start again.",
+            ["--restart-changed"], is_flag=True, help="Move steps of another configuration aside and start again."
         ),
         *options_of(RunConfig, NOT_FOR_TUNES, _CHANGED),
     ],

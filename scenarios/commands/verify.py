@@ -39,11 +39,7 @@ EXAMPLES = (
     help="Scenario of the runs. Default: the scenario in manifest.json or in the log; a Server run with the limits of "
     "Interactive counts as Interactive.",
 )
-@click.option(
-    "--official",
-    is_flag=True,
-    help="Apply the official rules to every run, also to runs marked as not eligible for submission.",
-)
+@click.option("--official", is_flag=True, help="Apply the official rules to all runs, whatever the manifest states.")
 @round_option("Round whose seeds, limits and sample counts apply.")
 @score_options(". Default: the dataset in manifest.json; without it, the scores in accuracy.txt.")
 @click.option(
@@ -81,8 +77,7 @@ def verify(
     verified together as one result. The exit code is the most severe of all results.
 
     The official rules apply to a run unless its manifest.json marks it as not eligible for submission. Violations by
-    such a run are reported beside the verdict as `not eligible for submission: ...`. A verdict on other logs is
-    written only with --output.
+    such a run appear as `not eligible for submission: ...`. A verdict on other logs is written only with --output.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 no verdict, because the benchmark is not supported, the
     accuracy log is missing or the verdict cannot be written, 4 the logs contradict each other or the run did not
@@ -144,8 +139,7 @@ def verify(
 
 
 def _folders(homes: list[tuple[Path, bool]], output: Path | None) -> list[Path | None]:
-    """Return the folder of each verdict: the run directory if this harness wrote it, `output` or a folder in it, or
-    None for other logs."""
+    """Return the folder of each verdict: `output`, a folder in it, or a run directory of this harness, or else None."""
     if output is None:
         return [home if ours else None for home, ours in homes]
     if len(homes) == 1:

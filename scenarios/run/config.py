@@ -19,7 +19,6 @@ from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
 # Default user.conf for the embedded dataset, unless the run is a trial (scenarios/run/trial.py).
 EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
-
 MAX_REPLICAS = 1024  # processes on this machine
 LOWEST_QPS = 1e-6  # queries/s; user.conf has ten decimals, and LoadGen never ends at a rate of 0
 

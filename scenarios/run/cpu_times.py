@@ -27,7 +27,6 @@ class CpuReading:
     time_s: float  # monotonic clock
     cores: tuple[int, ...]  # IDs of the usable cores
     busy_s: float  # time in which these cores were in use
-
     stolen_s: float  # the part of busy_s that other virtual machines used
     own_s: dict[int, float]  # process ID → CPU time of each process of the harness on any core
     load_average: float  # load average of the last minute

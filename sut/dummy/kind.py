@@ -23,25 +23,14 @@ class DummyOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    dummy_ttft_ms: float = option_field(2.0, "Time to first token in ms. Default: 2.", "dummy", "MS", ge=0, le=LONGEST)
-    dummy_tpot_ms: float = option_field(
-        0.05, "Time per output token in ms. Default: 0.05.", "dummy", "MS", ge=0, le=LONGEST
-    )
+    dummy_ttft_ms: float = option_field(2.0, "Time to first token. Default: 2.", "dummy", "MS", ge=0, le=LONGEST)
+    dummy_tpot_ms: float = option_field(0.05, "Time per output token. Default: 0.05.", "dummy", "MS", ge=0, le=LONGEST)
     dummy_prefill_us: float = option_field(
-        0.0,
-        "Time per prompt token in µs, added to the time to first token. Default: 0.",
-        "dummy",
-        "US",
-        ge=0,
-        le=LONGEST,
+        0.0, "Time per prompt token, added to the time to first token. Default: 0.", "dummy", "US", ge=0, le=LONGEST
     )
     dummy_slots: int = option_field(0, "Requests computed at a time; 0 = all. Default: 0.", "dummy", "N", ge=0)
     dummy_shortest_tokens: int = option_field(
-        SHORTEST_OUTPUT,
-        f"Shortest output in tokens; the length depends on the prompt. Default: {SHORTEST_OUTPUT}.",
-        "dummy",
-        "N",
-        ge=1,
+        SHORTEST_OUTPUT, f"Shortest output in tokens (by prompt). Default: {SHORTEST_OUTPUT}.", "dummy", "N", ge=1
     )
     dummy_fault: list[str] = option_field(
         [],

@@ -44,10 +44,7 @@ class EndpointOptions(BaseModel):
         None, "Environment variable with the server's API key. The key is never written to a file.", "endpoint", "VAR"
     )
     api_ca: Path | None = option_field(
-        None,
-        "Certificate authority of an https server (PEM). Default: those of the operating system.",
-        "endpoint",
-        "FILE",
+        None, "Certificate authority of an https server (PEM). Default: the system's.", "endpoint", "FILE"
     )
     api_connections: int | None = option_field(
         None,
@@ -58,10 +55,7 @@ class EndpointOptions(BaseModel):
         ge=1,
     )
     api_declaration: Path | None = option_field(
-        None,
-        "YAML file with facts of the server that no request shows (configs/endpoint-declaration.yaml).",
-        "endpoint",
-        "FILE",
+        None, "Facts of the server that no request shows (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
     )
     network_sut: bool = option_field(
         False,
