@@ -57,7 +57,7 @@ def test_a_checkout_with_an_environment_goes_on_in_it(checkout: Path) -> None:
     finished = bare(checkout, "--scenario", "a b")
     assert (finished.code, finished.stdout) == (7, f"{checkout}/main.py --scenario a b\n")
     assert finished.stderr.count("\n") == 1
-    assert f"going on with {python}" in finished.stderr
+    assert f"continuing with {python}" in finished.stderr
 
 
 def test_an_environment_without_packages_does_not_call_itself(checkout: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: RunMain)
     """
     finished = run_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code))
     assert (finished.code, finished.stdout) == (3, "")
-    assert "cannot import what it needs: libfoo.so: cannot open shared object file\n  fix: make -C" in finished.stderr
+    assert "import failed: libfoo.so: cannot open shared object file\n  fix: make -C" in finished.stderr
     assert "Traceback" not in finished.stderr
 
 
@@ -177,7 +177,7 @@ def test_exit_code_of_each_error(error: BaseException, code: int, monkeypatch: p
     assert str(error) in finished.stderr
     assert isinstance(error, Ending) or "\n  fix: " in finished.stderr
     assert "Traceback" not in finished.stderr
-    assert ("fix: set TMPDIR to a directory that can be written" in finished.stderr) == (error is NO_PLACE)
+    assert ("fix: set TMPDIR to a writable directory" in finished.stderr) == (error is NO_PLACE)
 
 
 def test_the_front_door_imports_nothing_heavy() -> None:

@@ -200,7 +200,7 @@ def settings_reasons(settings: Sequence[Setting], benchmark: Benchmark, scenario
         if found := value(key):
             yield f"user.conf: {key} is {found}; a submitted run requires 0"
     if value("sample_concatenate_permutation") == 0:
-        yield "user.conf: sample_concatenate_permutation is 0; this benchmark requires 1"
+        yield "user.conf: sample_concatenate_permutation is off; this benchmark requires 1"
 
 
 def _least(benchmark: Benchmark, scenario: Scenario) -> dict[str, tuple[float, str]]:

@@ -1,4 +1,4 @@
-"""From the options to a run that can start: everything that can be checked is checked here, before anything starts."""
+"""The plan of a run: all checks of the options, the model and the dataset before the run starts."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ from sut.planned_replica import PlannedReplica
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
-TRIAL_REASON = "a trial: the load follows from the engine's speed, and the limits are not the official ones"
+TRIAL_REASON = "trial run: its load depends on the engine's speed, and its limits differ from the official limits"
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
 Say = Callable[[str], None]
@@ -41,26 +41,26 @@ Say = Callable[[str], None]
 
 @dataclass
 class PreparedRun:
-    """A checked run: its plan, the texts that LoadGen is given, and what the parent needs afterwards."""
+    """A checked run: its plan, its LoadGen configuration, and the facts that the parent needs later."""
 
-    asked: dict[str, Any]  # the options that were given
+    asked: dict[str, Any]  # options that the user gave
     plan: RunPlan
     benchmark: Benchmark
     run_dir: RunDir
-    conf_path: Path  # of the given user.conf
-    user_conf: str  # of a trial without the settings that are measured
+    conf_path: Path  # path of the user.conf that the user chose
+    user_conf: str  # text; in a trial without the measured settings
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
-    weights: Weights | None  # of the model; None where no file here has them, as with a server
-    bundled: bool  # the bundled articles are the dataset
+    weights: Weights | None  # weights of the model; None without local files, as with a server
+    bundled: bool  # True if the dataset is the bundled articles
     unofficial_reasons: list[str]
-    notes: list[str]  # what was resolved, for the record and under --verbose
-    hints: list[str]  # options given that have another effect; always shown
+    notes: list[str]  # resolved defaults, for the manifest and --verbose
+    hints: list[str]  # ignored or overridden options; always shown
 
     @property
     def is_trial(self) -> bool:
-        """Whether the load follows from the engine's speed during warm-up (scenarios/run/trial.py)."""
+        """Whether the engine's speed during warm-up decides the load (scenarios/run/trial.py)."""
         return self.plan.trial
 
 
@@ -70,12 +70,12 @@ def prepare(
     """Check a configuration and resolve every default.
 
     Args:
-        say: gets a line about a step that takes time (making the embedded model).
-        kind: of the engine; None = the one that `config` names.
-        rate_follows: the caller sets the rate of each run later.
+        say: Called with a line before a slow step (creating the embedded model).
+        kind: Kind of the engine; None = the kind in `config`.
+        rate_follows: True if the caller sets the rate of each run later.
 
     Raises:
-        InputError, SetupError: see the message.
+        InputError, SetupError: If the run cannot start.
     """
     if config.signing_key is not None:
         load_signer(config.signing_key)
@@ -89,7 +89,7 @@ def prepare(
     hints = [*_hints(config, engine.environment), *conf.notes]
     notes = [*engine.notes, f"LoadGen settings from {conf.path}", *hints]
     if Path("audit.config").exists() and conf.audit_config is None:
-        notes.append("./audit.config is not used: an audit requires --audit-conf")
+        notes.append("./audit.config is ignored; use it with --audit-conf audit.config")
     if config.mechanism is not None:
         from compliance.mechanisms.declaration_rules import validate
         from compliance.mechanisms.technique_registry import registries_or_error
@@ -116,7 +116,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a run executes: engine, benchmark, model and data."""
+    """The engine, benchmark, model and dataset of a run."""
 
     config: RunConfig
     kind: EngineKind[Any]
@@ -140,7 +140,7 @@ def _inputs(config: RunConfig, kind: EngineKind[Any], say: Say) -> _Inputs:
         dataset = load_dataset(
             dataset_path,
             count=config.total_sample_count,
-            # Without a model any IDs can be run, but only the byte tokenizer's can be decoded and scored.
+            # Without a model, only the token IDs of the byte tokenizer can be decoded and scored.
             vocab_size=model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None,
             max_prompt_tokens=_longest_prompt(config, kind, model, sampling),
         )
@@ -204,12 +204,12 @@ def _run_plan(inputs: _Inputs, engine: EnginePlan, replicas: ReplicasPlan | None
 
 
 def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]:
-    """Why a run could not be submitted, by all but its user.conf."""
+    """Return the reasons why a run is not eligible for submission, except those of its user.conf."""
     benchmark, model = inputs.benchmark, inputs.model
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
     if inputs.sampling != benchmark.sampling[plan.mode]:
-        reasons.append(f"sampling differs from the benchmark's: {inputs.sampling}")
+        reasons.append(f"sampling parameters differ from the benchmark's: {inputs.sampling}")
     reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")
@@ -217,7 +217,7 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
 
 
 def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[str]:
-    """Why a run over these data could not be submitted, or not for this pair of scenario and benchmark."""
+    """Return the reasons why a run with this dataset, scenario and benchmark is not eligible for submission."""
     needed = benchmark.samples(plan.mode)
     if bundled:
         reasons = [f"the bundled articles are not {benchmark.data_set}"]
@@ -231,15 +231,15 @@ def data_reasons(benchmark: Benchmark, plan: RunPlan, *, bundled: bool) -> list[
 
 
 def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
-    # Offline has no first tokens, and SingleStream never two queries at a time.
+    # Offline reports no first tokens, and SingleStream has one query at a time.
     both = {"--admission-tokens": config.admission_tokens, "--admission-queries": config.admission_queries}
     bounds = [f"{flag} {value}" for flag, value in both.items() if value is not None]
     given = bounds if config.admission == "off" else [f"--admission {config.admission}", *bounds]
     if LOADGEN_SCENARIO[config.scenario] != "Server" and given:
-        raise InputError(f"{given[0]}: {config.scenario} has no first-token limit", f"leave out {', '.join(given)}")
+        raise InputError(f"{given[0]}: {config.scenario} has no first-token limit", f"remove {', '.join(given)}")
     if config.admission == "off":
         if bounds:
-            raise InputError(f"{bounds[0]} has no effect with --admission off", "choose an --admission order")
+            raise InputError(f"{bounds[0]}: no effect with --admission off", "choose an --admission order")
         return None
     if config.admission == "priority" and not kind.has_priorities:
         raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
@@ -250,7 +250,7 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None
 
 def _engine_kind(config: RunConfig) -> EngineKind[Any]:
     if config.vllm and config.engine != "vllm":
-        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of the two options")
     kind = engine_kind(config.engine)
     refuse_options_of_others(kind, config)
     return kind
@@ -261,13 +261,13 @@ def _benchmark(config: RunConfig) -> Benchmark:
     if key is None:
         return default_benchmark(config.scenario)
     benchmark = BENCHMARKS[key]
-    # Interactive is LoadGen's Server scenario with the limits of a key of its own.
+    # Interactive is LoadGen's Server scenario with the limits of a separate model key.
     if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
         interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
         raise InputError(
             f"--scenario {config.scenario} with --lg-model-name {key}: {interactive.loadgen_key} is the key of "
             "Interactive alone",
-            f"--scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
+            f"give --scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
         )
     return benchmark
 
@@ -277,7 +277,7 @@ def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     values: dict[str, Any] = {}
     for name, value in config.sampling_arg.items():
         if name not in kinds:
-            raise InputError(f"--sampling-arg {name}: unknown", f"choose from {', '.join(kinds)}")
+            raise InputError(f"--sampling-arg {name}: unknown parameter", f"choose from {', '.join(kinds)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
             raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
         values[name] = kinds[name](value)
@@ -285,7 +285,7 @@ def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     if not 1 <= policy.min_tokens <= policy.max_tokens:
         raise InputError(
             f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
-            "keep 1 <= min_tokens <= max_tokens",
+            "give 1 <= min_tokens <= max_tokens",
         )
     if policy.max_tokens < 2 and config.scenario != "Offline":
         raise InputError(
@@ -307,12 +307,12 @@ def _model(config: RunConfig, kind: EngineKind[Any], say: Say) -> tuple[ModelFac
 
     def say_once(step: str) -> None:
         if not steps:
-            say("making the embedded model (first use only; 93 MB are downloaded)")
+            say("creating the embedded model (first use only; download of 93 MB)")
         steps.append(step)
 
     parts = set(kind.reads(config))
     if config.accuracy:
-        parts.add("tokenizer")  # which turns responses into text
+        parts.add("tokenizer")  # for decoding responses
     facts = check_model(config.model_path or str(ensure_default_model(say_once)), parts)
     return facts, str(facts.folder)
 
@@ -325,10 +325,10 @@ def _longest_prompt(
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
-    """The engine's plan, which is that of each replica where there are several, and theirs.
+    """Return the plan of the engine (of each replica), and the plan of the replicas if there are multiple.
 
     Raises:
-        InputError, SetupError: see the message.
+        InputError, SetupError: If the engine cannot start with these options.
     """
     count = None if config.replicas in (None, "auto") else int(config.replicas)
     if config.cluster is not None:
@@ -350,10 +350,10 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, run: RunFacts) -> tupl
 def _on_cluster(
     kind: EngineKind[Any], config: RunConfig, address: str, run: RunFacts, count: int | None
 ) -> tuple[EnginePlan, ReplicasPlan]:
-    from sut.replicas.cluster import PlanRequest, survey_cluster  # only a run on a cluster needs it
+    from sut.replicas.cluster import PlanRequest, survey_cluster  # Only a run on a cluster needs it.
 
     if kind.own_processes:
-        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
+        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "remove --cluster")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
     survey = survey_cluster(address, PlanRequest(engine=kind.name, asked=asked, run=run, count=count))
     engine, found = _together(config, survey.planned)
@@ -368,7 +368,7 @@ def _on_cluster(
         f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
     )
     if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
-        engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
+        engine.unofficial_reasons.append("multiple nodes of the cluster are one machine")
     return engine, ReplicasPlan(places=places, cluster=cluster)
 
 
@@ -380,51 +380,53 @@ def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EngineP
                 f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
                 "choose devices of one kind",
             )
-    first.environment.clear()  # each replica's own; the run's process computes nothing
+    first.environment.clear()  # Each replica sets its environment; the run's process computes nothing.
     return first, [one.place for one in planned]
 
 
 def _common_lead(prompts: list[list[int]]) -> int:
-    """How many IDs all prompts have in common at their start (the instruction)."""
+    """Return the number of token IDs that all prompts share at their start (the instruction)."""
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 
 
 def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
     hints = [
-        f"{name}={os.environ[name]} of your environment holds; without it, it would be {value}"
+        f"environment variable {name}={os.environ[name]} overrides the harness default {value}"
         for name, value in environment.items()
         if os.environ.get(name, value) != value
     ]
     if config.batch_size is not None:
         hints.append(
-            f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"
+            f"--batch-size {config.batch_size} is ignored; the engine batches continuously (--engine-arg max_num_seqs)"
         )
     if config.num_workers is not None:
-        hints.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+        hints.append(f"--num-workers {config.num_workers} is ignored; one event loop serves all queries")
     if config.engine == ENDPOINT and config.model_path is None:
-        hints.append("prompts are tokenized for the embedded model: name the server's model with --model-path")
+        hints.append("prompts are tokenized for the embedded model; give the server's model with --model-path")
     return hints
 
 
 def log_bytes(samples: int, trace: bool) -> int:
-    """What a run's files may take."""
+    """Return the maximum size of a run's files in bytes."""
     return samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
 
 
 def check_disk(path: Path, needed: int, what: str) -> None:
-    """Check that a directory can be made, with room for the bytes that `what` may need.
+    """Check that a directory can be created, with enough free space for `what`.
 
     Raises:
-        SetupError: it cannot, or there is too little space.
+        SetupError: If it cannot be created, or the free space is too small.
     """
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
     if not existing.is_dir():
-        raise SetupError(f"output directory {path} cannot be written: {existing} is no directory", "name another")
+        raise SetupError(
+            f"output directory {path} cannot be created: {existing} is a file", "give another --output-log-dir"
+        )
     needed += DISK_RESERVE_BYTES
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise SetupError(
             f"{existing} has {free >> 20} MiB free; {what} may need {needed >> 20} MiB",
-            "free disk space or give --output-log-dir a directory on another disk",
+            "free disk space, or give an --output-log-dir on another disk",
         )

@@ -1,11 +1,10 @@
-"""The process of one run: engine, sample library, system under test, LoadGen, and nothing else.
+"""The process of one run, with the engine, the sample library, the system under test and LoadGen.
 
-The main thread only watches: it writes the heartbeat, checks for stalls and dead engines, and takes signals. The
-engine lives on an event loop in a second thread, LoadGen in a third (its Start call cannot be interrupted, and an
-exception raised into it would leave it half open). A failure is recorded in progress.json, where the parent reads it,
-and ends the process at once.
+The main thread writes the heartbeat, checks for stalls and dead engines, and handles signals. The engine uses an event
+loop in a second thread. LoadGen uses a third thread, because its Start call cannot be interrupted. A failure is written
+to progress.json, where the parent reads it, and ends the process at once.
 
-`scenarios/run/start.py` comes first and hands over the run directory; everything else is in the manifest.
+`scenarios/run/start.py` passes the run directory to this module; everything else is in the manifest.
 """
 
 import asyncio
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
-ADMISSION_TOKENS = 8192  # bound for an engine that has no token budget a step
-FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query of the run before the first
+ADMISSION_TOKENS = 8192  # default limit for an engine without a token budget per step
+FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query before it issues the first.
 
 
 class RunProcess:
@@ -72,7 +71,7 @@ class RunProcess:
         self._lag: LagMeter | None = None
         self._started_s = 0.0
         self._engine: Engine | None = None
-        self._tokens_before = 0  # made before LoadGen's clock ran
+        self._tokens_before = 0  # output tokens before the timed run
         self._stages = StageClock(PHASES["importing"], time.time() - (age_s(psutil.Process()) or 0.0))
         self.loop = new_event_loop()
 
@@ -85,18 +84,18 @@ class RunProcess:
         self._wake.set()
 
     def _fail_in_loadgen(self, error: BaseException) -> None:
-        """Report a failure from a callback of LoadGen, and never return to it: so it writes no verdict."""
+        """Report a failure in a callback of LoadGen without returning to LoadGen, so that it writes no verdict."""
         self.fail(error)
         threading.Event().wait()
 
     def _install_hooks(self) -> None:
         def on_signal(number: int, _frame: object) -> None:
-            # Not `fail`: its Event could be locked by the wait that this handler interrupts.
+            # `fail` could block, because this handler may interrupt a thread that holds the lock of its Event.
             if self.failure is None:
                 self.failure = Interrupted(f"stopped by {signal.Signals(number).name}")
 
         for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(number, on_signal)
         threading.excepthook = lambda arguments: self.fail(
             arguments.exc_value or ExecutionError(f"thread {arguments.thread} ended without a message")
@@ -127,7 +126,7 @@ class RunProcess:
             progress.issued, progress.completed = self._sut.issued, self._sut.completed
         if request_log is not None and self._started_s:
             progress.elapsed_s = now - self._started_s
-            # What replicas report is half a second old; once all is answered the record itself counts.
+            # Reports of replicas are half a second old. After the last response, the request log is exact.
             asked = self._engine if progress.phase == "running" else None
             made = asked.generated_tokens() if asked is not None else None
             progress.output_tokens = max(request_log.output_tokens, (made or 0) - self._tokens_before)
@@ -152,7 +151,7 @@ class RunProcess:
             self._wake.clear()
 
     def _on_loop(self, work: Coroutine[Any, Any, Any], poll: Callable[[], None] = lambda: None) -> Any:
-        """Run a coroutine on the engine's loop and wait for it as `_wait` does."""
+        """Run a coroutine on the engine's loop, and wait for it with `_wait`."""
         future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self.loop)
         future.add_done_callback(lambda _: self._wake.set())
         self._wait(future.done, poll)
@@ -164,12 +163,15 @@ class RunProcess:
 
         def poll() -> None:
             if time.monotonic() > end:
-                raise SetupError(f"{what} after {seconds:g} s", "raise --engine-start-timeout-s, and see engine.log")
+                raise SetupError(
+                    f"{what} after {seconds:g} s",
+                    "see engine.log; if the engine is slow, raise --engine-start-timeout-s",
+                )
 
         return poll
 
     def _before_loadgen(self, engine: Engine, work: Coroutine[Any, Any, Any], what: str) -> Any:
-        """Have a started engine answer something. If it dies or hangs meanwhile, the run is refused."""
+        """Run a coroutine on a started engine, and refuse the run if the engine dies or hangs."""
         in_time, watch = self._deadline(what), WarmUpWatch(engine, self.plan.stall_timeout_s)
 
         def poll() -> None:
@@ -184,7 +186,7 @@ class RunProcess:
     # The run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Start the run to the end; raises on any failure."""
+        """Execute the run; raise on any failure."""
         self._install_hooks()
         self._beat("engine")
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
@@ -198,7 +200,7 @@ class RunProcess:
         if measured is not None:
             self.manifest.trial = write_trial_conf(self.run_dir, self.plan, measured)
 
-        import mlperf_loadgen as lg  # only now, so that LoadGen is not half open when the engine fails
+        import mlperf_loadgen as lg  # Imported late, so that LoadGen is not open if the engine fails.
 
         settings = build_settings(lg, self.plan, self.run_dir.user_conf)
         self._record_start(report, warm_up_facts, settings)
@@ -218,7 +220,7 @@ class RunProcess:
         self._tokens_before = engine.generated_tokens() or 0
         self._run_loadgen(lg, settings, sut, library, watch)
         if sut.outstanding:
-            raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
+            raise ExecutionError(f"LoadGen finished with {sut.outstanding} unfinished queries")
         self._request_log.close()
         observed = self.manifest.observed
         observed.cached_prompt_tokens = sut.cached_tokens
@@ -231,7 +233,7 @@ class RunProcess:
         self._stop_engine(engine)
 
     def _pool(self) -> "ReplicaPool | None":
-        """The engine, where it is several."""
+        """Return the engine if it consists of replicas."""
         if self.plan.replicas is None:
             return None
         from sut.replicas.pool import ReplicaPool
@@ -239,7 +241,7 @@ class RunProcess:
         return self._engine if isinstance(self._engine, ReplicaPool) else None
 
     def _start_engine(self, engine: Engine) -> tuple[EngineReport, Dataset]:
-        """Start the engine, and read the dataset in a thread meanwhile."""
+        """Start the engine, and read the dataset in a thread at the same time."""
         reading: Future[Dataset] = Future()
 
         def read() -> None:
@@ -256,7 +258,7 @@ class RunProcess:
         return report, reading.result()
 
     def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
-        """Record what runs, and what the heartbeat shows of its end and its limits."""
+        """Write the engine, the warm-up and the settings into the manifest, and set the limits of the heartbeat."""
         plan, progress = self.plan, self.progress
         self.manifest.engine = EngineState(
             versions=report.versions, configuration=report.configuration, warm_up=WarmUp.model_validate(warm_up_facts)
@@ -266,13 +268,13 @@ class RunProcess:
         write_manifest(self.run_dir.manifest, self.manifest)
         progress.expected = expected_samples(plan, self.run_dir.user_conf)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
-        # The heartbeat's latencies are p99, and say nothing of a limit at another percentile.
+        # The heartbeat shows p99 latencies, which cannot be compared with limits at another percentile.
         if plan.loadgen_scenario == "Server" and settings.server_target_latency_percentile == PERCENTILE["Server"]:
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
 
     def _record_observed(self, observed: EngineObserved) -> None:
-        """Record what the engine observed."""
+        """Write the observations of the engine into the manifest."""
         self.manifest.observed.engines = [EngineSeen.model_validate(one) for one in observed.engines]
         if observed.read_to_loadgen is not None:
             self.manifest.observed.read_to_loadgen = LatenessSummary.model_validate(observed.read_to_loadgen)
@@ -292,7 +294,7 @@ class RunProcess:
         )
 
     def _run_loadgen(self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, watch: EngineWatch) -> None:
-        """The timed part; records who else used the cores meanwhile, and how late the loop was."""
+        """Execute the timed run; record the CPU use of other processes and the lag of the event loop."""
         finished = threading.Event()
 
         def poll() -> None:
@@ -300,7 +302,7 @@ class RunProcess:
             if not sut.issued and time.monotonic() - self._started_s > FIRST_QUERY_TIMEOUT_S:
                 raise ExecutionError(
                     f"LoadGen issued no query within {FIRST_QUERY_TIMEOUT_S:.0f} s",
-                    "see user.conf in the run directory",
+                    "check target_qps in user.conf of the run directory",
                 )
 
         def run_loadgen() -> None:
@@ -325,7 +327,7 @@ class RunProcess:
         self._wait(finished.is_set, poll)
         lag.stop()
         self._beat("closing")
-        self._lag = None  # later heartbeats keep the values that are recorded here
+        self._lag = None  # Later heartbeats keep the values recorded here.
         observed = self.manifest.observed
         observed.contention = contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas))
         observed.loop_lag = LoopLag.model_validate(self.progress.loop_lag)
@@ -335,7 +337,7 @@ class RunProcess:
         self.loop.run_forever()
 
     def _stop_engine(self, engine: Engine) -> None:
-        """Ask the engine to stop; the parent ends whatever is left of the process group anyway."""
+        """Ask the engine to stop. The parent ends the remaining process group in any case."""
         future = asyncio.run_coroutine_threadsafe(engine.stop(), self.loop)
         end = time.monotonic() + ENGINE_STOP_TIMEOUT_S
         while not future.done() and time.monotonic() < end:
@@ -343,7 +345,7 @@ class RunProcess:
             time.sleep(0.05)
 
     def report_failure(self, error: BaseException) -> int:
-        """Record why the run ended; returns the exit code."""
+        """Write the reason of the failure to progress.json; return the exit code."""
         traceback.print_exception(error)
         if not isinstance(error, Ending):
             error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
@@ -362,12 +364,12 @@ class RunProcess:
 def _read_dataset(plan: RunPlan) -> Dataset:
     dataset = load_dataset(Path(plan.dataset_path), count=plan.sample_count, checked_sha256=plan.dataset_sha256)
     if dataset.sha256 != plan.dataset_sha256:
-        raise SetupError(f"{plan.dataset_path} changed since the run was planned", "start the run again")
+        raise SetupError(f"{plan.dataset_path} changed after the run was planned", "start the run again")
     return dataset
 
 
 def main(run_dir: RunDir) -> NoReturn:
-    """Start the run and exit without unwinding: no destructor may run on half-open LoadGen state."""
+    """Execute the run and exit at once, because destructors must not run on open LoadGen state."""
     run = RunProcess(run_dir)
     code = int(ExitCode.OK)
     try:

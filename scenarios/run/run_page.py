@@ -1,4 +1,4 @@
-"""The page of one run, report.html beside its logs. It is written after the attestation and is no evidence."""
+"""The page report.html of one run. It is written after the attestation, which does not cover it."""
 
 import os
 import time
@@ -6,11 +6,11 @@ import time
 from runs.record.layout import RunDir
 from runs.wording import moment
 
-SWITCH = "MLPERF_LLAMA_VLLM_REPORT"  # 0: no page; drawing takes a second of processor time
+SWITCH = "MLPERF_LLAMA_VLLM_REPORT"  # 0 disables the page; drawing takes a second of CPU time
 
 
 def write_run_page(run_dir: RunDir) -> str:
-    """Write the page; returns a line that names it, or says why there is none. A run never fails for its page."""
+    """Write the page; return a line with its path or with the reason of a failure. A failure never fails the run."""
     if os.environ.get(SWITCH) == "0":
         return f"no report: {SWITCH}=0"
     try:
@@ -22,6 +22,6 @@ def write_run_page(run_dir: RunDir) -> str:
         if page.left_out:
             return f"no report: {page.left_out[0]}"
         write_atomic(run_dir.page, render(page))
-    except Exception as error:  # a font or a library is missing, the disk is full: nothing of the run is lost
+    except Exception as error:  # for example a missing font or library, or a full disk
         return f"no report: {type(error).__name__}: {error}"
     return f"report: {run_dir.page}"

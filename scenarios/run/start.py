@@ -1,10 +1,10 @@
-"""The first steps of a run's process: import the engine's code, wait for a run directory, become the run.
+"""The entry of a run's process, which imports the engine's code, waits for a run directory and executes the run.
 
-The parent runs it as `python -m scenarios.run.start ENGINE [beside]` and goes on checking the run, which takes about
-as long as these imports. It writes the run directory's path to the standard input when everything is checked, and
-closes it without a word when the run is refused. Until then there is no run directory, no engine and no LoadGen.
+The parent starts it as `python -m scenarios.run.start ENGINE [beside]` and checks the run at the same time. If the run
+is accepted, the parent writes the path of the run directory to standard input; if it is refused, the parent closes
+standard input. Until then, the run directory, the engine and LoadGen do not exist.
 
-vLLM's processes import this module again under another name, so it imports little by itself.
+vLLM's processes import this module again under another name, so it imports little at the top.
 """
 
 import gc
@@ -16,8 +16,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Become the run whose run directory is written to the standard input, or end when none is."""
-    gc.disable()  # all that is imported stays: looking through it again and again finds nothing
+    """Execute the run whose directory arrives on standard input, or exit if standard input is closed."""
+    gc.disable()  # Imported modules stay, so collections during the imports find nothing.
     from runs.record.layout import RunDir
     from scenarios.run import process as run_process
     from scenarios.run.supervisor import BESIDE, NO_ENGINE
@@ -34,7 +34,7 @@ def main() -> NoReturn:
     gc.enable()
     path = sys.stdin.buffer.read()
     if not path:
-        os._exit(0)  # the run was refused, or the parent is gone
+        os._exit(0)  # The run was refused, or the parent ended.
     run_dir = RunDir(Path(os.fsdecode(path)))
     _write_to(run_dir.engine_log)
     os.chdir(run_dir.root)
@@ -42,7 +42,7 @@ def main() -> NoReturn:
 
 
 def _write_to(log: Path) -> None:
-    """Turn the output into `log`, what was written so far (to a nameless file) at its head."""
+    """Redirect the output to `log`, which starts with the earlier output (from an unnamed file)."""
     sys.stdout.flush()
     sys.stderr.flush()
     with log.open("wb") as stream, Path(os.devnull).open("rb") as nothing:

@@ -1,4 +1,4 @@
-"""What a run prints: up to three lines before it starts, and a closing summary of about ten lines."""
+"""The output of a run: up to three lines before its start, and a closing summary of about ten lines."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from compliance.accuracy.accuracy_verdict import AccuracyVerdict
 
 _COLUMNS = ("mean", "p50", "p90", "p99")
-_FEW = ("mean", "p50", "p90", "max")  # of a run that is too short for p99
+_FEW = ("mean", "p50", "p90", "max")  # statistics of a run with too few samples for p99
 
 
 def announce(run: PreparedRun, console: Console) -> None:
-    """Print what is about to run, where it goes, and whether it is eligible for submission; --verbose: the plan."""
+    """Print the run, its directory and its eligibility for submission; with --verbose, the whole plan."""
     plan, expected = run.plan, forecast(run)
     model = run.model.folder.name if run.model else plan.model_path
     size = counted(plan.sample_count, "sample")
@@ -55,13 +55,13 @@ def announce(run: PreparedRun, console: Console) -> None:
 
 
 def _limits_of_trial(run: PreparedRun) -> str:
-    """What decides the load of a trial, and its limits beside the official ones."""
+    """Return the origin of a trial's load, and its limits beside the official limits."""
     limits = run.benchmark.limits
     if run.plan.loadgen_scenario != "Server" or limits is None:
-        return "the number of queries follows from the engine's speed during warm-up"
+        return "the engine's speed during warm-up decides the number of queries"
     return (
-        "the rate follows from the engine's speed during warm-up, limits of one hour at p50; official limits, not "
-        f"applied: TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99"
+        "the engine's speed during warm-up decides the rate; limits: 1 hour at p50; official limits, not applied: "
+        f"TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99"
     )
 
 
@@ -74,7 +74,7 @@ def closing_summary(
     seal_sha256: str,
     page: str,
 ) -> None:
-    """Print the outcome of a run that came to its end; its page, or why there is none, is the last line."""
+    """Print the outcome of a finished run; the last line names its page or the reason why the page is missing."""
 
     line = partial(say, console)
     plan = run.plan
@@ -99,7 +99,7 @@ def closing_summary(
         line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")
     line(
         "  eligible for submission: "
-        f"{'no: ' + run.unofficial_reasons[0] if run.unofficial_reasons else 'nothing found against it'}"
+        f"{'no: ' + run.unofficial_reasons[0] if run.unofficial_reasons else 'no reason against it found'}"
     )
     if len(run.unofficial_reasons) > 1:
         line(f"            and {len(run.unofficial_reasons) - 1} more reasons in manifest.json")
@@ -116,7 +116,7 @@ def closing_summary(
 
 
 def numbers(result: Result, official: TokenLimits | None) -> list[str]:
-    """The numbers of a performance run, those LoadGen reported: rates, then a table of latencies with their limits."""
+    """Return LoadGen's numbers of a performance run: rates, then a table of latencies with their limits."""
     reported = result.reported
     if reported is None:
         return []
@@ -141,13 +141,13 @@ def numbers(result: Result, official: TokenLimits | None) -> list[str]:
 
 
 def _columns(result: Result) -> Iterator[str]:
-    """The statistics that the number of samples supports."""
+    """Yield the statistics that the number of samples supports."""
     count = result.counts.samples or result.counts.samples_expected or 0
     yield from (name for name in (_COLUMNS if shows("p99", count) else _FEW) if shows(name, count))
 
 
 def _limits(result: Result, official: TokenLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Columns of limits, by the row's label: those effective, and the official ones where they differ."""
+    """Yield the columns of limits by row label: effective limits, and official limits if they differ."""
     in_force = result.in_force
     if not in_force.ttft_limit_ns or not in_force.tpot_limit_ns:
         return

@@ -1,6 +1,6 @@
-"""One run's process, seen from its parent: heartbeat, signals, and an end that leaves nothing behind.
+"""The supervision of a run's process by its parent: heartbeat, signals, and the end of all child processes.
 
-The child's process group (`runs/child.py`) holds the engine's processes too.
+The child's process group (`runs/child.py`) contains the engine's processes too.
 """
 
 import contextlib
@@ -25,22 +25,22 @@ from runs.temporary import temporary_folder
 from sut.watchdog import Watchdog
 
 COMMAND = (sys.executable, "-m", "scenarios.run.start")
-BESIDE = "beside"  # the engine's core has a process beside the run's
-NO_ENGINE = "none"  # for a run whose engines have processes of their own
+BESIDE = "beside"  # argument for an engine whose core has its own process
+NO_ENGINE = "none"  # argument for a run whose engines have their own processes
 POLL_S = 0.2
 REPORT_INTERVAL_NS = 10**9
-STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the run write down why it ends
+STOP_GRACE_S = 10.0  # On a busy machine, the run may take seconds to write its last state.
 FULL_DISK_BYTES = 64 << 10
 
 
 class EarlyRun:
-    """A run's process, started before the run is checked: it imports the engine's code and waits.
+    """A run's process that starts before the checks of the run; it imports the engine's code and waits.
 
-    A context manager; on leaving, nothing of the process is left, whether it ran the run or not.
+    It is a context manager, which ends the process and its children on exit.
 
     Args:
-        environment: variables for the process; those set by the user win.
-        beside: the engine's core will have a process beside the run's.
+        environment: Variables for the process; the user's variables override them.
+        beside: True if the engine's core will have its own process.
     """
 
     def __init__(self, engine: str, environment: dict[str, str], *, beside: bool = False) -> None:
@@ -61,13 +61,13 @@ class EarlyRun:
         """Let the process start a planned run, and wait for its end.
 
         Args:
-            engine: as planned. Where engine or environment are not what the process was started with, it is ended
-                and another one started.
-            on_progress: called with the last heartbeat, every second and when there is a new one.
+            engine: Planned engine. If the engine or the environment differ from those at the start of the process,
+                a new process replaces it.
+            on_progress: Called with each new heartbeat, and at least once per second with the last one.
 
         Raises:
-            The child's own failure as it recorded it (InputError, SetupError, ExecutionError, Interrupted), or
-            ExecutionError when it ended without naming a cause or stopped writing heartbeats.
+            InputError, SetupError, ExecutionError, Interrupted: As recorded by the process.
+            ExecutionError: If the process ended without a recorded error or stopped writing heartbeats.
         """
         if (engine, environment) != self._started_for:
             self._at_the_end.close()
@@ -89,15 +89,15 @@ class EarlyRun:
 @dataclass(frozen=True)
 class _Child:
     process: "subprocess.Popen[bytes]"
-    output: IO[bytes]  # an unnamed file, for what it writes before it has a run directory
+    output: IO[bytes]  # unnamed file for the output before the run directory exists
 
 
 @contextlib.contextmanager
 def _run_process(engine: str, environment: dict[str, str], beside: bool) -> Iterator[_Child]:
-    """A process that waits for its run directory; on leaving, its whole group is ended.
+    """Start a process that waits for its run directory; end its whole process group on exit.
 
-    Its temporary directory is its own and removed with it: vLLM leaves sockets and `vllm_dist_*` files there. [vLLM
-    0.32.0: vllm/utils/network_utils.py] PyTorch's cache of compiled code and Ray's directory stay where they were.
+    The process has its own temporary directory, because vLLM leaves sockets and `vllm_dist_*` files behind. [vLLM
+    0.32.0: vllm/utils/network_utils.py] PyTorch's cache of compiled code and Ray's directory stay shared.
     """
     with contextlib.ExitStack() as at_the_end:
         output = at_the_end.enter_context(tempfile.TemporaryFile())
@@ -111,14 +111,14 @@ def _run_process(engine: str, environment: dict[str, str], beside: bool) -> Iter
 def _start(
     engine: str, environment: dict[str, str], beside: bool, output: IO[bytes], folder: str
 ) -> "subprocess.Popen[bytes]":
-    common = tempfile.gettempdir()  # shared by all runs
+    common = tempfile.gettempdir()  # the directory that all runs share
     kept = {"TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{os.getuid()}", "RAY_TMPDIR": common}
-    # The plan's first: vLLM's processes, which take names of their own, find their titles by the first variable, and
-    # must not set that one anew, as PyTorch does its cache. [setproctitle, spt_setup.c]
+    # The plan's variables come first: vLLM's processes find their title by the first variable, which must stay
+    # unchanged. PyTorch changes the variable of its cache. [setproctitle, spt_setup.c]
     variables = {**environment, **kept, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
     return subprocess.Popen(
         [*COMMAND, engine, *[BESIDE] * beside],
-        cwd=HARNESS_ROOT,  # the first place where Python looks for modules
+        cwd=HARNESS_ROOT,  # the first entry of Python's module path
         env=variables,
         stdin=subprocess.PIPE,
         stdout=output,
@@ -128,14 +128,14 @@ def _start(
 
 
 def _hand_over(child: _Child, run_dir: RunDir) -> None:
-    """Write the run directory to the process. One that has ended is noticed by `_watch`."""
+    """Write the run directory to the process. `_watch` detects a process that has ended."""
     assert child.process.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.process.stdin as pipe:
         pipe.write(os.fsencode(run_dir.root.resolve()))
 
 
 def _keep_output(child: _Child, run_dir: RunDir) -> None:
-    """Save the output of a process that ended before it took its run directory."""
+    """Save the output of a process that ended before it received its run directory."""
     if not run_dir.engine_log.exists():
         child.output.seek(0)
         with contextlib.suppress(OSError), run_dir.engine_log.open("wb") as log:
@@ -143,13 +143,13 @@ def _keep_output(child: _Child, run_dir: RunDir) -> None:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Have the run write down why it ends, and end."""
+    """End the run's process, with time to write its last state."""
     process.terminate()
     ended_within(process, STOP_GRACE_S)
 
 
 def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:
-    """Wait for the child to end, passing heartbeats on; raise when they stop."""
+    """Wait for the child to end and pass its heartbeats on; raise if they stop."""
     silence = {phase: Watchdog(SILENCE_STARTING_S, 0) for phase in ("", "starting", "engine", "warm-up")}
     silence["running"] = Watchdog(SILENCE_RUNNING_S, 0)
     last_ns = reported_ns = 0
@@ -174,15 +174,15 @@ def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
     error = progress.error if progress else None
     if error:
         raise error_of(error)
-    if -code in ENDING:  # it reached all processes, as those of a batch job; this one takes it later
+    if -code in ENDING:  # A batch system signals all processes; this process handles the signal later.
         raise Interrupted(f"the run's process was ended by {signal.Signals(-code).name}")
     if code < 0:
         raise ExecutionError(
-            f"the run's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel's log"
+            f"the run's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel log (dmesg)"
         )
     if code != ExitCode.OK:
-        if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # the run's process could not write down its end
+        if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # The process could not record its error.
             raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and rerun")
-        raise ExecutionError(f"the run's process ended with code {code} without naming a cause", "see engine.log")
+        raise ExecutionError(f"the run's process exited with code {code} and reported no error", "see engine.log")
     if progress is None or progress.phase != "done":
         raise ExecutionError("the run's process ended early", "see engine.log")

@@ -1,7 +1,7 @@
-"""A trial run: its size and rate follow from the engine's speed, measured during warm-up.
+"""A trial run, whose size and rate depend on the engine's speed during warm-up.
 
-The offered rate is a share of what the engine did with a few queries at a time, so that it keeps up and TTFT is that
-of an engine with headroom. The number of queries is what fits into the time of a trial.
+The offered rate is a share of the measured rate with a few concurrent queries, so that the engine keeps up. The number
+of queries fits into the duration of a trial.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ from runs.rounds import CURRENT_ROUND
 
 TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 
-AT_A_TIME = 4  # queries measured together; in SingleStream one
-LOAD_SHARE = 0.65  # of the measured rate, Server and Interactive
-LONGEST_S = 100.0  # from the first query to the last
-SHORTEST_S = 10.0  # on a machine so fast that `USUAL` queries take less
+AT_A_TIME = 4  # concurrent queries of the measurement; SingleStream: 1
+LOAD_SHARE = 0.65  # offered share of the measured rate in Server and Interactive
+LONGEST_S = 100.0  # maximum time from the first query to the last
+SHORTEST_S = 10.0  # minimum time on a machine that completes `USUAL` queries faster
 USUAL = 24
-FEWEST = 8  # however slow the engine: early stopping needs 7 at p50
-FEWEST_IN_STREAM = 12  # early stopping's estimate needs 11 at p50
+FEWEST = 8  # minimum of queries; early stopping needs 7 at p50
+FEWEST_IN_STREAM = 12  # minimum of queries in SingleStream; early stopping's estimate needs 11 at p50
 MOST = 1000
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed of an engine with `queries` queries of full length at a time."""
+    """The speed of an engine with `queries` concurrent queries of full length."""
 
     queries: int
-    seconds: float  # from the first submission to the last response
+    seconds: float  # time from the first submission to the last response
     output_tokens: int
 
     @property
@@ -43,17 +43,17 @@ class Measured:
 
 
 def at_a_time(scenario: Scenario) -> int:
-    """How many queries are measured together."""
+    """Return the number of concurrent queries of the measurement."""
     return 1 if scenario == "SingleStream" else AT_A_TIME
 
 
 def trial_settings(scenario: Scenario, queries_per_second: float) -> dict[str, int | float]:
-    """LoadGen's settings that follow from a measured rate, by key."""
+    """Return LoadGen's settings for a measured rate, by key."""
     if scenario == "SingleStream":
         fitting, fast = int(LONGEST_S * queries_per_second), int(SHORTEST_S * queries_per_second)
         count = min(MOST, max(FEWEST_IN_STREAM, min(fitting, USUAL), fast))
         return {"min_query_count": count, "target_latency": max(1, round(1e3 / queries_per_second))}
-    if scenario == "Offline":  # more at a time than was measured, so at least as fast
+    if scenario == "Offline":  # More concurrent queries than measured are at least as fast.
         count = min(MOST, max(FEWEST, int(LONGEST_S * queries_per_second)))
         return {"min_query_count": count, "target_qps": _three_digits(queries_per_second)}
     rate = _three_digits(min(LOAD_SHARE * queries_per_second, MOST / SHORTEST_S))
@@ -63,10 +63,10 @@ def trial_settings(scenario: Scenario, queries_per_second: float) -> dict[str, i
 
 
 def write_trial_conf(run_dir: RunDir, plan: RunPlan, measured: Measured) -> Trial:
-    """Write the user.conf of a trial into its run directory; returns the record of what it follows from.
+    """Write the user.conf of a trial into its run directory; return the measurement for the manifest.
 
     Raises:
-        SetupError: the engine made no progress that could be measured.
+        SetupError: If the engine is too slow for a trial.
     """
     rate = measured.queries_per_second
     if rate < 1e-5:
@@ -84,7 +84,7 @@ def write_trial_conf(run_dir: RunDir, plan: RunPlan, measured: Measured) -> Tria
 
 
 def with_trial_settings(text: str, plan: RunPlan, settings: Mapping[str, int | float]) -> str:
-    """The text of trial.conf with the settings that were measured."""
+    """Return the text of trial.conf with the measured settings."""
     for key, value in settings.items():
         written = f"{value:.10f}".rstrip("0").rstrip(".")
         text = with_setting(text, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key, written)
@@ -92,7 +92,7 @@ def with_trial_settings(text: str, plan: RunPlan, settings: Mapping[str, int | f
 
 
 def sentence(manifest: Manifest) -> str:
-    """What a trial measured, and the load that follows from it; empty for other runs."""
+    """Return a sentence on the measurement and the load of a trial; empty for other runs."""
     trial = manifest.trial
     if trial is None:
         return ""

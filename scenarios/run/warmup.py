@@ -1,11 +1,11 @@
-"""Warming an engine up with prompts that are not in the dataset, as large as the work.
+"""The warm-up of an engine, with random prompts that are not in the dataset.
 
-An engine that makes kernels or graphs for new shapes makes them here, before the clock starts: it gets prompts of the
-dataset's lengths, together more than its steps take, and then as many short queries at a time as it computes, twice
-as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
-only: with 256 queries at a time the rest would take longer than many a run. LoadGen sees nothing of a warm-up.
+An engine that compiles kernels or captures graphs for new shapes does so here, before the timed run. It gets prompts of
+the dataset's lengths for more than one step, and then batches of short queries that double up to its maximum. An engine
+that compiles nothing (on a CPU) gets only a few prompts, because large batches take long there. LoadGen does not take
+part in the warm-up.
 
-In a trial the last prompts, a few of the dataset's lengths at a time, are measured.
+In a trial, the last prompts measure the engine's speed with prompts of the dataset's lengths.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from scenarios.run.trial import Measured, at_a_time
 from sut.engine import Engine, EngineLimits, EngineReport, OneResponse, Request
 
 WARMUP_SEED = 20_240_101
-LOWEST_ID = 10  # below lie the special IDs of many vocabularies; any others are as good as text for a warm-up
-FULL_STEPS = 2  # of prompts of the dataset's lengths
+LOWEST_ID = 10  # lowest token ID of a prompt; many vocabularies have special IDs below it
+FULL_STEPS = 2  # engine steps that prompts of the dataset's lengths fill
 SHORT_PROMPT_TOKENS = 8
-# A batch stops growing when its responses would take longer than this at the pace of its last step.
+# Maximum duration of a batch; it stops growing if its responses would take longer.
 LONGEST_BATCH_S = 60.0
 POLL_S = 0.001
 
 
 class RequestGroup:
-    """Requests that are in the engine at the same time, and their responses."""
+    """Concurrent requests in the engine, and their responses."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -41,7 +41,7 @@ class RequestGroup:
             self._engine.submit(Request(response, prompt))
 
     async def end(self) -> int:
-        """Wait for all; the tokens of their responses."""
+        """Wait for all responses; return their number of tokens."""
         await asyncio.gather(*(response.done for response in self.responses))
         return sum(len(response.ids) for response in self.responses)
 
@@ -49,7 +49,7 @@ class RequestGroup:
 def random_prompts(
     prompts: list[list[int]], count: int, vocab_size: int | None, seed: int = WARMUP_SEED
 ) -> list[list[int]]:
-    """Random prompts with lengths spread over those of the dataset (one: the median); none is in the dataset."""
+    """Return random prompts that are not in the dataset, with its lengths (for one prompt: the median)."""
     lengths = sorted(len(prompt) for prompt in prompts)
     last = len(lengths) - 1
     picked = [lengths[round(i * last / (count - 1)) if count > 1 else last // 2] for i in range(count)]
@@ -59,7 +59,7 @@ def random_prompts(
 def _unknown_prompts(
     prompts: list[list[int]], lengths: list[int], vocab_size: int | None, seed: int = WARMUP_SEED
 ) -> list[list[int]]:
-    """Random prompts of these lengths, without those that the dataset has."""
+    """Return random prompts of these lengths that are not in the dataset."""
     chooser = random.Random(seed)
     vocab_size = vocab_size or 1 + max(max(prompt) for prompt in prompts)
     ids = range(min(LOWEST_ID, vocab_size - 1), vocab_size)
@@ -71,7 +71,7 @@ def _unknown_prompts(
 
 
 def prompts_for_full_steps(prompts: list[list[int]], limits: EngineLimits) -> int:
-    """How many prompts of the dataset's lengths fill `FULL_STEPS` steps."""
+    """Return the number of prompts of the dataset's lengths that fill `FULL_STEPS` steps."""
     mean_tokens = sum(map(len, prompts)) / len(prompts)
     return math.ceil(FULL_STEPS * (limits.step_tokens or 0) / mean_tokens)
 
@@ -84,14 +84,14 @@ async def warm_up(
     *,
     longest_batch_s: float = LONGEST_BATCH_S,
 ) -> tuple[dict[str, Any], Measured | None]:
-    """Run the warm-up: one prompt alone, then many at once, then the largest batch, then what a trial measures.
+    """Run the warm-up: one prompt, then many prompts, then the largest batch, then the measurement of a trial.
 
     Args:
-        longest_batch_s: a batch whose responses would take longer grows no further.
+        longest_batch_s: Maximum duration of a batch, which limits its growth.
 
     Returns:
-        Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
-        engine at a time. And the measurement of a trial.
+        Facts for the manifest (prompts, tokens, seconds, maximum of concurrent prompt tokens and queries), and the
+        measurement of a trial.
     """
     clock = asyncio.get_running_loop().time
     started = clock()
@@ -101,7 +101,7 @@ async def warm_up(
     made = random_prompts(prompts, count, report.vocab_size)
     groups = [made[:1], made[1:]]
     if plan.trial and not plan.compiles:
-        # What is measured warms as well. A stream's first query pays for the first use of everything.
+        # The measured prompts warm up too. In SingleStream, the first query is slower than the others.
         groups = [made[:1]] if plan.scenario == "SingleStream" else []
     output_tokens = 0
     for group in groups:
@@ -140,10 +140,10 @@ async def _measure(engine: Engine, prompts: list[list[int]]) -> Measured:
 async def _grow(
     engine: Engine, batch: RequestGroup, prompts: list[list[int]], longest_step_s: float
 ) -> list[list[int]]:
-    """Double a batch whenever the engine has made a step, so that it computes batches of every size up to the largest.
+    """Double a batch after each engine step, so that the engine computes batches of every size.
 
     Returns:
-        Those of the prompts that were handed over: all, unless the engine is too slow for that many.
+        The submitted prompts: all prompts, or fewer if the engine is too slow.
     """
     clock = asyncio.get_running_loop().time
     handed_over = 0

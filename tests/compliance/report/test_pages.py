@@ -168,6 +168,6 @@ def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main
 def test_bad_input(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     finished = run_main("verify", run, "--output", tmp_path / "v", "--document", tmp_path / "document.html")
     assert finished.code == ExitCode.BAD_INPUT
-    assert "document.html: the document is Markdown" in finished.stderr
-    assert "fix: end its name in .md" in finished.stderr
+    assert "document.html: not a Markdown file name" in finished.stderr
+    assert "fix: give a name that ends in .md" in finished.stderr
     assert not (tmp_path / "v").exists()

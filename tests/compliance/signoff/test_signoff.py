@@ -209,13 +209,13 @@ def test_the_command_writes_the_verdict_and_returns_its_code(runs: FrozenRuns, t
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((), "--scope is missing"),
-        (("--scope", "harness"), "--ref: no directory was given"),
+        ((), "--scope: missing"),
+        (("--scope", "harness"), "--ref: missing"),
         (("--scope", "harness", "--ref", "nowhere"), "--ref nowhere does not exist"),
         (("--scope", "harness", "--ref", "README.md"), "--ref README.md is a file, not a directory"),
         (("--scope", "harness", "--ref", *[os.curdir] * (MAX_DIRECTORIES + 1)), f"{MAX_DIRECTORIES + 1} directories"),
-        (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
-        (("--scope", "harness", "--ref", os.curdir, "--cand", os.curdir), "takes no --cand"),
+        (("--scope", "patch", "--ref", os.curdir), "--cand is missing"),
+        (("--scope", "harness", "--ref", os.curdir, "--cand", os.curdir), "--cand is not supported"),
         (("--scope", "harness", "--ref", os.curdir, "--noise-band", "0"), "--noise-band 0"),
         (("--scope", "harness", "--ref", os.curdir, "--claim", "nowhere.json"), "--claim nowhere.json"),
     ],

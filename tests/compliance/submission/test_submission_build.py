@@ -225,7 +225,7 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in said
     assert "    cooling: air" in said
     assert "\nsign-off: " in said
-    assert "a REHEARSAL" in said
+    assert "REHEARSAL tree" in said
     same = f"--runs {campaign.root} --source {tmp_path / 'code'}"
     assert said.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'} {same}"
     assert set(json.loads(record.read_bytes())["files"]) == set(files)

@@ -179,7 +179,7 @@ def test_the_record_comes_before_the_text(runs: DummyRuns, tmp_path: Path, monke
     [
         (("{}/nowhere",), 2, "does not exist"),
         (("{}/empty",), 2, "empty is empty\n  fix: name a run directory"),
-        (("{}/run", "--accuracy-only", "--performance-only"), 2, "leave nothing"),
+        (("{}/run", "--accuracy-only", "--performance-only"), 2, "exclude each other"),
         (("{}/run", "--accuracy-only"), 2, "no accuracy run"),
         (("{}/run", "--scenario", "Offline"), 2, "is Server"),
         (("{}/run", "--dataset-path", "nowhere.json"), 2, "nowhere.json"),

@@ -48,7 +48,7 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         ),
         (
             {"test": "output_caching", "treshold": 0.2},
-            "--treshold: there is no such option; did you mean thr",
+            "--treshold: unknown option; did you mean thr",
             "--help",
         ),
         ({"test": "output_length", "threshold": "1.5"}, "--threshold 1.5: must be between 0 and 1", "--help"),

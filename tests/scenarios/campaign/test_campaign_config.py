@@ -68,10 +68,10 @@ def test_audits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"target_pqs": 3}, "target_pqs: there is no such key"),
+        ({"target_pqs": 3}, "target_pqs: unknown key"),
         (
             {"scenarios": {"Offline": {"target_pqs": 3}}},
-            "small.yaml:5: target_pqs: there is no such key; did you mean target_qps?",
+            "small.yaml:5: target_pqs: unknown key; did you mean target_qps?",
         ),
         ({"scenarios": {"Offline": {"model_path": "x"}}}, "model_path: it is one for the whole campaign"),
         ({"accuracy": True}, "accuracy: a campaign sets it itself"),

@@ -100,7 +100,7 @@ def test_without_a_command_it_is_run(arguments: list[str], name: str, rest: list
 def test_unknown_command_suggests_the_nearest() -> None:
     with pytest.raises(InputError) as refused:
         cli.main(["docter"], standalone_mode=False)
-    assert (refused.value.message, refused.value.fix) == ("there is no command 'docter'", "did you mean 'doctor'?")
+    assert (refused.value.message, refused.value.fix) == ("docter: unknown command", "did you mean 'doctor'?")
     with pytest.raises(InputError) as refused:
         cli.main(["xyz"], standalone_mode=False)
     assert refused.value.fix == f"commands: {', '.join(COMMANDS)}"
@@ -177,4 +177,4 @@ def test_a_place_that_the_user_may_not_enter(command: list[str], tmp_path: Path)
     finally:
         os.seteuid(user)
     assert refused.code == 2
-    assert "x: you may not enter the directory that it lies in\n  fix: " in refused.stderr
+    assert "x: no permission to enter the parent directory\n  fix: " in refused.stderr

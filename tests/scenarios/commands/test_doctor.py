@@ -69,7 +69,7 @@ def test_a_cache_that_cannot_be_made_hides_nothing_else(
     assert found["data-set"][0] == "pass"
 
 
-@pytest.mark.parametrize(("in_checkout", "why"), [(True, "safe.directory"), (False, "no checkout")])
+@pytest.mark.parametrize(("in_checkout", "why"), [(True, "safe.directory"), (False, "not a git checkout")])
 def test_without_a_commit_it_says_what_will_be_asked(
     in_checkout: bool, why: str, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

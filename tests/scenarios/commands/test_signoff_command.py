@@ -55,7 +55,7 @@ def test_the_runs_of_both_sides_are_run_anew_and_signed_off_after_the_last(run_m
     asked = ("--noise-band", 0.0001, "--remeasure", 1, "--out", out, "--feedback", mend)
     done = run_main("signoff", "--scope", "patch", *sides, *asked)
     assert done.code in (ExitCode.OK, ExitCode.NEGATIVE), done.stderr  # by how busy the machine is
-    assert "measured again 1 time, of at most 1" in done.stdout
+    assert "repeated the performance runs 1 time, of at most 1" in done.stdout
     after = digests(folder)
     assert {name: after[name] for name in before} == before
     again = [folder / f"{name}-again-1" for name in names]
@@ -143,7 +143,7 @@ def test_of_a_result_with_several_runs_only_the_performance_run_is_run_and_the_o
 
 def test_a_run_whose_record_does_not_say_what_was_asked_is_not_run(runs: FrozenRuns, tmp_path: Path) -> None:
     run = runs.copy(tmp_path / "run", "srv-1", ["set_manifest", "asked.turbo", True])
-    with pytest.raises(InputError, match="cannot be run as it was: --turbo: there is no such option"):
+    with pytest.raises(InputError, match="cannot be repeated: --turbo: unknown option"):
         remeasured(lambda ref, cand: noisy(), [run], [], 1, Console(), print)
 
 

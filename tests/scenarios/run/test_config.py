@@ -24,7 +24,7 @@ def test_scenario_in_any_case(given: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "--scenario is missing"),
+        ({}, "--scenario: missing"),
         ({"scenario": "MultiStream"}, "MultiStream is not part of this benchmark"),
         ({"scenario": "Batch"}, "--scenario Batch"),
         ({"scenario": 3}, "--scenario 3"),
@@ -35,7 +35,7 @@ def test_scenario_in_any_case(given: str, name: str) -> None:
         ({"engine": "trt"}, "--engine trt"),
         ({"engine_arg": ["a=1"]}, "--engine-arg"),
         ({"accuracy": "perhaps"}, "--accuracy perhaps"),
-        ({"acuracy": True}, "--acuracy: there is no such option"),
+        ({"acuracy": True}, "--acuracy: unknown option"),
         ({"replicas": "0"}, "--replicas 0: must be a whole number from 1 to 1,024, or auto"),
     ],
 )
@@ -90,7 +90,7 @@ def test_samples_to_expect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "token_latencies", "seed", "words"),
-    [(-22, True, 1, "rejects"), (0, False, 1, "no settings for the model"), (0, True, 0, "no settings for the model")],
+    [(-22, True, 1, "rejects"), (0, False, 1, "no seeds or token latencies"), (0, True, 0, "no seeds or token latencies")],
 )
 def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
     class TestSettings:
@@ -124,5 +124,5 @@ def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, au
     if fine:
         check_engaged(detail, plan)
         return
-    with pytest.raises(ExecutionError, match="LoadGen ran with effective_"):
+    with pytest.raises(ExecutionError, match="LoadGen used effective_"):
         check_engaged(detail, plan)

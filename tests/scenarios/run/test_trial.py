@@ -187,7 +187,7 @@ def test_single_stream_needs_64(tmp_path: Path) -> None:
     text = "*.SingleStream.min_duration = 0\n*.SingleStream.min_query_count = 40\n"
     few = forecast_of(tmp_path / "user.conf", text, scenario="SingleStream", total_sample_count=50)
     assert few.count.samples == 50
-    assert "early stopping needs at least 64 queries, there will be 50" in few.invalid_because[0]
+    assert "early stopping needs at least 64 queries, but LoadGen will issue 50" in few.invalid_because[0]
 
 
 def test_a_dry_run_starts_and_writes_nothing(tmp_path: Path) -> None:
