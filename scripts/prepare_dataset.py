@@ -1,4 +1,4 @@
-"""Write a dataset in the MLCommons format: CNN-DailyMail or OpenOrca, from the hub or from a local file."""
+"""Write a dataset in the MLCommons format: CNN-DailyMail or OpenOrca, from the Hugging Face Hub or a local file."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ CNN_DAILYMAIL, OPEN_ORCA = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama2-70b"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the program; returns the exit code."""
+    """Run the program; return the exit code."""
     options = _parser().parse_args(arguments)
     return exit_code_of(lambda: _prepare(options), INTERRUPTED)
 
@@ -37,7 +37,7 @@ def _prepare(options: argparse.Namespace) -> None:
     needed = benchmark.accuracy_samples
     if options.ids is not None:
         official = sha256_of(options.ids) == CALIBRATION_LIST_SHA256
-        print(f"calibration data, {'by' if official else 'not by'} the list of mlcommons/inference")
+        print(f"calibration data, {'selected' if official else 'not selected'} by the list of mlcommons/inference")
     elif prepared.rows != needed:
         print(f"not the full datacenter dataset, which has {needed:,} rows")
     elif options.source == HUB or open_orca.is_pickle(options.source):
@@ -55,7 +55,7 @@ _OFFICIAL = {
 def _write_articles(options: argparse.Namespace) -> Prepared:
     tokenizer = load_tokenizer(_model_path(options))
     if options.ids is not None and options.count is not None:
-        raise InputError("--ids and --count contradict each other", "give one of them")
+        raise InputError("--ids and --count exclude each other", "give one of the two options")
     ids = options.ids
     source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
     with progress(len(source), "tokenizing") as (tokenized,):
@@ -64,11 +64,11 @@ def _write_articles(options: argparse.Namespace) -> Prepared:
 
 def _write_open_orca(options: argparse.Namespace) -> Prepared:
     if options.ids is not None:
-        raise InputError(f"--ids {options.ids}: llama2-70b has no such list", "leave it out")
+        raise InputError(f"--ids {options.ids}: not supported for llama2-70b", "remove --ids")
     if options.source == HUB:
         raise InputError(
-            f"--source {HUB}: which {OPEN_ORCA.accuracy_samples:,} rows of OpenOrca are official is MLCommons' choice",
-            f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and name it with --source, or give rows of your own",
+            f"--source {HUB}: not supported, because MLCommons selects the {OPEN_ORCA.accuracy_samples:,} rows of OpenOrca",
+            f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and give its path with --source",
         )
     if open_orca.is_pickle(options.source):
         return write(options.output, open_orca.official_rows(Path(options.source), options.count))
@@ -80,7 +80,7 @@ def _write_open_orca(options: argparse.Namespace) -> Prepared:
 
 def _model_path(options: argparse.Namespace) -> str:
     if options.model_path is None:
-        raise InputError("--model-path is missing", "name the model folder or ID with the tokenizer")
+        raise InputError("--model-path: missing", "give the model folder or Hugging Face Hub ID with the tokenizer")
     return str(options.model_path)
 
 
@@ -88,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Write a dataset in the MLCommons format: a JSON array of rows with the columns input (article "
         "or prompt), tok_input (token IDs of the official prompt) and output (reference response).",
-        epilog="--count takes the first N rows. The official edge dataset is another selection of 5,000 articles, "
-        "which is not reproduced here: fetch it from MLCommons. Exit codes: 0 done, 2 bad input, 3 the hub cannot be "
-        "reached, 130 interrupted; the output is written whole or not at all.",
+        epilog="--count takes the first N rows. The official edge dataset is another selection of 5,000 articles: "
+        "fetch it from MLCommons. Exit codes: 0 done, 2 bad input, 3 the Hugging Face Hub cannot be reached, "
+        "130 interrupted; without success, the output is not written.",
     )
     parser.add_argument(
         "--source",
@@ -101,19 +101,19 @@ def _parser() -> argparse.ArgumentParser:
         "MLCommons distributes, which is read only if it has the published SHA-256)",
     )
     parser.add_argument(
-        "--model-path", metavar="MODEL", help="model folder or ID with the tokenizer; a pickle needs none"
+        "--model-path", metavar="MODEL", help="model folder or ID with the tokenizer; not needed for a pickle"
     )
     parser.add_argument(
         "--lg-model-name",
         choices=(CNN_DAILYMAIL.loadgen_key, OPEN_ORCA.loadgen_key),
         default=CNN_DAILYMAIL.loadgen_key,
-        help="the benchmark (default %(default)s)",
+        help="benchmark (default %(default)s)",
     )
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
     parser.add_argument(
-        "--ids", type=Path, metavar="LIST", help="take the articles that this file names, an ID a line: for calibration"
+        "--ids", type=Path, metavar="LIST", help="select the articles in this file, one ID per line, for calibration"
     )
-    parser.add_argument("--count", type=int, metavar="N", help="take the first N rows (default: all)")
+    parser.add_argument("--count", type=int, metavar="N", help="select the first N rows (default: all)")
     return parser
 
 

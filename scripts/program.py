@@ -1,4 +1,4 @@
-"""How the programs of this folder end: a message on stderr and an exit code, never a traceback for a user's mistake."""
+"""The end of the programs in this folder: a message on stderr and an exit code, without a traceback."""
 
 import os
 import sys
@@ -9,13 +9,10 @@ from runs.listening import listening
 
 
 def exit_code_of(job: Callable[[], None], interrupted: str = "interrupted") -> int:
-    """Do the job.
+    """Run a job; return the exit code.
 
     Args:
-        interrupted: what Ctrl-C leaves behind, in a few words.
-
-    Returns:
-        The exit code.
+        interrupted: Message after Ctrl-C.
     """
 
     def say_it(_: Interrupted) -> None:

@@ -1,7 +1,7 @@
 """Run uv with the package sources that pip is configured to use: `python scripts/run_uv.py pip install …`.
 
-uv reads none of pip's settings. `scripts/setup.sh` and `scripts/lock.sh` call uv through this file, with a Python 3.11
-or newer that has pip. Exit code 127: no uv, or one that is older than pyproject.toml requires.
+uv ignores pip's settings. `scripts/setup.sh` and `scripts/lock.sh` call uv through this file, with Python 3.11 or newer
+and pip. Exit code 127: uv is missing, or older than pyproject.toml requires.
 """
 
 import ast
@@ -18,9 +18,9 @@ from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_FOUND = 127  # as a shell for a command that it does not find
+NOT_FOUND = 127  # exit code of a shell for a missing command
 
-# A variable of uv, with its older name, and the keys of uv.toml that say the same: the user's own choice of it holds.
+# Variable of uv → its older name, and the equivalent keys of uv.toml. The user's choice overrides pip's settings.
 _SAME: dict[str, tuple[str, set[str]]] = {
     "UV_DEFAULT_INDEX": ("UV_INDEX_URL", {"index", "index-url"}),
     "UV_INDEX": ("UV_EXTRA_INDEX_URL", {"index", "extra-index-url"}),
@@ -31,7 +31,7 @@ _SAME: dict[str, tuple[str, set[str]]] = {
 
 
 def pip_settings(listing: str) -> dict[str, str]:
-    """Return what `pip config list` printed as far as it counts for `pip install`, by key."""
+    """Return the settings of `pip install` in the output of `pip config list`, by key."""
     found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.+)", line):
@@ -44,7 +44,7 @@ def pip_settings(listing: str) -> dict[str, str]:
 def uv_settings(pip: Mapping[str, str]) -> dict[str, str]:
     """Return pip's settings as variables of uv.
 
-    pip's constraints are left out: a lock names the versions, and a constraint could only forbid them.
+    pip's constraints are omitted, because a lock already fixes the versions.
     """
     indexes = list(_existing(pip.get("extra-index-url", "").split()))
     proxy = pip.get("proxy", "")
@@ -55,7 +55,7 @@ def uv_settings(pip: Mapping[str, str]) -> dict[str, str]:
     settings = {
         "UV_DEFAULT_INDEX": pip.get("index-url", ""),
         "UV_INDEX": " ".join(indexes),
-        # pip takes the best version of all indexes; uv by default one of the first index that has the package.
+        # pip uses the best version of all indexes. By default, uv uses the first index with the package.
         "UV_INDEX_STRATEGY": "unsafe-best-match" if indexes else "",
         "UV_FIND_LINKS": ",".join(link.replace(",", "%2C") for link in _existing(pip.get("find-links", "").split())),
         "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
@@ -69,7 +69,7 @@ def uv_settings(pip: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for uv: the user's own, and pip's settings where that and uv.toml say nothing."""
+    """Return the environment for uv: the user's environment, and pip's settings that it and uv.toml do not set."""
     keys = _configured_keys(own)
     translated = {
         name: value
@@ -80,7 +80,7 @@ def environment(listing: str, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_index(listing: str, own: Mapping[str, str]) -> bool:
-    """Whether pip is told to ask no index, and uv of none in particular. uv has an option for it and no variable."""
+    """Return whether pip uses no index and uv has no own index, which requires an option of uv."""
     told = pip_settings(listing).get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
     return told and not any(own.get(name) for name in names)
@@ -99,7 +99,7 @@ def find_uv() -> str | None:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Become uv."""
+    """Replace this process by uv."""
     uv = find_uv()
     if uv is None:
         sys.exit(NOT_FOUND)
@@ -110,19 +110,19 @@ def main(arguments: list[str]) -> NoReturn:
     )  # fmt: skip
     settings = environment(asked.stdout, own)
     if not _chosen("UV_LINK_MODE", own) and not _can_link(uv):
-        settings["UV_LINK_MODE"] = "copy"  # as uv does then, with a warning
+        settings["UV_LINK_MODE"] = "copy"  # uv's own fallback, without its warning
     if arguments[:1] == ["pip"] and without_index(asked.stdout, own):
         arguments = [*arguments[:2], "--no-index", *arguments[2:]]
     os.execve(uv, [uv, *arguments], settings)
 
 
 def _chosen(name: str, own: Mapping[str, str]) -> bool:
-    """Whether the user's environment says this; an empty value says "none" to uv and to pip's proxy variables alike."""
+    """Return whether the user's environment sets a variable. For uv and pip, an empty value means "none"."""
     return any(other in own for other in (name, name.lower(), _SAME.get(name, ("", set()))[0]) if other)
 
 
 def _existing(places: Iterable[str]) -> Iterator[str]:
-    """URLs, and those folders that exist: pip ignores others with a warning, uv ends."""
+    """Yield URLs and existing folders; pip ignores missing folders with a warning, uv fails."""
     for place in places:
         url = urlsplit(place)
         path = Path(unquote(url.path) if url.scheme == "file" else place).expanduser()
@@ -131,11 +131,11 @@ def _existing(places: Iterable[str]) -> Iterator[str]:
         elif path.exists():
             yield path.absolute().as_uri()
         else:
-            print(f"setup: {path}: does not exist; pip's settings name it as a source of packages", file=sys.stderr)
+            print(f"setup: {path}: does not exist, but is a package source in pip's settings", file=sys.stderr)
 
 
 def _configured_keys(own: Mapping[str, str]) -> set[str]:
-    """The keys that uv's own configuration files set."""
+    """Return the keys that uv's own configuration files set."""
     home = Path(own.get("XDG_CONFIG_HOME") or Path(own.get("HOME", "/")) / ".config")
     files = [Path("/etc/uv/uv.toml"), home / "uv" / "uv.toml"]
     if own.get("UV_CONFIG_FILE"):
@@ -145,13 +145,13 @@ def _configured_keys(own: Mapping[str, str]) -> set[str]:
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue  # uv itself says what is wrong with it
+            continue  # uv reports the fault.
         keys |= content.keys() | content.get("pip", {}).keys()
     return keys
 
 
 def _can_link(uv: str) -> bool:
-    """Whether files of uv's cache can be hard-linked into this Python's environment."""
+    """Return whether files of uv's cache can be hard-linked into this Python's environment."""
     told = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=False)
     cache = Path(told.stdout.strip())
     try:
@@ -164,7 +164,7 @@ def _can_link(uv: str) -> bool:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The first version in a text, as numbers."""
+    """Return the first version in a text as numbers."""
     match = re.search(r"\d+(\.\d+)*", text)
     return tuple(map(int, match[0].split("."))) if match else ()
 

@@ -1,6 +1,6 @@
-"""Running an audit: its runs one after another, as a user starts them, then its verdict from their files.
+"""The execution of an audit: its runs one after another, then its verdict from their files.
 
-Nothing here is about one test: what is run and how it is judged comes from `compliance.audits`.
+This module is independent of the individual audits; `compliance.audits` defines their runs and checks.
 """
 
 import time
@@ -42,26 +42,26 @@ def run_audit(
     done: Callable[[Path], None] = lambda _: None,
     previous: Previous = lambda: None,
 ) -> ExitCode:
-    """Run or judge an audit, write its outcome and print it.
+    """Execute an audit or check existing runs, and write and print the verdict.
 
     Args:
-        runs: what its runs are given, as fields of `RunConfig`.
-        console: for progress and outcome.
-        done: called with the file of the outcome.
-        dry_run: check everything and show the first run; start and write nothing.
-        previous: the digest of the statement that the same campaign wrote before.
+        runs: Options of its runs, as fields of `RunConfig`.
+        console: Console for progress and verdict.
+        done: Called with the file of the verdict.
+        dry_run: Check everything and show the first run; start and write nothing.
+        previous: Returns the digest of the preceding attestation of the campaign.
 
     Returns:
         OK for PASS, NEGATIVE for FAIL.
 
     Raises:
-        HarnessError: no verdict: bad input, refused, a run failed, or its files allow none.
+        HarnessError: If there is no verdict, because of bad input, a failed run or its files.
     """
     tell = partial(say, console)
     test = find_audit(options.test)
     existing = options.ref is not None and options.run is not None
     if existing and dry_run:
-        raise InputError("--dry-run: with --ref and --run no run is started", "leave --dry-run out")
+        raise InputError("--dry-run: no effect with --ref and --run", "remove --dry-run")
     config = None if existing else make_config(without_trial(runs))
     what = "existing" if config is None else config.scenario
     root = runs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
@@ -83,8 +83,8 @@ def run_audit(
     except HarnessError:
         raise
     except Exception as error:
-        said = f"{test.name}: the runs' files allow no verdict: {type(error).__name__}: {error}"
-        raise ExecutionError(said, "see the runs' directories") from error
+        said = f"{test.name}: no verdict, because the files of a run are unreadable: {error}"
+        raise ExecutionError(said, "verify the runs with `main.py verify DIR`") from error
     _make(folder)
     write_audit(folder, result)
     done(audit_record(folder, result.test))
@@ -95,7 +95,7 @@ def run_audit(
 def _planned(
     test: AuditTest[Any], options: AuditOptions, config: RunConfig, folder: Path, tell: Callable[[str], None]
 ) -> tuple[AuditRequest[Any], PreparedRun]:
-    """Check what every run needs, once: what cannot run is refused before anything starts."""
+    """Check once what every run needs, before the first run starts."""
     first = prepare(_run_config(config, RunSpec("check"), folder, None), tell, rate_follows=True)
     request = audit_request(options, config.scenario, first)
     test.validate(request)
@@ -113,8 +113,8 @@ def _show_plan(
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
     least, most = test.run_counts(request)
-    runs = counted(most, "run") if least == most else f"{least} to {most} runs, as the runs before show"
-    tell(f"  {runs}; they go to {folder}")
+    runs = counted(most, "run") if least == most else f"{least} to {most} runs, depending on the first runs"
+    tell(f"  {runs}, written to {folder}")
     tell("dry run: nothing was started or written")
 
 
@@ -132,7 +132,7 @@ def _run_one(spec: RunSpec, config: RunConfig, folder: Path, console: Console, p
 
 
 def _run_config(config: RunConfig, spec: RunSpec, folder: Path, conf: Path | None) -> RunConfig:
-    """The user's configuration with the run's mode, directory and audit.config."""
+    """Return the user's configuration with the run's mode, directory and audit.config."""
     values = config.model_dump(exclude_unset=True)
     values |= {"output_log_dir": folder / spec.label, "accuracy": spec.mode == "accuracy"}
     if conf is not None:
@@ -141,7 +141,7 @@ def _run_config(config: RunConfig, spec: RunSpec, folder: Path, conf: Path | Non
 
 
 def refuse_missing_rates(run: PreparedRun, specs: Sequence[RunSpec]) -> None:
-    """Refuse runs of an audit at LoadGen's own rate; an audit without a minimum duration needs none.
+    """Refuse runs of an audit at LoadGen's default rate; an audit without a minimum duration needs no rate.
 
     Raises:
         InputError: If user.conf has no rate.
@@ -165,8 +165,8 @@ def audit_request(options: AuditOptions, scenario: Scenario, run: PreparedRun) -
 
 
 def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest[Any], list[RunArtifacts]]:
-    """Two runs that are there already: of ours, or bare LoadGen logs."""
-    assert test.existing is not None  # else `load_audit` refused
+    """Return the request and the files of two existing runs, from this harness or from LoadGen's logs alone."""
+    assert test.existing is not None  # `load_audit` refuses other audits.
     finished = []
     for label, mode in zip(EXISTING, test.existing, strict=True):
         path = getattr(options, label)
@@ -175,9 +175,9 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
             raise what_is(path).refused(f"a directory with {directory.summary.name}", f"--{label}")
         run = RunArtifacts(directory, spec=RunSpec(label, mode))
         if run.manifest is not None and run.manifest.status != "finished":
-            raise ExecutionError(f"--{label} {path}: {unfinished(run.manifest)}", "run it again")
+            raise ExecutionError(f"--{label} {path}: {unfinished(run.manifest)}", "repeat this run")
         finished.append(run)
-    # For the record only, since logs know no Interactive.
+    # Only for the record, because LoadGen's logs do not distinguish Interactive from Server.
     found = finished[1].detail.scenario if finished[1].dir.detail.exists() else ""
     scenario: Scenario = next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
     request = AuditRequest(scenario=scenario, loadgen_key="", loaded_count=10**9, options=options)
@@ -186,12 +186,12 @@ def _existing(test: AuditTest[Any], options: AuditOptions) -> tuple[AuditRequest
 
 
 def _refuse_existing(folder: Path) -> None:
-    """An audit whose first run was refused, by its engine for example, may be run again there."""
+    """Refuse a directory with an audit, unless its first run never started."""
     there = list(folder.iterdir()) if folder.is_dir() else []
     begun = [path for path in there if not (never_began(RunDir(path)) or path.name.endswith(".audit.config"))]
     if begun or (folder.exists() and not there):
         raise SetupError(
-            f"{folder} already holds an audit", "give --output-log-dir a new directory; an audit is never overwritten"
+            f"{folder} already contains an audit", "give a new --output-log-dir; audits are never overwritten"
         )
 
 
@@ -200,12 +200,12 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"audit directory {folder} cannot be made: {error.strerror}", "give --output-log-dir another directory"
+            f"audit directory {folder} cannot be created: {error.strerror}", "give another --output-log-dir"
         ) from error
 
 
 def _print(tell: Callable[[str], None], result: AuditResult, folder: Path) -> None:
-    kind = "official" if result.official else "our own"
+    kind = "official" if result.official else "of this harness"
     required = "required" if result.required else "not required for this benchmark"
     tell("")
     tell(f"audit {result.test} ({kind}, {required}): {'PASS' if result.passed else 'FAIL'}")

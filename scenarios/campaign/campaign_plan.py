@@ -1,4 +1,4 @@
-"""From a campaign's configuration to runs that can start, all checked, counted and timed before the first."""
+"""The plan of a campaign: all runs checked, counted and timed before the first run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ Say = Callable[[str], None]
 class PlannedRun(CampaignRun):
     """A checked run of a campaign."""
 
-    identity: Facts  # what it would be made with now
-    count: RunCount | None  # what LoadGen will issue; None for an audit whose runs depend on one another
-    log_bytes: int  # what its files may take
-    unofficial_reasons: tuple[str, ...]  # why it could not be submitted
-    request: AuditRequest[Any] | None = None  # of an audit
+    identity: Facts  # current configuration, model, dataset and machine
+    count: RunCount | None  # samples that LoadGen will issue; None for an audit whose runs depend on one another
+    log_bytes: int  # maximum size of its files
+    unofficial_reasons: tuple[str, ...]  # reasons why it is not eligible for submission
+    request: AuditRequest[Any] | None = None  # request of an audit
 
 
 def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedRun]:
-    """Check every run as `run` would check it.
+    """Check every run as `run` does.
 
-    A scenario's runs differ in their mode alone, so each scenario is prepared once, in accuracy mode, which asks for
+    The runs of a scenario differ only in their mode. Each scenario is prepared once, in accuracy mode, which requires
     more.
 
     Raises:
-        InputError, SetupError: the first thing that is wrong.
+        InputError, SetupError: If a run cannot start.
     """
     machine = machine_now()
     planned: list[PlannedRun] = []
-    hashes: dict[str, dict[str, str]] = {}  # by the model's folder
+    hashes: dict[str, dict[str, str]] = {}  # model folder → hashes
     for runs in campaign.scenarios():
         say(f"checking {runs[0].scenario}")
         accuracy = next(run for run in runs if run.kind == ACCURACY)
@@ -80,7 +80,7 @@ def _planned(run: CampaignRun, prepared: PreparedRun, identity: Facts) -> Planne
         identity=identity,
         count=count if countable else None,
         log_bytes=log_bytes(count.samples, prepared.plan.enable_log_trace)
-        * (1 if countable else 3),  # an audit has three at most
+        * (1 if countable else 3),  # An audit has at most three runs.
         unofficial_reasons=tuple(prepared.unofficial_reasons),
         request=request,
     )

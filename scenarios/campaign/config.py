@@ -1,7 +1,7 @@
-"""A campaign's YAML file: its own keys and those of its runs.
+"""The YAML file of a campaign, with its own keys and the keys of its runs.
 
-The keys of a run are those of `run`. At the top of the file they hold for every scenario, below a scenario's name for
-that one.
+The keys of a run are the options of `run`. At the top of the file they apply to every scenario; below a scenario's name
+they apply to this scenario.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import audit_options
 from scenarios.run.config import checked, load_yaml, make_config, merged, without_trial
 
-# A campaign sets these itself, run by run.
+# Options of `run` that a campaign sets itself.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
-# One campaign, one system under test: these are the same in all its runs.
+# A campaign has one system under test: these options are equal in all its runs.
 ONE_FOR_ALL = frozenset(
     {
         "engine",
@@ -43,15 +43,15 @@ PERFORMANCE, ACCURACY = "performance", "accuracy"
 
 
 class CampaignOptions(BaseModel):
-    """The campaign's own keys. Everything else in the file belongs to its runs."""
+    """The campaign's own keys. All other keys in the file belong to its runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     benchmark: str  # directory name in a submission tree
     division: Division = "closed"
     round: str = CURRENT_ROUND.name
-    scenarios: dict[Scenario, Any]  # its keys as they were read, which know their line
-    audits: list[str | dict[Any, Any]] | None = None  # of every scenario; None = what the division requires
+    scenarios: dict[Scenario, Any]  # scenario → its keys, which carry their line number
+    audits: list[str | dict[Any, Any]] | None = None  # audits of every scenario; None = required by the division
 
     @field_validator("benchmark")
     @classmethod
@@ -63,11 +63,11 @@ class CampaignOptions(BaseModel):
     @field_validator("scenarios", mode="before")
     @classmethod
     def _scenarios(cls, value: object) -> object:
-        """Names in any case; an empty block or a bare list means no keys of its own."""
+        """Accept scenario names in any case; an empty block or a plain list means no own keys."""
         if isinstance(value, list):
             value = dict.fromkeys(value)
         if not isinstance(value, dict) or not value:
-            raise ValueError("name at least one scenario, each with its keys below it")
+            raise ValueError("give at least one scenario, with its keys below it")
         if wrong := [key for key, block in value.items() if not isinstance(block, dict | None)]:
             raise ValueError(f"{wrong[0]}: expected keys and values")
         names = {name.lower(): name for name in SCENARIOS}
@@ -79,17 +79,17 @@ class CampaignOptions(BaseModel):
     @classmethod
     def _round(cls, value: str) -> str:
         if value != CURRENT_ROUND.name:
-            raise ValueError(f"the installed LoadGen has only the seeds of {CURRENT_ROUND}")
+            raise ValueError(f"the installed LoadGen has only the seeds of round {CURRENT_ROUND}")
         return value
 
 
 @dataclass(frozen=True)
 class CampaignRun:
-    """One run or one audit of a campaign; without audits, a scenario has a pair of runs, which make its result."""
+    """A performance run, an accuracy run or an audit of a campaign."""
 
     scenario: Scenario
     kind: str  # performance, accuracy, or the audit's name
-    values: dict[str, Any]  # fields of RunConfig; of an audit, those that its runs share
+    values: dict[str, Any]  # fields of RunConfig; for an audit, the fields that its runs share
     result: ResultDir
     audit: AuditOptions | None = None
 
@@ -99,7 +99,7 @@ class CampaignRun:
 
     @property
     def folder(self) -> Path:
-        """What the run writes, and what is set aside when it is repeated."""
+        """The directory that the run writes, and that is set aside before a repetition."""
         if self.audit is not None:
             return self.result.audit(self.kind)
         return (self.result.performance if self.kind == PERFORMANCE else self.result.accuracy).root
@@ -111,15 +111,15 @@ class CampaignRun:
 
 @dataclass(frozen=True)
 class Campaign:
-    """A checked configuration: the campaign's keys, its directory and its runs in the order of their run."""
+    """A checked configuration: the campaign's keys, its directory, and its runs in their order of execution."""
 
     options: CampaignOptions
     place: CampaignDir
     runs: tuple[CampaignRun, ...]
-    asked: dict[str, Any]  # the file under the command line, for the record
+    asked: dict[str, Any]  # file and command line merged, for campaign.json
 
     def scenarios(self) -> list[tuple[CampaignRun, ...]]:
-        """The runs of each scenario together."""
+        """Return the runs grouped by scenario."""
         return [tuple(run for run in self.runs if run.scenario == name) for name in self.options.scenarios]
 
 
@@ -127,10 +127,10 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     """Read a campaign's YAML file.
 
     Args:
-        given: run keys from the command line, above those of the file.
+        given: Run keys from the command line, which override the file.
 
     Raises:
-        InputError: an unknown key, a value that is not allowed, or a scenario that the benchmark does not have.
+        InputError: If a key is unknown, a value is not allowed, or the benchmark does not have the scenario.
     """
     content = load_yaml(path)
     own = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
@@ -170,24 +170,24 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
 
 
 def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:
-    """The system calls itself one beyond a network in every run, or in none. [rules: Network Division]"""
+    """Check network_sut and api_server against the division. [rules: Network Division]"""
     if options.division != "network":
         if shared.get("network_sut") and options.division == "closed":
             may = "give division: network, or " if SUBMISSIONS[options.benchmark].suite == "datacenter" else ""
-            raise InputError(f"{path}: network_sut: not in the closed division", f"{may}leave out network_sut")
+            raise InputError(f"{path}: network_sut: not in the closed division", f"{may}remove network_sut")
         return
     if SUBMISSIONS[options.benchmark].suite != "datacenter":
         raise InputError(
-            f"{path}: division: the network division has datacenter systems only, not {options.benchmark}",
-            "submit it in closed or open",
+            f"{path}: division: network: datacenter systems only, not {options.benchmark}",
+            "set division to closed or open",
         )
     if not shared.get("api_server"):
-        raise InputError(f"{path}: division: in network LoadGen reaches a server", "name it with api_server")
+        raise InputError(f"{path}: division: network: requires a server", "add api_server: URL")
     shared["network_sut"] = True
 
 
 def missing_scenarios(options: CampaignOptions) -> str:
-    """What a closed submission of the benchmark still needs beside the campaign's scenarios; empty if nothing."""
+    """Return the scenarios that a closed submission requires besides the campaign's scenarios; empty if none."""
     entry = SUBMISSIONS[options.benchmark]
     return " and ".join(entry.missing(options.scenarios, entry.suite))
 
@@ -199,7 +199,7 @@ def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
 def _audits_of(
     path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
 ) -> tuple[AuditOptions, ...]:
-    """The audits of one scenario: its own `audits`, else the campaign's, else those that the division requires."""
+    """Return the audits of a scenario: its own `audits`, or the campaign's, or those that the division requires."""
     required = SUBMISSIONS[options.benchmark].audits if options.division != "open" else ()
     if "audits" in values:
         asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
@@ -209,22 +209,22 @@ def _audits_of(
     audits = tuple(audit_options({"test": one} if isinstance(one, str) else one, path) for one in asked)
     for audit in audits:
         if audit.ref is not None or audit.run is not None:
-            raise InputError(
-                f"{path}: audits: {audit.test}: a campaign starts the runs itself", "leave out ref and run"
-            )
+            raise InputError(f"{path}: audits: {audit.test}: a campaign starts the runs itself", "remove ref and run")
     names = [audit.test for audit in audits]
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: {scenario}: audits {', '.join(names)}: one is named twice", "name each once")
+        raise InputError(
+            f"{path}: {scenario}: audits {', '.join(names)}: an audit is named twice", "give each audit once"
+        )
     if lacking := [name for name in required if name not in names]:
         raise InputError(
-            f"{path}: {scenario}: audits lacks {lacking[0]}, which {options.division} requires of {options.benchmark}",
-            f"add {lacking[0]} to audits, or leave audits out",
+            f"{path}: {scenario}: audits: {lacking[0]} is missing ({options.division} {options.benchmark})",
+            f"add {lacking[0]} to audits, or remove audits",
         )
     return audits
 
 
 def _refuse(path: Path, at: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
     for key in refused & values.keys():
-        why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
+        why = "set by the campaign itself" if key in NOT_FOR_CAMPAIGNS else "must be the same for all scenarios"
         place = place_of(dict(values), key) or path
-        raise InputError(f"{place}: {at}{key}: {why}", "remove it, or put it at the top of the file")
+        raise InputError(f"{place}: {at}{key}: {why}", f"remove {key}, or move it to the top of the file")

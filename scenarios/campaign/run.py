@@ -1,4 +1,4 @@
-"""Running a campaign: finished runs stay, others are set aside and run again, and nothing is mixed or deleted."""
+"""The execution of a campaign, which keeps finished runs, and sets all other runs aside and repeats them."""
 
 import contextlib
 import time
@@ -32,23 +32,23 @@ _STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
 
 
 def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
-    """Plan a campaign, judge what is there, and run the rest.
+    """Plan a campaign, check its existing runs, and start the missing runs.
 
     Args:
-        dry_run: stop after the plan; nothing is written.
-        restart_changed: set finished runs aside that were made with another configuration or machine.
+        dry_run: Stop after the plan and write nothing.
+        restart_changed: Set finished runs with another configuration or machine aside.
 
     Returns:
-        OK when all runs are done; NEGATIVE when one has a negative outcome; the highest exit code of a run that failed.
+        OK if all runs are done; NEGATIVE if a run has a negative outcome; or the highest exit code of the failed runs.
 
     Raises:
-        InputError: finished runs differ from the configuration.
-        SetupError: the plan cannot be run, or another campaign runs in the directory.
-        Interrupted: by a signal; the same command goes on where it ended.
+        InputError: If finished runs differ from the configuration.
+        SetupError: If a run cannot start, or another campaign holds the directory.
+        Interrupted: If a signal ends the campaign; the same command continues it.
     """
     with contextlib.ExitStack() as at_the_end:
         run = _Run(campaign, console, dry_run)
-        run.plan()  # before the directory is made, so that a refused campaign leaves nothing behind
+        run.plan()  # Before the directory is created, so that a refused campaign leaves no files.
         if not dry_run:
             at_the_end.enter_context(held(campaign.place.lock, "campaign"))
         run.find_state()
@@ -57,14 +57,14 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
 
 
 class _Run:
-    """One run of the command."""
+    """One execution of the command."""
 
     def __init__(self, campaign: Campaign, console: Console, dry_run: bool) -> None:
         self._campaign, self._place = campaign, campaign.place
         self._console = console
         self._dry_run = dry_run
         self._runs: list[PlannedRun] = []
-        self._states: dict[str, RunState] = {}  # by the run's name
+        self._states: dict[str, RunState] = {}  # run name → state
         self._failed: dict[str, HarnessError] = {}
 
     # Before the first run ----------------------------------------------------------------------------------------
@@ -75,11 +75,11 @@ class _Run:
             self._runs = plan_campaign(self._campaign, status.update)
 
     def find_state(self) -> None:
-        """Judge the runs that are there, and show the table."""
+        """Check the existing runs, and show the table."""
         options, root = self._campaign.options, self._place.root
         with self._console.status("judging") as status:
             for scenario in options.scenarios:
-                status.update(f"judging the existing runs of {scenario}")
+                status.update(f"checking the existing runs of {scenario}")
                 self._examine([run for run in self._runs if run.scenario == scenario])
         runs = counted(len(self._runs), "leg")
         self._say(f"campaign: {options.division} {options.benchmark}, round {options.round}, {runs}, directory {root}")
@@ -87,37 +87,37 @@ class _Run:
         pending = self._pending()
         self._say(
             f"{len(self._runs) - len(pending)} of {len(self._runs)} runs are done; {_expected(pending)} expected for "
-            "the rest (without engine start and scoring)"
+            "the other runs (without engine start and scoring)"
         )
         if options.division != "open" and (missing := missing_scenarios(options)):
-            self._say(f"note: a {options.division} submission of {options.benchmark} also needs {missing}")
+            self._say(f"note: a {options.division} submission of {options.benchmark} also requires {missing}")
         for sentence in code_notes([run for run in self._runs if self._states[run.name].done]):
             self._say(f"note: {sentence}")
         reasons = list(dict.fromkeys(reason for run in self._runs for reason in run.unofficial_reasons))
         if reasons:
             self._say("not eligible for submission: " + "; ".join(reasons))
         needed = sum(run.log_bytes for run in pending)
-        check_disk(root, needed, f"the campaign's {counted(len(pending), 'leg')}")
+        check_disk(root, needed, f"the campaign's {counted(len(pending), 'run')}")
 
     def refuse_changed(self, restart_changed: bool) -> None:
-        """Never mix: finished runs of another configuration stop the campaign, or are run again if asked.
+        """Refuse finished runs of another configuration, or mark them for repetition.
 
         Raises:
-            InputError: naming every key, its old and its new value.
+            InputError: If finished runs differ; the message names each key with its old and new value.
         """
         changed = {name: state.changed for name, state in self._states.items() if state.changed}
         if not changed:
             return
         lines = [f"  {name}: {difference}" for name, found in changed.items() for difference in found]
-        what = "\n".join([f"finished runs were made with another configuration or machine ({len(changed)}):", *lines])
+        what = "\n".join([f"finished runs have another configuration or machine ({len(changed)}):", *lines])
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
-        self._say(f"{what}\nthey are run again")
+        self._say(f"{what}\nthese runs are repeated")
 
     # The runs ----------------------------------------------------------------------------------------------------
 
     def go(self) -> ExitCode:
-        """Start the runs that are not done, and report."""
+        """Start the missing runs, and report the outcome."""
         runs = [{"leg": run.name, "directory": str(run.folder), "identity": run.identity} for run in self._runs]
         asked = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
         write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": runs})
@@ -139,7 +139,7 @@ class _Run:
         return self._close()
 
     def _one(self, run: PlannedRun) -> None:
-        """Start one run, and judge it from its files. A run that fails does not end the campaign."""
+        """Start one run, and check its files. A failed run does not end the campaign."""
         name = run.name
         self._set_aside(run)
         self._note("run starts", run=name)
@@ -159,10 +159,10 @@ class _Run:
         elif name not in self._failed:
             self._say(f"{name}: {state.status}: {state.text}")
         if not state.done:
-            self._say("the campaign continues with its other runs; the same command repeats this one")
+            self._say("the campaign continues with its other runs; start the same command again to repeat this run")
 
     def _examine(self, runs: Sequence[PlannedRun], only: PlannedRun | None = None) -> None:
-        """Judge runs of one scenario anew; `only` leaves out those that have no part in that run's verdict."""
+        """Check the runs of one scenario again; with `only`, just the runs that decide the verdict of that run."""
         if only is not None:
             runs = [run for run in runs if run is only or (run.audit is None and only.audit is None)]
         states, verdict = examine(list(runs), self._campaign.options.division)
@@ -171,7 +171,7 @@ class _Run:
             write_verdict(verdict, runs[0].result.root)
 
     def _set_aside(self, run: CampaignRun) -> None:
-        """Move what is there of a run to `discarded/<n>-<kind>`, the verdict that rested on it first."""
+        """Move the files of a run to `discarded/<n>-<kind>`, after the verdict that depends on them."""
         folder = run.folder
         if not folder.exists():
             return
@@ -190,9 +190,9 @@ class _Run:
         self._say(f"the earlier files of {run.name} are now in {discarded / stem}")
 
     def _run(self, run: CampaignRun) -> None:
-        """Start the run as `run` does, or the audit as `audit` does; the outcome is in its files.
+        """Start a run as `run` does, or an audit as `audit` does; its outcome is in its files.
 
-        Each run names the statement of the run that the campaign ran before it.
+        The attestation of each run contains the digest of the preceding attestation of the campaign.
         """
         previous = partial(last_statement, self._place.root)
         if run.audit is not None:
@@ -201,7 +201,7 @@ class _Run:
         execute_run(make_config(run.values), self._console, previous=previous)
 
     def _close(self) -> ExitCode:
-        """What is missing."""
+        """Report the missing runs; return the exit code."""
         pending = self._pending()
         if not pending:
             self._say(f"all {len(self._runs)} runs are done: {self._place.root}")
@@ -210,35 +210,39 @@ class _Run:
         for run in pending:
             error = self._failed.get(run.name)
             self._say(f"  {run.name}: {error.message if error else self._states[run.name].text}")
-        self._say("the same command starts the missing runs")
+        self._say("to continue, start the same command again")
         return max((error.exit_code for error in self._failed.values()), default=ExitCode.NEGATIVE)
 
-    # Small things ------------------------------------------------------------------------------------------------
+    # Helpers ----------------------------------------------------------------------------------------------------
 
     def _pending(self) -> list[PlannedRun]:
         return [run for run in self._runs if not self._states[run.name].done]
 
     def _note_interruption(self, _: Interrupted) -> None:
         self._note("interrupted")
-        self._say("\ninterrupted; the same command continues from here")
+        self._say("\ninterrupted; to continue, start the same command again")
 
     def _say(self, text: str) -> None:
         say(self._console, text)
 
     def _note(self, event: str, **facts: Any) -> None:
-        """A line in the journal, for people; nothing reads it back."""
+        """Write a line to the journal, which no program reads."""
         line = orjson.dumps({"time_ns": time.time_ns(), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
         with self._place.journal.open("ab") as journal:
             journal.write(line)
 
     def _print_table(self) -> None:
-        """A line per run: its state, what LoadGen will issue, how long that takes, and its numbers or the reason."""
+        """Print a line per run: state, number of samples, duration, and numbers or reason."""
         table = Table(box=box.SIMPLE if self._console.is_terminal else None, pad_edge=False, show_edge=False)
         for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
             table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
         for run in self._runs:
             state, count = self._states[run.name], run.count
-            why = (count.why if count else "as the audit decides run by run") if state.status == "to do" else state.text
+            why = (
+                (count.why if count else "decided by the audit after each run")
+                if state.status == "to do"
+                else state.text
+            )
             table.add_row(
                 Text(run.name),
                 Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
@@ -249,10 +253,10 @@ class _Run:
         self._console.print(table)
 
     def _print_header(self, run: PlannedRun, remaining: Sequence[PlannedRun]) -> None:
-        """The line before a run; `remaining` are the runs that remain, this one among them."""
+        """Print the line before a run; `remaining` includes this run."""
         line = (
             f"run {self._runs.index(run) + 1} of {len(self._runs)}: {run.name}, about {_expected(remaining)} to go "
-            f"for {counted(len(remaining), 'leg')} (without engine start and scoring)"
+            f"for {counted(len(remaining), 'run')} (without engine start and scoring)"
         )
         self._console.print()
         if self._console.is_terminal:
@@ -262,7 +266,7 @@ class _Run:
 
 
 def _expected(runs: Sequence[PlannedRun]) -> str:
-    """By LoadGen's counts and the rates asked for; audits that cannot be counted are left out."""
+    """Return the expected duration from LoadGen's counts and the requested rates, without uncountable audits."""
     return duration(sum(run.count.expected_s for run in runs if run.count is not None))
 
 

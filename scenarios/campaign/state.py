@@ -1,4 +1,4 @@
-"""The states of a campaign's runs, judged anew from their files, whatever an earlier verdict said."""
+"""The states of a campaign's runs, determined from their files on each start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,19 +21,18 @@ from runs.record.planned_fingerprint import run_fingerprint
 from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedRun
 
-# "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
-# the run did not finish, or contradict each other.
+# "done": VALID or passed. "negative": finished with another outcome. "damaged": files are missing or contradict each
+# other, or the run did not finish.
 Status = Literal["to do", "done", "negative", "damaged"]
 
 
 @dataclass(frozen=True)
 class RunState:
-    """One run, from its files. An error of the verdict: they are missing or contradict each other, or the run did not
-    finish."""
+    """The state of one run. Its verdict has an error if files are missing or contradict each other."""
 
-    verdict: Verdict | None = None  # None: it has no files
-    numbers: str = ""  # of a run that is done
-    changed: tuple[str, ...] = ()  # of a run that is done: what it was made with and is not so now
+    verdict: Verdict | None = None  # None: the run has no files
+    numbers: str = ""  # numbers of a finished run
+    changed: tuple[str, ...] = ()  # differences of a finished run from the current configuration
 
     @property
     def status(self) -> Status:
@@ -41,7 +40,7 @@ class RunState:
 
     @property
     def text(self) -> str:
-        """Its numbers, or why it is not done."""
+        """The numbers of the run, or the reason why it is not done."""
         return self.numbers if self.verdict is None else shortened_list(self.verdict.reasons, 1) or self.numbers
 
     @property
@@ -58,45 +57,45 @@ def _damaged(text: str) -> RunState:
 
 
 def examine(runs: list[PlannedRun], division: Division) -> tuple[dict[str, RunState], ResultVerdict | None]:
-    """Judge the runs of one scenario as a submission in this division asks.
+    """Check the runs of one scenario under the rules of this division.
 
     Returns:
-        A state for each run, by kind, and the verdict on performance and accuracy together where both could be judged.
+        The state of each run, by kind, and the common verdict on performance and accuracy, if there is one.
     """
     ignored = NOT_IN_OPEN if division == "open" else frozenset()
     states = {run.kind: TO_DO for run in runs}
     pair = [run for run in runs if run.audit is None and run.has_files]
     states |= {run.kind: _examine_audit(run) for run in runs if run.audit is not None and run.has_files}
     judged, verdict = _judge(pair, ignored) if len(pair) == 2 else ({}, None)
-    for run in pair:  # a damaged run leaves nothing to say about the pair: then each is judged by itself
+    for run in pair:  # With a damaged run, each run is checked alone.
         state = judged[run.kind] if verdict is not None else _judge([run], ignored)[0][run.kind]
         states[run.kind] = _compared(run, state)
     return states, verdict
 
 
 def code_notes(done: list[PlannedRun]) -> Iterator[str]:
-    """Why finished runs and those to come could not be in one submission, which has one commit of the code."""
+    """Yield the reasons why finished and future runs cannot be in one submission, which requires one commit."""
     now = harness_facts()
     if now["git_changed"] is not False:
-        yield "this code is that of no commit: `submit` will ask for --source DIR"
+        yield "this code has no commit; `submit` will require --source DIR"
     manifests = [read_manifest(RunDir(run.folder).manifest) for run in done if run.audit is None]
     ran = {manifest.observed.harness.git_commit for manifest in manifests}
     if others := ran - {now["git_commit"]}:
         yield (
-            f"runs that are done ran with commit {' and '.join(map(str, others))}, this checkout is at "
-            f"{now['git_commit']}: `submit` takes runs of one commit; check that one out again, or give "
-            "--output-log-dir another directory"
+            f"finished runs have commit {' and '.join(map(str, others))}, but this checkout is at "
+            f"{now['git_commit']}; `submit` requires one commit: check out the earlier commit, or give another "
+            "--output-log-dir"
         )
 
 
 def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, RunState], ResultVerdict | None]:
-    """The states of one run or of both, by kind, and the verdict on them; None where they cannot be judged together."""
+    """Return the states of runs, by kind, and their common verdict; None if they have no common verdict."""
     error: HarnessError | None
     try:
         verdict = verify_result(find_results([run.folder for run in runs])[0])
         error, parts = verdict.error, {str(part.mode): part for part in verdict.parts}
         if error is None and parts.keys() != {run.kind for run in runs}:
-            error = ExecutionError(f"the logs are those of a run of {', '.join(parts)}")
+            error = ExecutionError(f"the logs belong to a run of {', '.join(parts)}")
     except HarnessError as unread:
         error = unread
     if error is not None:
@@ -109,7 +108,7 @@ def _judge(runs: list[PlannedRun], ignored: frozenset[str]) -> tuple[dict[str, R
 def _state(part: RunVerdict, ignored: frozenset[str]) -> RunState:
     if part.contradictions:
         return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
-    if not part.claims_official:  # scores without a target, of a small dataset, are neither passed nor failed
+    if not part.claims_official:  # Scores without a target (small dataset) neither pass nor fail.
         ignored |= {"accuracy-no-target"}
     failed = [one for one in part.broken if part.counts(one) and one.rule not in ignored]
     return RunState(Verdict(findings=failed), "" if failed else _numbers(part))
@@ -129,7 +128,7 @@ def _numbers(part: RunVerdict) -> str:
 
 
 def _compared(planned: PlannedRun, state: RunState) -> RunState:
-    """A run that is done must be the one that the campaign asks for."""
+    """Compare a finished run with the configuration of the campaign."""
     if state.status != "done":
         return state
     try:

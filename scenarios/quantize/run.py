@@ -1,9 +1,9 @@
-"""Post-training quantization of a model with calibration data: weights, recipe and calibration.md in a folder.
+"""Post-training quantization of a model, which writes weights, recipe and calibration.md into a folder.
 
-calibration.md is the description of a quantization that the closed division's rules ask for.
+The rules of the closed division require calibration.md.
 
-llm-compressor needs other versions of packages that vLLM needs too, so it has an environment of its own
-(`make setup-quantize`), and the work is done by a process there (worker.py). The folder appears whole or not at all.
+llm-compressor and vLLM need different versions of the same packages. Therefore a process in a separate environment
+(`make setup-quantize`) does the work (worker.py). The folder is complete or does not appear.
 """
 
 import os
@@ -30,7 +30,7 @@ from scenarios.quantize.scheme import Scheme
 from scenarios.run.machine_checks import ALL_PARTS, check_model
 
 WORKER = Path(__file__).with_name("worker.py")
-SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
+SETUP_FIX = "run `make setup-quantize`, or give an interpreter with requirements/quantize.txt installed"
 
 _RECIPE = """default_stage:
   default_modifiers:
@@ -39,8 +39,8 @@ _RECIPE = """default_stage:
       scheme: {scheme}
       ignore: [lm_head]
 """
-# FP8: weights by tensor, activations by tensor with scales from the calibration. INT8: weights by channel, rounded with
-# the calibration's second moments (GPTQ), activations by token as they come. [llm-compressor 0.14, preset schemes]
+# FP8: weights and activations per tensor, activation scales from the calibration. INT8: weights per channel, rounded
+# by GPTQ with the calibration data; activations per token, at run time. [llm-compressor 0.14, preset schemes]
 RECIPES: dict[Scheme, str] = {
     "fp8": _RECIPE.format(modifier="QuantizationModifier", scheme="FP8"),
     "int8": _RECIPE.format(modifier="GPTQModifier", scheme="W8A8"),
@@ -52,13 +52,13 @@ _WHAT = {
     "with the second moments of the layer's inputs over the calibration prompts. Activations are quantized to INT8 as "
     "they come, one scale a token.",
 }
-# What goes along with the weights: everything that makes IDs of text, and how to generate.
+# Files copied beside the weights: tokenizer and generation configuration.
 _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """What was written."""
+    """The result of a quantization."""
 
     folder: Path
     precision: str
@@ -79,29 +79,30 @@ def quantize(
     """Quantize a model.
 
     Args:
-        calibration: prompts; None: the bundled articles, for the embedded model alone.
-        samples: so many of the prompts only.
-        python: of the environment with llm-compressor.
+        calibration: Dataset of prompts; None = the bundled articles, for the embedded model only.
+        samples: Maximum of prompts to use.
+        python: Interpreter of the environment with llm-compressor.
 
     Raises:
-        InputError: the model or the calibration data cannot be used. SetupError: the output is taken, or there is no
-            such environment. ExecutionError: the quantization failed.
+        InputError: If the model or the calibration data cannot be used.
+        SetupError: If the output exists, or the environment is missing.
+        ExecutionError: If the quantization failed.
     """
     python, output = python.absolute(), output.absolute()
     if output.exists():
-        raise SetupError(f"--output {output} already exists", "name another folder")
+        raise SetupError(f"--output {output}: already exists", "give another folder")
     versions = _versions(python)
     model = check_model(model_path or str(ensure_default_model(say)), ALL_PARTS)
     if read_weights(model.folder).quantized:
-        raise InputError(f"--model-path {model.folder} is already quantized", "name the unquantized model")
+        raise InputError(f"--model-path {model.folder}: already quantized", "give the unquantized model")
     if calibration is None and model_path is not None:
         raise InputError(
-            "--calibration is missing",
-            "fetch cnn_dailymail_calibration.json from MLCommons, or make it with scripts/prepare_dataset.py --ids",
+            "--calibration: missing",
+            "fetch cnn_dailymail_calibration.json from MLCommons, or write it with scripts/prepare_dataset.py --ids",
         )
     path = calibration or bundled_dataset(str(model.folder))
     data = load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
-    # In their order; the official list names two articles twice.
+    # Remove duplicates in order, because the official list names two articles twice.
     prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][:samples]
     say(f"quantizing {model.name} to {scheme} with {len(prompts):,} prompts of {data.path.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +120,7 @@ def quantize(
                 shutil.copy(beside, made / beside.name)
         weights = read_weights(made)
         if not weights.quantized:
-            raise ExecutionError(f"llm-compressor left the weights in {weights.precision}", "report this message")
+            raise ExecutionError(f"llm-compressor kept the weights in {weights.precision}", "report this message")
         write_atomic(made / "recipe.yaml", RECIPES[scheme])
         write_atomic(made / CALIBRATION, _calibration_text(model, scheme, versions, data, len(prompts), weights, made))
         made.rename(output)
@@ -135,7 +136,7 @@ def _calibration_text(
     weights: Weights,
     made: Path,
 ) -> str:
-    """The text of calibration.md: `used` prompts were seen; `weights` is what the headers of the new files say."""
+    """Return the text of calibration.md for `used` prompts and the new `weights`."""
     official = data.sha256 in {one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256}
     whose = "the file that MLCommons distributes" if official else "not known to be MLCommons' file"
     files = [
@@ -174,10 +175,10 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def _versions(python: Path) -> dict[str, str]:
-    """Of the packages that quantize.
+    """Return the versions of the packages that quantize.
 
     Raises:
-        SetupError: they are not there.
+        SetupError: If a package is missing.
     """
     names = ("llmcompressor", "compressed-tensors", "transformers", "torch")
     code = f"import importlib.metadata as of, json; print(json.dumps({{n: of.version(n) for n in {names!r}}}))"
@@ -187,7 +188,7 @@ def _versions(python: Path) -> dict[str, str]:
         found = orjson.loads(done.stdout)
         return {name: str(found[name]) for name in names}
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        raise SetupError(f"{python} has no llm-compressor", SETUP_FIX) from error
+        raise SetupError(f"{python}: package llm-compressor is missing", SETUP_FIX) from error
 
 
 def _environment() -> dict[str, str]:
@@ -196,7 +197,7 @@ def _environment() -> dict[str, str]:
 
 
 def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
-    """Run the worker to its end; its words go to a log, whose end is told where it fails."""
+    """Run the worker to its end with a log; report the end of the log if it fails."""
     path, log = scratch / "job.json", scratch / "worker.log"
     path.write_bytes(orjson.dumps(job))
     with log.open("wb") as stream:
@@ -204,6 +205,6 @@ def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
     if code != 0 or not list((scratch / "model").glob("*.safetensors")):
         last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
         raise ExecutionError(
-            f"the quantization ended with exit code {code}: {' | '.join(last)}",
-            "look at the message; out of memory: fewer --samples, or a machine with an accelerator",
+            f"the quantization exited with code {code}: {' | '.join(last)}",
+            "if memory ran out, lower --samples or use a machine with an accelerator",
         )

@@ -1,4 +1,4 @@
-"""The schemes of quantization, and the environment that has llm-compressor."""
+"""The quantization schemes, and the interpreter with llm-compressor."""
 
 from typing import Literal
 

@@ -1,7 +1,7 @@
-"""The program that quantizes, run by the interpreter of an environment of its own: `python worker.py JOB.json`.
+"""The program that quantizes, for the interpreter of a separate environment: `python worker.py JOB.json`.
 
-It imports nothing of this harness, whose environment has other versions of the same packages. The job is a JSON object:
-`model` and `output` (folders), `recipe` (llm-compressor's YAML) and `prompts` (lists of token IDs).
+It imports nothing from this harness, whose environment has other versions of the same packages. The job is a JSON
+object: `model` and `output` (folders), `recipe` (llm-compressor's YAML) and `prompts` (lists of token IDs).
 """
 
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(path: str) -> None:
-    """Quantize, and write the weights and their configuration."""
+    """Quantize a model, and write the weights and their configuration."""
     from datasets import Dataset
     from llmcompressor import oneshot
     from transformers import AutoModelForCausalLM

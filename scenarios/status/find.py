@@ -1,4 +1,4 @@
-"""Finding runs, campaigns, tunes and audits: in directories, and by the processes of this machine."""
+"""The search for runs, campaigns, tunings and audits in directories and by the processes of this machine."""
 
 import os
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from scenarios.tune.tune_dir import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 
-DEEPEST = 7  # levels of directories that are searched; a campaign's audit runs are 5 deep
+DEEPEST = 7  # searched levels of directories; the audit runs of a campaign are at level 5
 NEEDED = "a directory with runs of this harness or of the MLPerf Endpoints client"
-RUN_MODULE = "scenarios.run.start"  # of a run's process, whose working directory is the run's
+RUN_MODULE = "scenarios.run.start"  # module of a run's process, whose working directory is the run directory
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FoundDir:
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """The kind of a directory by its files; None for others. A run of the MLPerf Endpoints client is a run."""
+    """Return the kind of a directory from its files; None if it is unknown. An MLPerf Endpoints run is a run."""
     campaign, tune = CampaignDir(folder), TuneDir(folder)
     if campaign.configuration.is_file() or campaign.lock.is_file():
         return "campaign"
@@ -45,10 +45,10 @@ def kind_of(folder: Path) -> Kind | None:
 
 
 def find_in(folders: Iterable[Path]) -> list[FoundDir]:
-    """Everything below the directories but discarded runs, a campaign before its runs.
+    """Return all runs and groups below the directories, without discarded runs; a group precedes its runs.
 
     Raises:
-        InputError: a directory cannot be read.
+        InputError: If a directory cannot be read.
     """
     found: dict[Path, FoundDir] = {}
     for folder in folders:
@@ -59,7 +59,7 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
             if not folder.is_dir():
                 raise what_is(folder).refused(NEEDED) from error
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"{folder}: {reason}", f"name {NEEDED}") from error
+            raise InputError(f"{folder}: {reason}", f"give {NEEDED}") from error
         for path in _folders(root):
             if path not in found and (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
@@ -67,7 +67,7 @@ def find_in(folders: Iterable[Path]) -> list[FoundDir]:
 
 
 def without_runs(folders: Iterable[Path], found: Iterable[FoundDir]) -> tuple[Place, ...]:
-    """The directories in which nothing was found."""
+    """Return the directories that contain no run."""
     roots = [one.root for one in found]
     empty = (folder for folder in folders if not any(root.is_relative_to(folder.resolve()) for root in roots))
     return tuple(map(what_is, empty))
@@ -84,7 +84,7 @@ def _folders(root: Path) -> Iterable[Path]:
 
 
 def find_running() -> list[FoundDir]:
-    """Runs in progress on this machine, and their campaigns, tunes and audits."""
+    """Return the runs in progress on this machine, with their campaigns, tunings and audits."""
     import psutil
 
     found: dict[Path, FoundDir] = {}
@@ -93,7 +93,7 @@ def find_running() -> list[FoundDir]:
             continue
         folder = Path(process.info["cwd"])
         if kind_of(folder) != "leg":
-            continue  # it waits for its directory
+            continue  # The process waits for its run directory.
         for path in (*reversed(folder.parents[:5]), folder):
             if (kind := kind_of(path)) is not None:
                 found[path] = FoundDir(kind, path)
@@ -101,9 +101,9 @@ def find_running() -> list[FoundDir]:
 
 
 def holder_of(lock: Path) -> int | None:
-    """The process of this machine that holds a lock file, from the kernel's list; None if none does.
+    """Return the process on this machine that holds a lock file, from the kernel's list; None if there is none.
 
-    Trying the lock instead could make a starting command fail.
+    An attempt to lock the file could make a starting command fail.
     """
     try:
         facts = lock.stat()

@@ -1,4 +1,4 @@
-"""Results of runs as rows, CSV and a table."""
+"""The results of runs as rows, CSV and a table."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def row_of(run: RunStatus) -> Row:
-    """A finished run's numbers under flat names, None for those it lacks; InputError if accuracy.json is damaged."""
+    """Return a finished run's numbers by flat names, None if missing; InputError if accuracy.json is damaged."""
     if run.endpoints is not None:
         return _row_of_endpoints(run, run.endpoints)
     manifest, result = run.manifest, run.result
@@ -70,7 +70,7 @@ def row_of(run: RunStatus) -> Row:
 
 
 def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
-    """The numbers that the MLPerf Endpoints client reports."""
+    """Return the numbers that the MLPerf Endpoints client reports."""
     summary, config = run.summary, run.config
     assert summary is not None
     row: Row = dict.fromkeys(COLUMNS)
@@ -95,7 +95,7 @@ def _row_of_endpoints(status: RunStatus, run: EndpointsRun) -> Row:
 
 
 def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[str]]:
-    """The rows of finished runs in order of their start, and a sentence for each run that has no result."""
+    """Return the rows of finished runs by start time, and a sentence for each run without a result."""
     rows, without = [], []
     for run in sorted(runs, key=lambda one: one.started_ns or 0):
         if run.state != "finished":
@@ -109,7 +109,7 @@ def rows_of(runs: Sequence[RunStatus]) -> tuple[list[Row], list[str]]:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """CSV (RFC 4180): a header and a line per run."""
+    """Return CSV (RFC 4180) with a header and a line per run."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
     writer.writeheader()
@@ -118,7 +118,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def as_table(rows: Sequence[Row]) -> Table:
-    """The columns that fit a line."""
+    """Return a table with the columns that fit a line."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in ("scenario", "outcome", "samples/s", "tokens/s", "p99 TTFT", "p99 TPOT", "ROUGE-1", "directory"):
         right = title not in ("scenario", "outcome", "directory")

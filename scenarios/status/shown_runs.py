@@ -1,4 +1,4 @@
-"""The runs and tunes of a report, and its file."""
+"""The report page: its runs and tunings, and its file."""
 
 import time
 from collections.abc import Sequence
@@ -20,12 +20,13 @@ PAGE_NAME = RunDir(Path()).page.name
 
 
 def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
-    """Write a page about directories to `output`, or to report.html in the first directory; returns that path. If
-    `output` ends in .svg, it is one picture of the one finished run there.
+    """Write a page about directories to `output`, or to report.html in the first directory; return its path.
+
+    If `output` ends in .svg, write one picture of one finished run.
 
     Raises:
-        InputError: a directory is missing, or has no finished run; or several for a picture.
-        SetupError: the page cannot be written.
+        InputError: If a directory is missing or has no finished run, or a picture would show multiple runs.
+        SetupError: If the page cannot be written.
     """
     from compliance.endpoints.find_folders import run_folders
     from compliance.report.page import render
@@ -45,12 +46,12 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     without = () if endpoints_folders else without_runs(folders, places)
     if not statuses and not tunes and not damaged and not endpoints_folders:
         shown = f"{', '.join(map(str, folders))}: no finished run found"
-        raise without[0].refused(NEEDED) if without else InputError(shown, "name a directory with finished runs")
+        raise without[0].refused(NEEDED) if without else InputError(shown, "give a directory with finished runs")
     first = folders[0].resolve()
     if output is not None and output.suffix == ".svg":
         if len(statuses) != 1:
-            what = f"--output {output}: a picture shows one finished run of this harness, not {len(statuses)}"
-            raise InputError(what, "name the directory of one run, or give --output the name of an .html file")
+            what = f"--output {output}: a picture shows one finished run of this harness, found: {len(statuses)}"
+            raise InputError(what, "give the directory of one run, or an --output that ends in .html")
         return _written(output, overview_of(statuses[0].root).svg)
     named = [(_name(status, first), status.root) for status in statuses]
     page = make_page(
@@ -68,7 +69,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None) -> Path:
     )
     page.left_out += damaged + [f"{place.path} {place.text}" for place in without]
     if not page.runs and not tunes and page.left_out and not page.points:
-        raise InputError(page.left_out[0], "verify the run to see what is wrong with its files")
+        raise InputError(page.left_out[0], "check the files of the run with `main.py verify`")
     return _written(output or first / PAGE_NAME, render(page))
 
 
@@ -77,12 +78,14 @@ def _written(path: Path, content: str | bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     except OSError as error:
-        raise SetupError(f"the report {path} cannot be written: {error.strerror}", "give --output FILE") from error
+        raise SetupError(
+            f"report {path} cannot be written: {error.strerror}", "give another file with --output"
+        ) from error
     return path
 
 
 def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
-    """Finished runs in order of their start. Of a tune only those that confirm a rate."""
+    """Return the finished runs by start time; for a tuning, only the runs that confirm a rate."""
     tunes = [place.root for place in places if place.kind == "tune"]
     found = [run_status(place.root) for place in places if place.kind == "leg"]
     return sorted(
@@ -98,14 +101,14 @@ def _runs(places: Sequence[FoundDir]) -> list[RunStatus]:
 
 
 def _name(run: RunStatus, first: Path) -> str:
-    """The path from the first directory; in that directory itself, scenario and mode."""
+    """Return the path relative to the first directory; for that directory, scenario and mode."""
     if run.root == first:
         return run.what
     return str(run.root.relative_to(first)) if run.root.is_relative_to(first) else run.root.name
 
 
 def say_page(folder: Path, console: Console) -> None:
-    """Write the page of a campaign or tune that has ended, and print its path, or why there is none."""
+    """Write the page of a finished campaign or tuning, and print its path or the reason of a failure."""
     try:
         text = f"report: {write_page([folder])}"
     except HarnessError as error:

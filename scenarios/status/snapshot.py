@@ -1,4 +1,4 @@
-"""The state of all that was found, as text, Markdown and JSON."""
+"""The state of runs and groups at one moment, as text, Markdown and JSON."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from scenarios.status.find import NEEDED, find_in, find_running, without_runs
 from scenarios.status.state import GroupStatus, RunStatus, State, group_status, run_status
 
 DEFAULT_FOLDER = Path("output")
-MAX_ENDED = 10  # runs that are listed without a DIR argument
+MAX_ENDED = 10  # maximum of listed finished runs without a DIR argument
 STYLES: dict[State, str] = {
     "running": "green",
     "silent": "bold yellow",
@@ -39,18 +39,18 @@ class Snapshot:
     time_ns: int
     groups: tuple[GroupStatus, ...]
     runs: tuple[RunStatus, ...]
-    left_out: int = 0  # runs that ended long ago
-    without_runs: tuple[Place, ...] = ()  # directories that were named, and in which nothing was found
+    left_out: int = 0  # older finished runs that are not listed
+    without_runs: tuple[Place, ...] = ()  # given directories without runs
 
     @property
     def single(self) -> list[RunStatus]:
-        """Runs without a group."""
+        """The runs without a group."""
         grouped = {run.root for group in self.groups for run in group.runs}
         return [run for run in self.runs if run.root not in grouped]
 
     @property
     def entries(self) -> list[GroupStatus | RunStatus]:
-        """The list: a group, then its runs; running ones last, next to the prompt."""
+        """The listed entries: a group before its runs, entries in progress last, next to the prompt."""
         listed: list[GroupStatus | RunStatus] = []
         for group in sorted(self.groups, key=lambda one: (one.alive, one.last_ns)):
             listed += [group, *_worth_showing(group)]
@@ -63,15 +63,15 @@ class Snapshot:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The worst in the list, without a tune's probes, which may be INVALID."""
+        """The most severe exit code of the entries, without the probes of a tuning, which may be INVALID."""
         return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
 def take_snapshot(folders: Sequence[Path]) -> Snapshot:
-    """The state of directories; without any, of all that runs on this machine and of ./output.
+    """Return the state of directories; without directories, of runs in progress on this machine and of ./output.
 
     Raises:
-        InputError: a directory cannot be read, or other commands read what is in it.
+        InputError: If a directory cannot be read, or its content is for other commands.
     """
     empty: tuple[Place, ...] = ()
     if folders:
@@ -85,7 +85,7 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
     runs = [run_status(place.root) for place in places if place.kind == "leg"]
     groups = [group_status(place, runs) for place in places if place.kind != "leg"]
     campaigns = [group.root for group in groups if group.kind == "campaign"]
-    top = tuple(  # an audit of a campaign is one of its runs
+    top = tuple(  # An audit of a campaign counts as one of its runs.
         group for group in groups if not any(root in group.root.parents for root in campaigns)
     )
     whole = Snapshot(time.time_ns(), top, tuple(runs), without_runs=empty)
@@ -97,13 +97,13 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
 
 
 def _worth_showing(group: GroupStatus) -> list[RunStatus]:
-    """A group's unfinished runs, and the failed ones of a campaign or audit."""
+    """Return the unfinished runs of a group, and the failed runs of a campaign or audit."""
     wrong = ("failed", "killed", "damaged", "interrupted") if group.kind != "tune" else ()
     return [run for run in group.runs if run.alive or run.state in wrong or (run.exit_code and wrong)]
 
 
 def lines(snapshot: Snapshot) -> list[Text]:
-    """Text: one to three lines per entry."""
+    """Return the text, with one to three lines per entry."""
     shown: list[Text] = []
     grouped = {run.root for group in snapshot.groups for run in group.runs}
     for entry in snapshot.entries:
@@ -114,8 +114,8 @@ def lines(snapshot: Snapshot) -> list[Text]:
         shown.append(head)
         shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
-        shown.append(Text(f"and {snapshot.left_out} runs that ended before these: name {DEFAULT_FOLDER} to see them"))
-    shown = shown or [Text("nothing runs here, and nothing was found")]
+        shown.append(Text(f"and {snapshot.left_out} older runs; give the directory {DEFAULT_FOLDER} to list them"))
+    shown = shown or [Text("no running or finished runs found")]
     return shown + [Text(printable(f"{place.path} {place.text}")) for place in snapshot.without_runs]
 
 
@@ -124,7 +124,7 @@ def _title(entry: GroupStatus | RunStatus) -> str:
 
 
 def details(entry: GroupStatus | RunStatus) -> list[str]:
-    """The lines of an entry after its first."""
+    """Return the lines of an entry after the first line."""
     if isinstance(entry, GroupStatus):
         return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
     if entry.state == "running" and entry.progress is not None and entry.progress.phase == "running":
@@ -135,21 +135,21 @@ def details(entry: GroupStatus | RunStatus) -> list[str]:
 
 
 def shortened(path: Path) -> str:
-    """Relative to the working directory, if it is below."""
+    """Return the path relative to the working directory if it is below it, or else unchanged."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def as_markdown(snapshot: Snapshot) -> str:
-    """A Markdown page with a table."""
+    """Return a Markdown page with a table."""
     rows = [
         f"| {entry.state} | {_cell(_title(entry))} "
         f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
         for entry in snapshot.entries
     ]
     head = [
-        f"# What runs, seen {moment(snapshot.time_ns)}",
+        f"# Runs at {moment(snapshot.time_ns)}",
         "",
-        "| state | what | how far | where |",
+        "| state | run | progress | directory |",
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *rows]) + "\n"
@@ -160,7 +160,7 @@ def _cell(text: str) -> str:
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:
-    """JSON: `runs` has groups first, then every run."""
+    """Return the JSON object, whose `runs` contains all groups before all runs."""
     return {
         "schema_version": 1,
         "time_ns": snapshot.time_ns,

@@ -18,14 +18,14 @@ from runs.wording import counted
 from scenarios.status.find import FoundDir, Kind, holder_of
 from scenarios.tune.tune_dir import TuneDir
 
-if TYPE_CHECKING:  # the manifests of runs are read where there are any
+if TYPE_CHECKING:  # Only commands that read a manifest import this code.
     from runs.numbers.result import Result
     from runs.record.manifest import Manifest
 
-# "silent": its process runs, or is on another machine, and has written no heartbeat for too long.
+# "silent": no recent heartbeat, although the process is alive or on another machine.
 State = Literal["running", "silent", "finished", "interrupted", "failed", "killed", "damaged"]
 
-OTHER_CLOCK_S = 60.0  # clocks of two machines may differ by seconds
+OTHER_CLOCK_S = 60.0  # tolerance for the clock of another machine
 _FIX = "restore the file"
 
 
@@ -33,7 +33,7 @@ _FIX = "restore the file"
 class _Status:
     root: Path
     state: State
-    text: str = ""  # its phase, its verdict, or why it ended
+    text: str = ""  # phase, verdict or reason of the end
     exit_code: ExitCode = ExitCode.OK
     pid: int | None = None
 
@@ -44,17 +44,17 @@ class _Status:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus(_Status):
-    """One run."""
+    """The state of one run."""
 
     kind: ClassVar[Kind] = "leg"
     what: str = ""  # scenario and mode
     started_ns: int | None = None
-    seen_ns: int | None = None  # its end, or its last heartbeat
+    seen_ns: int | None = None  # time of the end or of the last heartbeat
     host: str = ""
     progress: Progress | None = field(default=None, repr=False)
     manifest: "Manifest | None" = field(default=None, repr=False)
     result: "Result | None" = field(default=None, repr=False)
-    endpoints: EndpointsRun | None = field(default=None, repr=False)  # of the MLPerf Endpoints client
+    endpoints: EndpointsRun | None = field(default=None, repr=False)  # run of the MLPerf Endpoints client
 
     @property
     def last_ns(self) -> int:
@@ -63,11 +63,11 @@ class RunStatus(_Status):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStatus(_Status):
-    """One campaign, tune or audit."""
+    """The state of one campaign, tuning or audit."""
 
     kind: Kind
     runs: tuple[RunStatus, ...]
-    done: int | None = None  # runs, of a campaign
+    done: int | None = None  # finished runs of a campaign
     total: int | None = None
 
     @property
@@ -79,7 +79,7 @@ class GroupStatus(_Status):
 
 
 def run_status(root: Path) -> RunStatus:
-    """Read a run's directory; a damaged one is a state, not an error."""
+    """Read a run directory. Damage is a state, not an error."""
     from runs.record.manifest import read_manifest
 
     run_dir = RunDir(root)
@@ -110,13 +110,15 @@ def run_status(root: Path) -> RunStatus:
 
 
 def _of_endpoints(root: Path) -> RunStatus:
-    """From the client's summary, which `verify` compares with its events."""
+    """Read an MLPerf Endpoints run folder from the client's summary, which `verify` compares with its events."""
     run = read_folder(root)
     summary, config = run.summary, run.config
     what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
     seen_ns = root.stat().st_mtime_ns
     if summary is None or not summary.complete:
-        text = "no result_summary.json" if summary is None else f"the client calls it {summary.state}, not complete"
+        text = (
+            "no result_summary.json" if summary is None else f"the client reports state {summary.state}, not complete"
+        )
         return RunStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
     failed = f", {summary.n_samples_failed:,} failed" if summary.n_samples_failed else ""
     return RunStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)
@@ -134,20 +136,20 @@ def _finished(run_dir: RunDir, status: RunStatus, code: ExitCode) -> RunStatus:
 
 
 def _not_closed(run: RunStatus, manifest: "Manifest") -> RunStatus:
-    """A record that was not closed: the run executes, or its processes were killed."""
+    """Return the state of a run whose manifest is not closed: it is in progress, or its processes were killed."""
     from runs.record.liveness import living_process, on_this_machine
 
     progress, here = run.progress, on_this_machine(manifest)
     if progress is None:
         doing, allowed_s = "importing the engine's code", SILENCE_STARTING_S
     elif progress.phase == "done":
-        doing, allowed_s = "judging the result", float("inf")  # without a heartbeat, for minutes perhaps
+        doing, allowed_s = "checking the result", float("inf")  # possibly minutes without a heartbeat
     else:
         doing = progress.doing
         allowed_s = SILENCE_RUNNING_S if progress.phase == "running" else SILENCE_STARTING_S
     pid = living_process(manifest) if here else None
     if here and pid is None:
-        gone = f"its process {manifest.pid or manifest.parent_pid} is gone (killed, or its disk was full)"
+        gone = f"process {manifest.pid or manifest.parent_pid} ended (killed, or its disk was full)"
         return replace(run, state="killed", text=f"while {doing}; {gone}", exit_code=ExitCode.FAILED)
     quiet_s = time.time() - run.last_ns / 1e9
     if quiet_s > allowed_s + (0 if here else OTHER_CLOCK_S):
@@ -165,13 +167,13 @@ class _Planned(BaseModel):
 
 
 class _Campaign(BaseModel):
-    """The fields of campaign.json that are read."""
+    """The required fields of campaign.json."""
 
     runs: list[_Planned] = Field(alias="legs")
 
 
 def group_status(place: FoundDir, runs: Sequence[RunStatus]) -> GroupStatus:
-    """Read a group's directory; a damaged one is a state, not an error. `runs` may include those of other groups."""
+    """Read a group's directory. Damage is a state, not an error. `runs` may include runs of other groups."""
     own = tuple(run for run in runs if run.root.is_relative_to(place.root))
     try:
         return {"campaign": _campaign, "tune": _tune, "audit": _audit}[place.kind](place.root, own)
@@ -200,7 +202,7 @@ def _campaign(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 
 
 def _run_is_done(folder: Path, run: RunStatus | None) -> bool:
-    """Whether a run has passed by its record, or an audit, a directory of runs, by its outcome."""
+    """Return whether a run has passed according to its manifest, or an audit according to its verdict."""
     if run is not None:
         return run.state == "finished" and not run.exit_code
     return any(_passed(path) for path in folder.glob("audit_*.json"))
@@ -242,10 +244,10 @@ def _audit(root: Path, runs: tuple[RunStatus, ...]) -> GroupStatus:
 def _group(
     kind: Kind, root: Path, runs: tuple[RunStatus, ...], pid: int | None, text: str, code: ExitCode | None
 ) -> GroupStatus:
-    """A group runs while a process holds its lock, or one of its runs has not ended, perhaps on another machine.
+    """Return the state of a group, which is in progress if a process holds its lock or a run has not ended.
 
     Args:
-        code: its exit code; None if it has not ended.
+        code: Exit code of the group; None if it has not ended.
     """
     group = GroupStatus(kind=kind, root=root, state="running", text=text, pid=pid, runs=runs)
     if pid is not None or any(run.alive for run in runs):
@@ -254,4 +256,4 @@ def _group(
     if code is not None:
         return replace(group, state="finished", exit_code=code)
     worst = max((run.exit_code for run in runs), default=ExitCode.FAILED) or ExitCode.FAILED
-    return replace(group, state="interrupted", text=f"{text}; it does not run", exit_code=worst)
+    return replace(group, state="interrupted", text=f"{text}; not in progress", exit_code=worst)

@@ -1,4 +1,4 @@
-"""The options of a tune: its own, and those of the runs that it starts."""
+"""The options of a tuning and of the runs that it starts."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from scenarios.tune.tune_dir import TuneDir
 if TYPE_CHECKING:
     from scenarios.tune.option_space import Space
 
-# A tune sets these itself, run by run.
+# Options of `run` that a tuning sets itself.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
 
 SEARCH_TRIALS = 30
@@ -32,75 +32,73 @@ _field = partial(option_field, group="tune")
 
 
 class TuneOptions(BaseModel):
-    """The tune's own keys; in a YAML file they stand below `tune`."""
+    """The tuning's own keys, which a YAML file contains under `tune`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     offline_qps: float | None = _field(
         None,
-        "Offline rate in samples/s from which the search starts. Default: measured by an Offline run.",
+        "Offline rate in samples/s, the first estimate. Default: measured by an Offline run.",
         metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
     estimate_s: float = _field(
-        60.0, "Length of the Offline run that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
+        60.0, "Duration of the Offline run that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
     )
     max_probes: int = _field(
-        MAX_PROBES, f"Most probes. Default and maximum: {MAX_PROBES}.", metavar="N", ge=1, le=MAX_PROBES
+        MAX_PROBES, f"Maximum of probes, 1 to {MAX_PROBES}. Default: {MAX_PROBES}.", metavar="N", ge=1, le=MAX_PROBES
     )
     resolution: float = _field(
         RESOLUTION,
-        f"Stop when the lowest invalid rate is at most this share above the highest valid rate. Default: {RESOLUTION}.",
+        f"Stop if the lowest INVALID rate is at most this share above the highest VALID rate. Default: {RESOLUTION}.",
         metavar="SHARE",
         ge=0.001,
         le=0.5,
     )
-    search: bool = _field(
-        False, "First search the engine's scheduling options for the highest valid rate (Server, Interactive)."
-    )
+    search: bool = _field(False, "Search the engine's scheduling options before the rate (Server, Interactive).")
     search_trials: int = _field(
         SEARCH_TRIALS,
-        f"Most settings to try, besides the given ones. Default: {SEARCH_TRIALS}.",
+        f"Maximum of settings to try, besides the given settings. Default: {SEARCH_TRIALS}.",
         metavar="N",
         ge=1,
         le=1000,
     )
     search_budget_s: float = _field(
         SEARCH_BUDGET_S,
-        f"Longest time for the search; the probes of the rate follow it. Default: {SEARCH_BUDGET_S:.0f}.",
+        f"Maximum time of the search in s; the probes follow it. Default: {SEARCH_BUDGET_S:.0f}.",
         metavar="S",
         gt=0,
         le=1e6,
     )
     search_leg_s: float = _field(
         SEARCH_LEG_S,
-        f"Longest min_duration of the search's runs. Default: {SEARCH_LEG_S:.0f}.",
+        f"Maximum min_duration of the search's runs in s. Default: {SEARCH_LEG_S:.0f}.",
         metavar="S",
         ge=1,
         le=3600,
     )
     search_values: dict[str, Any] = _field(
         {},
-        "Search this option over these values, such as max_num_seqs='[64, 128]'; repeatable. Default: the usual "
-        "options of the engine on this machine.",
+        "Values of an option to search, such as max_num_seqs='[64, 128]'; repeatable. Default: the usual options and "
+        "values for the engine and this machine.",
         metavar="OPTION=LIST",
     )
 
 
 @dataclass(frozen=True)
 class Tune:
-    """A checked request."""
+    """The checked configuration of a tuning."""
 
     options: TuneOptions
     values: dict[str, Any]  # fields of RunConfig that all runs share
     config: RunConfig
     place: TuneDir
-    space: "Space | None"  # what a search may change; None without one
+    space: "Space | None"  # options of the search; None without a search
 
     @property
     def search_identity(self) -> dict[str, str]:
-        """What the runs of the search depend on."""
+        """The configuration of the search, which an interrupted tuning compares."""
         if self.space is None:
             return {}
         return {
@@ -109,41 +107,41 @@ class Tune:
         }
 
     def with_replicas(self, count: int) -> "Tune":
-        """The same for runs that were planned with so many replicas: limits hold for each of them."""
+        """Return this tuning for runs with `count` replicas, because limits apply to each replica."""
         return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
 
 
 def load_tune(file: Path | None, own: dict[str, Any], runs: dict[str, Any]) -> Tune:
-    """The command line above a YAML file.
+    """Merge the command line and a YAML file into the configuration of a tuning.
 
     Args:
-        file: keys of `run`, and the tune's under `tune`.
-        own: options of the tune that were given.
-        runs: options of `run` that were given.
+        file: YAML file with keys of `run`, and the tuning's keys under `tune`.
+        own: Options of the tuning on the command line.
+        runs: Options of `run` on the command line.
 
     Raises:
-        InputError: an unknown key, a value that is not allowed, or a scenario without a rate.
+        InputError: If a key is unknown, a value is not allowed, or the scenario has no rate.
     """
     asked, content = split_config(file, "tune", own, "{max_probes: 6}")
     options = checked(TuneOptions, asked, "see `python main.py tune --help-all`")
     values = merged(content, runs)
     for name in sorted(NOT_FOR_TUNES & values.keys()):
-        raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
+        raise InputError(f"--{name.replace('_', '-')}: set by the tuning itself", "remove this option")
     config = make_config(values)
     if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
         raise InputError(
-            "--scenario SingleStream has no target_qps: its queries come one after another",
-            "tune Server, Interactive or Offline",
+            "--scenario SingleStream: has no target_qps",
+            "give --scenario Server, Interactive or Offline",
         )
     space = _space(options, values, config)
     place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
     written = place.user_conf.resolve(), place.search_conf.resolve()
     if config.user_conf is not None and config.user_conf.resolve() in written:
         raise InputError(
-            f"--user-conf {config.user_conf} is what the tune will write",
-            "give --output-log-dir another directory, or tune from a copy of the file",
+            f"--user-conf {config.user_conf}: the tuning writes this file",
+            "give another --output-log-dir, or a copy of the file",
         )
-    values = without_trial(values)  # a rate is searched within the official limits, never those of a trial
+    values = without_trial(values)  # The search uses the official limits, never those of a trial.
     return Tune(options, values, config, place, space)
 
 
@@ -154,11 +152,11 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, repl
         raise InputError(
             f"{given[-1]} with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
             "scheduling options",
-            f"leave out {', '.join(given)}",
+            f"remove {', '.join(given)}",
         )
     if not options.search:
         if given:
-            raise InputError(f"{given[0]} has no effect without --search", "add --search")
+            raise InputError(f"{given[0]}: no effect without --search", "add --search")
         return None
     from scenarios.tune.option_space import make_space
 

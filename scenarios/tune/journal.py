@@ -1,7 +1,7 @@
-"""The journal of a tune: it has one JSON line per finished step, from which an interrupted tune continues.
+"""The journal of a tuning, with one JSON line per finished step. An interrupted tuning continues from it.
 
-A step is written when it is over, so a tune that was killed repeats the step that it was in. The file is replaced as a
-whole: a reader never sees half a line.
+A killed tuning repeats its unfinished step, because a step is written at its end. The file is replaced as a whole, so
+that a reader never sees half a line.
 """
 
 import os
@@ -18,9 +18,9 @@ from runs.reading import MAX_LOG_BYTES, read_as, read_whole
 from runs.record.fingerprint import Facts
 from scenarios.tune.rates import Tried
 
-Options = dict[str, Any]  # scheduling option → value; the others are as the user gave them, or at their default
+Options = dict[str, Any]  # scheduling option → value; other options have the user's or the default value
 Step = Literal["search", "probe", "confirm"]
-Phase = Literal["defaults", "trial", "worth"]  # of a search over scheduling options
+Phase = Literal["defaults", "trial", "worth"]  # phases of a search over scheduling options
 
 
 class _Line(BaseModel):
@@ -28,7 +28,7 @@ class _Line(BaseModel):
 
 
 class Configuration(_Line):
-    """What the runs are made with; the first line."""
+    """The first line: the configuration of the runs."""
 
     step: Literal["configuration"] = "configuration"
     schema_version: Literal[1] = 1
@@ -37,41 +37,41 @@ class Configuration(_Line):
 
 
 class Estimate(_Line):
-    """The Offline rate from which the search starts."""
+    """The Offline rate, which is the first estimate."""
 
     step: Literal["estimate"] = "estimate"
     samples_per_second: float
-    source: str  # given, or how it was measured
+    source: str  # origin of the rate: given or measured
     directory: str | None = None
 
 
 class TuneRun(_Line):
-    """One run that is over. Latencies of a run that was stopped are those of the responses it had."""
+    """One ended run. The latencies of a stopped run are those of its responses so far."""
 
     step: Step
     number: int  # from 1
     target_qps: float
-    verdict: Literal["VALID", "INVALID"] | None  # None, in a search: the run failed, or its time was over
-    stopped: bool = False  # before its end, its verdict being certain
+    verdict: Literal["VALID", "INVALID"] | None  # None in a search: the run failed, or its time was over
+    stopped: bool = False  # True if the run was stopped early, because its verdict was certain
     reasons: list[str]
     queries_planned: int
     queries_answered: int = 0
-    late_allowed: int | None = None  # of each limit; None in Offline
+    late_allowed: int | None = None  # allowed late queries for each limit; None in Offline
     late_ttft: int | None = None
     late_tpot: int | None = None
     ttft_p99_ms: float | None = None
     tpot_p99_ms: float | None = None
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
-    samples_per_second: float | None = None  # LoadGen's; None of a run that was stopped
+    samples_per_second: float | None = None  # LoadGen's rate; None for a stopped run
     tokens_per_second: float | None = None
-    wall_s: float  # engine start and judging included
+    wall_s: float  # duration with engine start and checks
     directory: str
-    options: Options = {}  # scheduling options that a search set; the others are those of the configuration
-    # Of a search:
+    options: Options = {}  # scheduling options that a search set; other options are those of the configuration
+    # Fields of a search:
     trial: int | None = None
     phase: Phase | None = None
-    cut: bool = False  # by the end of the time that the search has
+    cut: bool = False  # True if the end of the search's time stopped the run
 
     @property
     def valid(self) -> bool:
@@ -83,10 +83,10 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step
 
 
 class Journal:
-    """What a tune has done so far.
+    """The finished steps of a tuning.
 
     Raises:
-        InputError: the file is damaged; names the line.
+        InputError: If the file is damaged; the message names the line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,8 +100,8 @@ class Journal:
                 self._lines.append(_LINE.validate_python(orjson.loads(line)))
             except (orjson.JSONDecodeError, ValidationError) as error:
                 raise InputError(
-                    f"{path}:{number}: not a line of a tune's journal ({str(error).splitlines()[0]})",
-                    "restore the file, or give --output-log-dir another directory",
+                    f"{path}:{number}: not a line of a tuning's journal ({str(error).splitlines()[0]})",
+                    "restore the file, or give another --output-log-dir",
                 ) from error
 
     @property
@@ -113,32 +113,32 @@ class Journal:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
     def runs(self, step: Step, options: Options | None = None) -> list[TuneRun]:
-        """All finished runs of a step in their order; with some options only, if these are given."""
+        """Return the finished runs of a step in their order, only those with `options` if given."""
         found = [line for line in self._lines if isinstance(line, TuneRun) and line.step == step]
         return [line for line in found if options in (None, line.options)]
 
     def measured(self) -> list[TuneRun]:
-        """All runs with a verdict in their order."""
+        """Return all runs with a verdict in their order."""
         return [line for line in self._lines if isinstance(line, TuneRun) and line.verdict]
 
     def next_number(self, step: str) -> int:
-        """That of the next run of a step."""
+        """Return the number of the next run of a step."""
         return sum(line.step == step for line in self._lines) + 1
 
     def add(self, line: Line) -> None:
-        """Record a finished step."""
+        """Write a finished step."""
         self._lines.append(line)
         write_atomic(self._path, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in self._lines))
 
     def changed(self, now: Configuration) -> Sequence[str]:
-        """What the finished steps were made with and is not so now."""
+        """Return the differences between the configuration of the finished steps and `now`."""
         from runs.record.fingerprint import changes
 
         then = self.configuration
         return [] if then is None else changes(then.identity, now.identity)
 
     def summary(self) -> dict[str, Any]:
-        """The content for tune.json, without a search."""
+        """Return the content of tune.json without the search."""
         return {
             "estimate": None if self.estimate is None else self.estimate.model_dump(mode="json", exclude={"step"}),
             "probes": records(self.runs("probe")),
@@ -147,17 +147,17 @@ class Journal:
 
 
 def records(runs: Sequence[TuneRun]) -> list[dict[str, Any]]:
-    """Runs as tune.json has them."""
+    """Return runs in the form of tune.json."""
     return [run.model_dump(mode="json") for run in runs]
 
 
 def tried_of(runs: Sequence[TuneRun]) -> list[Tried]:
-    """Rates and verdicts."""
+    """Return rates and verdicts of runs."""
     return [Tried(run.target_qps, run.valid) for run in runs]
 
 
 class _Record(BaseModel):
-    """The fields of a tune.json that others read."""
+    """The fields of tune.json that other code reads."""
 
     model_config = ConfigDict(extra="allow", defer_build=True)
 
@@ -168,9 +168,9 @@ class _Record(BaseModel):
 
 
 def read_tune(path: Path) -> dict[str, Any]:
-    """The outcome of a tune (tune.json).
+    """Return the outcome of a tuning (tune.json).
 
     Raises:
-        InputError: missing or damaged.
+        InputError: If the file is missing or damaged.
     """
-    return read_as(path, _Record, "run the tune again", strict=True).model_dump()
+    return read_as(path, _Record, "repeat the tuning", strict=True).model_dump()

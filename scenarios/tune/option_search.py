@@ -1,10 +1,10 @@
 """The search over scheduling options, before the search for the rate.
 
-Settings come from a study of optuna, kept in the tune's directory and resumed by its name; rates follow from the probes
-so far (rates.py). The given settings (the defaults) are the first trial: it finds their highest valid rate. Every later
-trial begins a little above the best rate so far: one that is INVALID there is over with that probe, which is stopped
-early; one that is VALID continues upwards. At the end each option of the best settings is put back, one at a time,
-which shows what it is worth. One without which the best rate is still VALID is left out.
+An optuna study in the tuning's directory proposes the settings, and rates.py chooses the rates from the probes so far.
+The first trial finds the highest valid rate of the given settings (the defaults). Every later trial starts a little
+above the best rate so far. It ends with an INVALID first probe, which is stopped early, and continues upwards after a
+VALID probe. At the end, the search resets each option of the best settings alone and measures the difference, which is
+the option's gain. It removes an option if the best rate is still VALID without the option.
 """
 
 import dataclasses
@@ -28,32 +28,32 @@ from scenarios.tune.option_space import Space, shown
 from scenarios.tune.rates import MAX_PROBES, Bracket, next_rate, rounded
 from scenarios.tune.tune_runs import TuneRuns
 
-RESOLUTION = 0.03  # of a trial's rate: smaller differences are not searched for
-WORTH_PROBES = 4  # for one option; those below the best rate's come after one that was stopped early
-WORTH_SHARE = 0.3  # of the time, kept for the worth of each option
-DRAWS = 32  # of the sampler, for settings that are new; after that, the first new ones in a fixed order
-# LoadGen issues whole sets of samples: small ones let a run end when its time is over. As many queries as early
-# stopping needs to allow a few late ones, so that one hiccup does not decide.
+RESOLUTION = 0.03  # smallest searched difference, as a share of a trial's rate
+WORTH_PROBES = 4  # maximum of probes for the gain of one option
+WORTH_SHARE = 0.3  # share of the time reserved for the gains of the options
+DRAWS = 32  # attempts of the sampler to find new settings; then the first new settings in a fixed order
+# LoadGen issues whole sets of samples, and small sets let a run end on time. A set has enough queries for early
+# stopping to allow a few late queries, so that one delay does not decide the verdict.
 SHORT_SET_SIZE = 256
 SHORT_MIN_QUERIES = 1_024
-SAFE_SHARE = 0.95  # of the Offline rate: prompts and responses in one step are a little slower than each by itself
-_TITLES = {"defaults": "settings as given", "worth": "an option put back"}
+SAFE_SHARE = 0.95  # share of the Offline rate; steps with prompts and responses together are slower
+_TITLES = {"defaults": "given settings", "worth": "gain of an option"}
 
 
 class Ask(NamedTuple):
-    """A probe to be run."""
+    """A probe to run."""
 
-    trial: int  # its number in optuna's study; 0: the given settings
+    trial: int  # number in optuna's study; 0: the given settings
     phase: Phase
     options: Options
     target_qps: float
 
 
 def open_study(file: Path | None) -> optuna.Study:
-    """The study in a file, as it was left or a new one; without a file one in memory. The caller holds the tune's lock.
+    """Open or create the study in a file, or in memory without a file. The caller must hold the tuning's lock.
 
     Raises:
-        InputError: the file is damaged.
+        InputError: If the file is damaged.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
@@ -61,26 +61,28 @@ def open_study(file: Path | None) -> optuna.Study:
         if file is not None:
             if file.exists():
                 content = read_whole(file, "make the file readable", max_bytes=MAX_LOG_BYTES)
-                write_atomic(file, content[: content.rfind(b"\n") + 1])  # optuna would append to half a line
-            file.with_name(f"{file.name}.lock").unlink(missing_ok=True)  # optuna's, of a process that was killed
+                write_atomic(
+                    file, content[: content.rfind(b"\n") + 1]
+                )  # Without this, optuna would append to half a line.
+            file.with_name(f"{file.name}.lock").unlink(missing_ok=True)  # optuna's lock of a killed process
             storage = JournalStorage(JournalFileBackend(str(file), JournalFileOpenLock(str(file))))
         study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
         study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), n_startup_trials=0)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         raise InputError(
-            f"{file}: not a study of optuna ({error})",
-            "restore the file, or give --output-log-dir another directory",
+            f"{file}: not an optuna study ({error})",
+            "restore the file, or give another --output-log-dir",
         ) from error
     return study
 
 
 class OptionTrials:
-    """Which settings are probed next, and at which rate.
+    """The choice of the next settings and their rate.
 
     Args:
-        offline_qps: samples/s of the system in the Offline scenario.
-        most_trials: of settings other than the defaults.
-        budget_s: for all probes.
+        offline_qps: Offline rate in samples/s.
+        most_trials: Maximum of settings besides the defaults.
+        budget_s: Time for all probes.
     """
 
     def __init__(
@@ -91,15 +93,15 @@ class OptionTrials:
 
     @property
     def count(self) -> int:
-        """The settings tried beside the defaults, without those that only put an option back."""
+        """The number of settings tried besides the defaults, without trials for the gain of an option."""
         return sum(_phase(trial) == "trial" for trial in self._trials())
 
     def next_probe(self, probes: Sequence[TuneRun], spent_s: float) -> Ask | None:
-        """The next probe; None when the search is over.
+        """Return the next probe; None if the search is over.
 
         Args:
-            probes: all so far, in their order; none of them cut short.
-            spent_s: the time they took.
+            probes: All complete probes so far, in their order.
+            spent_s: Time of these probes.
         """
         while spent_s < self._budget_s:
             running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -114,7 +116,7 @@ class OptionTrials:
         return None
 
     def _begin(self, probes: Sequence[TuneRun], spent_s: float) -> Trial | None:
-        """A new trial: of the defaults, of settings that were not tried, or of the best ones without one option."""
+        """Start a trial of the defaults, of new settings, or of the best settings without one option."""
         tried = [self._options(trial) for trial in self._trials()]
         best = best_of(probes)
         if not tried:
@@ -131,9 +133,9 @@ class OptionTrials:
         return None
 
     def _new(self, tried: Sequence[Options], best: Options) -> Trial | None:
-        """A trial of settings that were not tried; None when all have been.
+        """Start a trial of new settings; return None if all settings were tried.
 
-        First each option alone departs from the best so far: a few trials that show which options matter. Then the
+        The first trials change each option of the best settings alone, which shows the effective options. Then the
         sampler chooses.
         """
         untried = next((one for one in self._space.combinations() if one not in tried), None)
@@ -148,11 +150,11 @@ class OptionTrials:
             trial = self._ask()
             if self._options(trial) not in tried:
                 return trial
-            self._study.tell(trial.number, state=TrialState.FAIL)  # the sampler ignores it
+            self._study.tell(trial.number, state=TrialState.FAIL)  # The sampler ignores failed trials.
         return self._ask(untried, "trial")
 
     def _ask(self, options: Options | None = None, phase: Phase = "trial") -> Trial:
-        """A trial of these settings, or of those that the sampler chooses."""
+        """Start a trial of these settings, or of settings that the sampler chooses."""
         if options is not None:
             given = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
             self._study.enqueue_trial(given, user_attrs={"phase": phase})
@@ -164,10 +166,10 @@ class OptionTrials:
         return trial
 
     def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[TuneRun]) -> float | None:
-        """The next rate of a trial; None when it is over."""
+        """Return the next rate of a trial; None if the trial is over."""
         own = [probe for probe in probes if probe.trial == trial.number]
         tried, best = own, best_of(probes)
-        if any(probe.verdict is None for probe in own):  # the engine refuses these settings
+        if any(probe.verdict is None for probe in own):  # The engine refuses these settings.
             return None
         phase, most = _phase(trial), MAX_PROBES
         start = best.target_qps if best is not None and phase != "defaults" else None
@@ -180,7 +182,7 @@ class OptionTrials:
             most = len(tried) + WORTH_PROBES - len(own)
             invalid = Bracket.of(tried_of(tried)).invalid
             if invalid is None or invalid > start:
-                # Not known to be worse: probed at the best rate itself. Should it be VALID, the option is not needed.
+                # Probe the best rate without the option. If the probe is VALID, the option is unnecessary.
                 tried, most = [probe for probe in tried if probe.target_qps == start], 1
         rate = next_rate(
             self._scenario, self._offline_qps, tried_of(tried), resolution=RESOLUTION, most_probes=most, start=start
@@ -188,7 +190,7 @@ class OptionTrials:
         return None if rate in [probe.target_qps for probe in tried] else rate
 
     def _trials(self) -> list[FrozenTrial]:
-        """All but draws of settings that were tried before."""
+        """Return all trials except repeated draws of the same settings."""
         return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
 
     def _options(self, trial: Trial | FrozenTrial) -> Options:
@@ -196,19 +198,19 @@ class OptionTrials:
 
 
 def best_of(probes: Sequence[TuneRun]) -> TuneRun | None:
-    """The highest valid rate and its settings; of equal ones those with the fewest options, then the earliest."""
+    """Return the probe with the highest valid rate; among equal rates, the fewest options, then the earliest."""
     valid = [probe for probe in probes if probe.valid]
     return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
 
 
 def with_options(probes: Sequence[TuneRun], options: Options) -> list[TuneRun]:
-    """All probes of some settings that have a verdict."""
+    """Return all probes of these settings that have a verdict."""
     return [probe for probe in probes if probe.options == options and probe.verdict]
 
 
 def worth_of(space: Space, name: str, probes: Sequence[TuneRun], best: TuneRun) -> dict[str, Any]:
-    """The worth of one option of the best settings, for tune.json: the rates with it put back, all other options as
-    they are, and how much higher the best rate is, as a share of these."""
+    """Return the gain of one option of the best settings, for tune.json: the rates without the option, and the best
+    rate relative to them."""
     without = space.without(name, best.options)
     tried = with_options(probes, without)
     bracket = Bracket.of(tried_of(tried))
@@ -227,8 +229,8 @@ def worth_of(space: Space, name: str, probes: Sequence[TuneRun], best: TuneRun) 
 
 
 def _score(probes: Sequence[TuneRun]) -> float:
-    """Of settings: the highest rate that was VALID. Where none was, a rate that failed, less the share of the run that
-    was not answered when its verdict was certain: of two that fail at one rate, the one that fails later is better."""
+    """Return the score of settings: the highest VALID rate, or the INVALID rate minus the share of unfinished queries,
+    so that a later failure at the same rate scores higher."""
     valid = [probe.target_qps for probe in probes if probe.valid]
     answered = [probe.queries_answered / probe.queries_planned if probe.verdict else 0.0 for probe in probes]
     return max(valid or [probe.target_qps * min(1.0, share) for probe, share in zip(probes, answered, strict=True)])
@@ -240,14 +242,14 @@ def _phase(trial: Trial | FrozenTrial) -> Phase:
 
 
 class OptionSearch:
-    """The search of one tune.
+    """The search of one tuning.
 
     Args:
-        runs: with the settings of the real run.
-        estimate: the engine's full rate.
+        runs: Runs with the settings of the full run.
+        estimate: Full rate of the engine.
 
     Raises:
-        InputError: optuna's file is damaged or is not that of the journal.
+        InputError: If optuna's file is damaged or does not match the journal.
     """
 
     def __init__(self, runs: TuneRuns, estimate: Estimate) -> None:
@@ -258,29 +260,29 @@ class OptionSearch:
             self._space = self._space.with_queries_in_time(queries_in_time(rate, runs))
         self._runs = shortened(runs)
         self._short = self._runs is not runs
-        with critical():  # optuna locks the file by another one
+        with critical():  # optuna locks the file with a second file.
             study = open_study(place.study)
         if any((run.trial or 0) >= len(study.trials) for run in runs.journal.runs("search")):
             raise InputError(
-                f"{place.study} lacks trials that {place.journal} has probes of",
-                "restore the file, or give --output-log-dir another directory",
+                f"{place.study}: trials of the probes in {place.journal} are missing",
+                "restore the file, or give another --output-log-dir",
             )
         scenario = runs.tune.config.scenario
         self._trials = OptionTrials(self._space, study, scenario, rate, options.search_trials, options.search_budget_s)
 
     def go(self) -> TuneRun | None:
-        """Run every probe that is left, and return the best one; None when no rate was VALID with the defaults.
+        """Run the remaining probes and return the best probe; None if no rate was VALID with the defaults.
 
         Raises:
-            HarnessError: a run with the defaults failed.
-            Interrupted: by a signal.
+            HarnessError: If a run with the defaults failed.
+            Interrupted: If a signal ends the search.
         """
         runs, options = self._runs, self._runs.tune.options
         runs.say(
             f"\nsearch: {', '.join(self._space.values)}; {self._space.count():,} settings, at most "
             f"{options.search_trials} of them tried, at most {duration(options.search_budget_s)}"
         )
-        # An interrupted run, whose settings may not be asked for again.
+        # The next probe may have other settings than an interrupted run.
         runs.set_unfinished_aside(runs.tune.place.run("search", runs.journal.next_number("search")))
         while (ask := self._next_probe()) is not None:
             left_s = options.search_budget_s - self.spent_s
@@ -296,7 +298,7 @@ class OptionSearch:
                 phase=ask.phase,
             )
         best = best_of(self._probes)
-        found = "no rate was VALID with the settings as given"
+        found = "no rate was VALID with the given settings"
         if best is not None:
             found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
         counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
@@ -306,7 +308,7 @@ class OptionSearch:
                 "?" if worth[key] is None else f"{worth[key]:.1%}" for key in ("worth_at_least", "worth_at_most")
             )
             probes = counted(worth["probes"], "probe")
-            runs.say(f"  {worth['option']}={worth['value']}: worth {low} to {high} ({probes} without it)")
+            runs.say(f"  {worth['option']}={worth['value']}: gain {low} to {high} ({probes} without the option)")
         return best
 
     def _next_probe(self) -> Ask | None:
@@ -318,16 +320,16 @@ class OptionSearch:
 
     @property
     def _probes(self) -> list[TuneRun]:
-        """Without those that the end of the time cut short."""
+        """The probes of the search, without probes that the end of its time stopped."""
         return [run for run in self._runs.journal.runs("search") if not run.cut]
 
     @property
     def spent_s(self) -> float:
-        """Wall time of the search's runs so far, without those that a signal ended."""
+        """The wall time of the search's runs so far, without runs that a signal ended."""
         return sum(run.wall_s for run in self._runs.journal.runs("search"))
 
     def summary(self) -> dict[str, Any]:
-        """The search for tune.json."""
+        """Return the search in the form of tune.json."""
         best = best_of(self._probes)
         return {
             "space": dict(self._space.values),
@@ -342,10 +344,10 @@ class OptionSearch:
 
 
 def queries_in_time(samples_per_second: float, runs: TuneRuns) -> int:
-    """Queries in the engine at a time for which, at its full rate, output tokens keep their limit. [Little's law]
+    """Return the number of concurrent queries with which output tokens meet their limit at full rate. [Little's law]
 
-    An engine that is behind answers at its full rate: so many queries, which come and go at this rate, each stay as
-    long as their output tokens may take.
+    A loaded engine completes queries at its full rate. The number is this rate multiplied by the allowed time of a
+    query's output tokens.
     """
     limits = runs.prepared.benchmark.limits
     limit_ms = runs.setting("tpot_latency") or (limits.tpot_ms if limits else 0)
@@ -354,10 +356,10 @@ def queries_in_time(samples_per_second: float, runs: TuneRuns) -> int:
 
 
 def shortened(runs: TuneRuns) -> TuneRuns:
-    """The same for short runs: their time, few queries, and small sets of samples. Writes their user.conf.
+    """Write the user.conf of short runs, with few queries and small sets of samples; return these runs.
 
     Returns:
-        `runs` where those of the real run are as short.
+        `runs` itself if the full run is as short.
     """
     tune, text = runs.tune, runs.prepared.user_conf
     if runs.min_duration_ms <= tune.options.search_leg_s * 1e3:

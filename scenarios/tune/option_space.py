@@ -1,7 +1,7 @@
-"""The scheduling options that a search may change, their values, and what they become in a run.
+"""The scheduling options that a search may change, with their values and effects on a run.
 
-Only options that decide when something is computed, never what: nothing that loses precision, reuses work across
-queries or changes a response stands here, so that no search can leave the rules.
+These options decide only when work is computed. Options that lose precision, reuse work across queries or change a
+response are excluded, so that every search follows the rules.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from sut.engine_kind import EngineKind
 from sut.engines import engine_kind
 from sut.vllm.parallel import parallel_size
 
-# Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
-ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
+# Options of `run`. The dummy engine's slots correspond to max_num_seqs.
+ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # no effect with admission off
 RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
-# In the order in which they are tried; one that depends on another comes after it. The others are vLLM's engine
-# arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
+# Searched options in their order of trials, after the options that they depend on. The other options are vLLM's
+# engine arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
 ALLOWED = (
     "data_parallel_size", "max_num_seqs", *RUN_OPTIONS, "max_num_batched_tokens", "long_prefill_token_threshold",
     "async_scheduling",
@@ -32,18 +32,17 @@ ALLOWED = (
 class Space:
     """The options and values of a search."""
 
-    values: Mapping[str, tuple[Any, ...]]  # for each option, the values tried besides leaving it as it is
-    admission: str = "off"  # the admission policy where the search sets none
-    copies: int = 1  # of the model, in all engines together, where the search sets none
-    # queries that may be in the engine at a time, all copies together, for output tokens within their limit; 0 where it
-    # is not known
+    values: Mapping[str, tuple[Any, ...]]  # option → values to try besides the given value
+    admission: str = "off"  # admission policy, unless the search sets it
+    copies: int = 1  # copies of the model in all engines, unless the search sets them
+    # maximum of concurrent queries in all copies with output tokens within their limit; 0 if unknown
     in_time: int = 0
 
     def with_queries_in_time(self, queries: int) -> "Space":
-        """With `max_num_seqs` so that no copy has more queries than keep its output tokens in time.
+        """Return the space with a `max_num_seqs` that keeps the output tokens of each copy within their limit.
 
-        vLLM admits queries to its batch as long as there is room. In a burst each one more slows the output tokens of
-        all, while a query that waits in vLLM's queue only uses its own time to the first token, which is longer.
+        vLLM adds queries to its batch up to this number. In a burst, each further query slows the output tokens of all
+        queries. A query in vLLM's queue delays only its own first token, which has a longer limit.
         """
         copies = (self.copies, *self.values.get("data_parallel_size", ()))
         bounds = {max(1, queries // number) for number in copies}
@@ -51,7 +50,7 @@ class Space:
         return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
 
     def alone(self, name: str, best: Options) -> Options:
-        """The best settings with one option at its likeliest value or the middle one, and what it needs to matter."""
+        """Return the best settings with one option at its likeliest or middle value, and the options that it needs."""
         likely = _middle(self.values[name])
         if name == "max_num_seqs" and self.in_time:
             likely = max(1, self.in_time // best.get("data_parallel_size", self.copies))
@@ -61,21 +60,21 @@ class Space:
         return self.reduced(options)
 
     def matters(self, name: str, options: Options) -> bool:
-        """Whether an option has an effect beside these."""
+        """Return whether an option has an effect together with these options."""
         return name not in ADMISSION_BOUNDS or (options.get("admission") or self.admission) != "off"
 
     def reduced(self, options: Options) -> Options:
-        """Without options that are left as they are or have no effect: equal settings are equal dictionaries."""
+        """Remove options without a value or an effect, so that equal settings are equal dictionaries."""
         return {
             name: options[name] for name in self.values if options.get(name) is not None and self.matters(name, options)
         }
 
     def without(self, name: str, options: Options) -> Options:
-        """The settings with one option put back."""
+        """Return the settings with one option reset."""
         return self.reduced({key: value for key, value in options.items() if key != name})
 
     def combinations(self) -> Iterator[Options]:
-        """All settings, each once, the defaults first."""
+        """Yield all settings once, the defaults first."""
         for row in itertools.product(*((None, *values) for values in self.values.values())):
             options = dict(zip(self.values, row, strict=True))
             kept = {name: value for name, value in options.items() if value is not None}
@@ -94,17 +93,16 @@ def make_space(
     *,
     replicas: int = 0,
 ) -> Space:
-    """The options to be searched.
+    """Return the options to search.
 
     Args:
-        values: fields of RunConfig that the user gave. What is given is not searched unless it is asked for; then the
-            search begins with the value that is given.
-        asked: option → values to be tried, instead of the usual ones; empty for those.
-        kind: knows the usual ones; None = the kind that `config` names.
-        replicas: that the runs have; 0 = one engine, or so many as `config` asks for and nobody has counted yet.
+        values: Fields of RunConfig that the user gave. A given option is searched only on request, from its value.
+        asked: Option → values to try instead of the usual values; empty for the usual values.
+        kind: Engine kind with the usual values; None = the kind in `config`.
+        replicas: Number of replicas of the runs; 0 = one engine, or a number that is not planned yet.
 
     Raises:
-        InputError: an option that is never searched, a value that is not allowed, or nothing to search.
+        InputError: If an option cannot be searched, a value is not allowed, or no option remains.
     """
     given = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
     if asked:
@@ -113,7 +111,7 @@ def make_space(
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
         if replicas or config.has_replicas:
-            usual.pop("data_parallel_size", None)  # the devices and cores are the replicas'
+            usual.pop("data_parallel_size", None)  # The replicas use all devices and cores.
         chosen = {name: of for name, of in usual.items() if name not in given}
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
@@ -121,19 +119,19 @@ def make_space(
         for name in ADMISSION_BOUNDS:
             if name in asked:
                 raise InputError(
-                    f"--search-values {name} has no effect with admission off",
-                    "give --admission a policy, or search admission too",
+                    f"--search-values {name}: no effect with admission off",
+                    "set --admission, or add --search-values admission='[\"fcfs\"]'",
                 )
             chosen.pop(name, None)
     chosen = {name: of for name, of in chosen.items() if of}
     if not chosen:
-        raise InputError("--search: every searched option is already given", "use --search-values")
+        raise InputError("--search: every searched option is already given", "add --search-values OPTION=VALUES")
     copies = max(1, replicas) * parallel_size(config.engine_arg, "data_parallel_size")
     return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
 
 
 def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The fields of RunConfig of a run with these options."""
+    """Return the fields of RunConfig of a run with these options."""
     changed = values | {name: value for name, value in options.items() if name in RUN_OPTIONS}
     if engine := {name: value for name, value in options.items() if name not in RUN_OPTIONS}:
         changed["engine_arg"] = {**changed.get("engine_arg", {}), **engine}
@@ -141,7 +139,7 @@ def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
 
 
 def shown(options: Options) -> str:
-    """As text."""
+    """Return the options as text."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
 
 
@@ -152,15 +150,15 @@ def _middle(values: tuple[Any, ...]) -> Any:
 def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
     flag = f"--search-values {name}"
     if name not in ALLOWED:
-        raise InputError(f"{flag}: this option cannot be searched", f"choose from {', '.join(ALLOWED)}")
+        raise InputError(f"{flag}: not a searchable option", f"choose from {', '.join(ALLOWED)}")
     if not isinstance(asked, list) or not asked:
-        raise InputError(f"{flag}={asked}: not a list of values", f"write {flag}='[64, 128]', for example")
+        raise InputError(f"{flag}={asked}: not a list of values", f"write, for example, {flag}='[64, 128]'")
     for value in asked:
         if isinstance(value, list | dict | float) or value is None:
             raise InputError(f"{flag}: {value!r} is not an allowed value", "give whole numbers or words")
-        # A bound alone is no allowed setting; with a policy it is.
+        # An admission bound is allowed only with a policy.
         policy = {"admission": "fcfs"} if name in ADMISSION_BOUNDS else {}
         make_config(applied(values, {**policy, name: value}))
     if len(set(asked)) < len(asked):
-        raise InputError(f"{flag}={asked}: a value is given twice", "give each once")
+        raise InputError(f"{flag}={asked}: a value is given twice", "give each value once")
     return tuple(value for value in asked if value != given.get(name))

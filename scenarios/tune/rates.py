@@ -1,8 +1,7 @@
-"""The next rate to try, as a function of the rates tried so far: a tune can be continued from its journal.
+"""The choice of the next rate from the rates so far, so that a tuning can continue from its journal.
 
-The search brackets the highest valid rate, then halves the bracket (on a logarithmic scale) until its ends lie within
-the resolution. It starts below the Offline rate, where the latency scenarios usually end up, and steps away from it
-faster the further it has to go.
+The search brackets the highest valid rate, then halves the bracket (on a logarithmic scale) until its ends are within
+the resolution. It starts below the Offline rate, near the usual result of latency scenarios, with growing steps.
 """
 
 import math
@@ -12,19 +11,19 @@ from dataclasses import dataclass
 MAX_PROBES = 8
 RESOLUTION = 0.02
 
-# Where to begin, as a share of the Offline rate. A start that is too high costs little: its probe is stopped early.
-# Server: a little above 0.90, so that a system that reaches this share is seen to.
-# With these steps eight probes come within 2.2 % of any rate from 0.34 (0.24) to 1.25 times the Offline rate.
+# First rate as a share of the Offline rate. A high first rate costs little, because its probe is stopped early. Server
+# starts above 0.90, so that the search detects a system that reaches this share.
+# With these steps, eight probes come within 2.2% of any rate from 0.34 (0.24) to 1.25 × the Offline rate.
 START_SHARE = {"Server": 0.902, "Interactive": 0.8}
-STEPS_DOWN = (0.75, 0.5, 0.35)  # from the lowest invalid rate, while no rate was valid; the last one repeats
-STEPS_UP = (1.12, 1.25, 1.5)  # from the highest valid rate, while none above it was invalid
-# The same where the search starts at a rate that is likely to be near the best one.
+STEPS_DOWN = (0.75, 0.5, 0.35)
+STEPS_UP = (1.12, 1.25, 1.5)  # from the highest valid rate, until a higher rate is INVALID
+# Steps of a search that starts near the best rate:
 NEAR_STEPS_DOWN = (0.97, 0.93, 0.85, 0.7)
 NEAR_STEPS_UP = (1.04, 1.15, 1.3, 1.5)
 
-# LoadGen issues whole datasets: a hair below the rate at which another one begins, a run takes half the time.
-SAVING_WORTH = 0.8  # of the expected time
-SAVING_COST = 0.01  # of the rate, at most
+# LoadGen issues whole datasets: slightly below the rate that needs a further dataset, a run can take half the time.
+SAVING_WORTH = 0.8  # maximum share of the expected time
+SAVING_COST = 0.01  # maximum share of the rate
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Bracket:
-    """The highest rate found valid, and the lowest above it found invalid; None where there is none."""
+    """The highest VALID rate and the lowest INVALID rate above it; None if missing."""
 
     valid: float | None
     invalid: float | None
@@ -50,7 +49,7 @@ class Bracket:
 
     @property
     def width(self) -> float:
-        """How much higher than the valid rate the best one could still be, as a share of it."""
+        """The distance between the ends of the bracket, as a share of the valid rate."""
         if self.valid is None or self.invalid is None:
             return math.inf
         return self.invalid / self.valid - 1
@@ -65,14 +64,14 @@ def next_rate(
     most_probes: int,
     start: float | None = None,
 ) -> float | None:
-    """The next target_qps to try, or None when the search is over.
+    """Return the next target_qps to try, or None if the search is over.
 
     Args:
-        offline_qps: samples/s of the system in the Offline scenario, roughly.
-        tried: all probes so far.
-        resolution: how far the ends of the bracket may lie apart, as a share.
-        most_probes: the search ends after so many.
-        start: begin here instead of at a share of the Offline rate; likely to be near the best rate.
+        offline_qps: Estimated Offline rate in samples/s.
+        tried: All probes so far.
+        resolution: Maximum final distance between the ends of the bracket, as a share.
+        most_probes: Maximum of probes.
+        start: First rate instead of a share of the Offline rate, near the best rate.
     """
     if len(tried) >= most_probes:
         return None
@@ -90,12 +89,12 @@ def next_rate(
 
 
 def cheaper(rate: float, above: float | None, expected_s: Callable[[float], float]) -> float:
-    """The rate, or one up to a hundredth lower at which LoadGen issues so many fewer queries that it is worth it.
+    """Return the rate, or a rate up to 1% lower at which LoadGen issues far fewer queries.
 
     Args:
-        rate: target_qps to be tried.
-        above: stay clear of this rate, which is known to be valid.
-        expected_s: how long a run at a rate takes.
+        rate: target_qps to try.
+        above: Highest VALID rate, which the result must exceed.
+        expected_s: Returns the duration of a run at a rate.
     """
     worth_s = SAVING_WORTH * expected_s(rate)
     for step in range(1, 11):
@@ -112,5 +111,5 @@ def _step(steps: Sequence[float], tried: Sequence[Tried]) -> float:
 
 
 def rounded(rate: float) -> float:
-    """Four significant digits: what a person would write into user.conf."""
+    """Round a rate to four significant digits for user.conf."""
     return float(f"{rate:.4g}")

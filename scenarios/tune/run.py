@@ -1,9 +1,9 @@
-"""Finding target_qps: an estimate, probes at rates, a full run that confirms, and a user.conf with the rate.
+"""The search for target_qps: an estimate, probes, a full run that confirms the rate, and a user.conf with the rate.
 
-With --search the scheduling options come first (option_search.py); the rate is then that of the best ones.
+With --search, the search for the scheduling options comes first (option_search.py); the probes use the best options.
 
-Every step is a run of the official LoadGen with the settings of the real run, judged by its own verdict. The next rate
-follows from the journal alone (scenarios/tune/rates.py), so an interrupted tune continues where it ended.
+Every step is a run of the official LoadGen with the settings of the full run and LoadGen's verdict. The journal alone
+decides the next rate (scenarios/tune/rates.py), so that an interrupted tuning continues.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ from scenarios.tune.option_space import applied
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
 from scenarios.tune.tune_runs import TuneRuns, outcome
 
-# Runs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
-# disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.
+# Rates of confirmation runs, as shares of the highest valid probe, until a run is VALID. A temporarily slower machine
+# costs a few percent of the rate instead of the whole tuning.
 BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
-OFFLINE_RUNS = 3  # at most, each with more samples than the one before
-# Offline: LoadGen adds a tenth to what the rate needs; after a run that was too short, so much on top of its rate.
+OFFLINE_RUNS = 3  # maximum of confirmation runs, each with more samples than the previous run
+# Offline: LoadGen issues a tenth more samples than the rate needs. Increase of the rate after a run that was too short:
 OFFLINE_MORE = 1.05
 
 
@@ -46,21 +46,21 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
     """Find the rate, confirm it, and write it down.
 
     Args:
-        restart_changed: set the steps of another configuration aside and begin anew.
-        dry_run: check everything and show what would be run; start and write nothing.
+        restart_changed: Set the steps of another configuration aside and start again.
+        dry_run: Check everything and show the plan; start and write nothing.
 
     Returns:
-        OK when a rate was confirmed, NEGATIVE when none was.
+        OK if a rate was confirmed, or else NEGATIVE.
 
     Raises:
-        InputError: the journal's steps were made with another configuration.
-        SetupError: nothing can be VALID with these settings, or another tune runs in the directory.
-        HarnessError: a run failed.
-        Interrupted: by a signal; the same command goes on where it ended.
+        InputError: If the journal's steps have another configuration.
+        SetupError: If no run can be VALID with these settings, or another tuning holds the directory.
+        HarnessError: If a run failed.
+        Interrupted: If a signal ends the tuning; the same command continues it.
     """
     with contextlib.ExitStack() as at_the_end:
         with console.status("checking"):
-            # Checked before the directory is made, so that a refused tune leaves nothing behind.
+            # Check before the directory is created, so that a refused tuning leaves no files.
             run = prepare(
                 make_config({**tune.values, "output_log_dir": tune.place.run("probe", 1)}),
                 partial(say, console),
@@ -72,14 +72,14 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         runs = TuneRuns(tune, run, Journal(tune.place.journal), console)
         if runs.setting("performance_issue_unique"):
             raise InputError(
-                "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
-                "remove the line",
+                "user.conf: performance_issue_unique: not supported, because it fixes the number of queries",
+                "remove this line from user.conf",
             )
         if dry_run:
             return _show_plan(runs)
         at_the_end.enter_context(held(tune.place.lock, "tune"))
         remove_temporary(tune.place.root)
-        identity.pop("user.conf target_qps", None)  # what is to be found
+        identity.pop("user.conf target_qps", None)  # the result of the tuning
         if LOADGEN_SCENARIO[tune.config.scenario] == "Server":
             identity["tune resolution"] = f"{tune.options.resolution:g}"
         if tune.options.offline_qps is not None:
@@ -88,7 +88,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         runs = _opened(runs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
 
         def say_how_to_go_on(_: Interrupted) -> None:
-            runs.say("\ninterrupted; the same command continues from here")
+            runs.say("\ninterrupted; to continue, start the same command again")
 
         try:
             with if_abandoned(say_how_to_go_on):
@@ -100,16 +100,16 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
 
 def _show_plan(runs: TuneRuns) -> ExitCode:
     tune, run, options = runs.tune, runs.prepared, runs.tune.options
-    runs.say(f"tune of {tune.config.scenario}, engine {run.plan.engine}, directory {tune.place.root}")
+    runs.say(f"tuning of {tune.config.scenario}, engine {run.plan.engine}, directory {tune.place.root}")
     given = options.offline_qps
     estimate = (
-        f"at {given:g} samples/s, as given" if given else f"from an Offline run of {options.estimate_s:g} s at most"
+        f"at {given:g} samples/s, as given" if given else f"from an Offline run of at most {options.estimate_s:g} s"
     )
     runs.say(f"  first estimate {estimate}")
     if options.search:
-        runs.say(f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
+        runs.say(f"  search: at most {options.search_trials} trials and {options.search_budget_s:g} s")
     duration_s = runs.min_duration_ms / 1e3
-    runs.say(f"  {options.max_probes} probes at most and a confirming run, {duration_s:g} s and more each")
+    runs.say(f"  at most {options.max_probes} probes and a confirmation run, at least {duration_s:g} s each")
     if run.unofficial_reasons:
         runs.say("  not eligible for submission: " + "; ".join(run.unofficial_reasons))
     runs.say("dry run: nothing was started or written")
@@ -117,16 +117,16 @@ def _show_plan(runs: TuneRuns) -> ExitCode:
 
 
 def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool) -> TuneRuns:
-    """The runs with a journal of this configuration: the one that is there, or a new one.
+    """Return the runs with the existing or a new journal of this configuration.
 
     Raises:
-        InputError: it is of another configuration; every key is named with its old and its new value.
-        SetupError: the directory holds files of the same names that are not a tune's.
+        InputError: If the journal has another configuration; the message names each old and new value.
+        SetupError: If files of the same names do not belong to a tuning.
     """
     place, journal = runs.tune.place, Journal(runs.tune.place.journal)
     if changed := journal.changed(configuration):
         lines = "\n".join(f"  {difference}" for difference in changed)
-        what = f"the steps in {place.journal} were made with another configuration or machine:\n{lines}"
+        what = f"the steps in {place.journal} have another configuration or machine:\n{lines}"
         if not restart_changed:
             raise InputError(what, CHANGED_FIX)
         aside = set_aside(place.contents(), place.discarded)
@@ -135,24 +135,24 @@ def _opened(runs: TuneRuns, configuration: Configuration, restart_changed: bool)
     if journal.configuration is None:
         if found := place.contents():
             raise SetupError(
-                f"{found[0]} already exists and does not belong to a tune that can continue",
-                "give --output-log-dir a new directory",
+                f"{found[0]} already exists and does not belong to a tuning that can continue",
+                "give a new --output-log-dir",
             )
         journal.add(configuration)
     return dataclasses.replace(runs, journal=journal)
 
 
 class _Run:
-    """One run of the command."""
+    """One execution of the command."""
 
     def __init__(self, runs: TuneRuns) -> None:
         self._runs = runs
         self._tune, self._place, self._journal = runs.tune, runs.tune.place, runs.journal
-        self._options: Options = {}  # that the search found
+        self._options: Options = {}  # best options of the search
         self._search_summary: dict[str, Any] | None = None
 
     def go(self) -> ExitCode:
-        """All steps that are not done."""
+        """Execute the remaining steps."""
         estimate = self._estimate()
         self._runs.say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
         confirmed: TuneRun | None = None
@@ -162,7 +162,7 @@ class _Run:
             self._search(estimate, None)
             confirmed = self._confirm()
         else:
-            from scenarios.tune.option_search import OptionSearch  # optuna takes a second to import
+            from scenarios.tune.option_search import OptionSearch  # Importing optuna takes a second.
 
             search = OptionSearch(self._runs, estimate)
             best = search.go()
@@ -187,10 +187,10 @@ class _Run:
         return estimate
 
     def _search(self, estimate: Estimate, start: float | None) -> None:
-        """Probe until the bracket is narrow enough or the probes are used up.
+        """Probe until the bracket is narrow enough or the maximum of probes is reached.
 
         Args:
-            start: a rate that is likely to be near the best one.
+            start: First rate, near the best rate.
         """
         options, scenario = self._tune.options, self._tune.config.scenario
         while True:
@@ -209,7 +209,7 @@ class _Run:
             self._runs.run("probe", rate, self._options, f" of at most {options.max_probes}")
 
     def _confirm(self) -> TuneRun | None:
-        """A full run at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
+        """Confirm the highest valid rate, or a lower rate, with a full run; return None without a VALID run."""
         best = self._bracket.valid
         if best is None:
             return None
@@ -217,7 +217,7 @@ class _Run:
         return self._full_run(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
 
     def _confirm_offline(self, estimate: Estimate) -> TuneRun | None:
-        """A full Offline run. Its target_qps only decides how many samples there are: enough for the duration."""
+        """Confirm the rate with a full Offline run, whose target_qps only decides the number of samples."""
 
         def rate(tried: list[TuneRun]) -> float | None:
             if not tried:
@@ -229,7 +229,7 @@ class _Run:
         return self._full_run(rate)
 
     def _full_run(self, rate_after: Callable[[list[TuneRun]], float | None]) -> TuneRun | None:
-        """Runs at the rate that follows from those before it, until one is VALID or there is no further rate."""
+        """Start full runs at the rates of `rate_after`, until a run is VALID or the rate is None."""
         while True:
             tried = self._done("confirm")
             if tried and tried[-1].valid:
@@ -240,7 +240,7 @@ class _Run:
             self._runs.run("confirm", rate, self._options)
 
     def _done(self, step: Step) -> list[TuneRun]:
-        """Finished runs with the options in question."""
+        """Return the finished runs with the chosen options."""
         return self._journal.runs(step, self._options)
 
     @property
@@ -250,13 +250,13 @@ class _Run:
     # The outcome -------------------------------------------------------------------------------------------------
 
     def _write(self, confirmed: TuneRun | None) -> None:
-        """tune.json, the plot, and the user.conf with the rate."""
+        """Write tune.json, the plot, and the user.conf with the rate."""
         run, place = self._runs.prepared, self._place
         bracket = self._bracket
         rate = None if confirmed is None else confirmed.target_qps
         tried = self._journal.summary()
         if run.plan.loadgen_scenario == "Server":
-            from compliance.report.pictures import tune_rates  # imports matplotlib, which takes a moment
+            from compliance.report.pictures import tune_rates  # Importing matplotlib takes a moment.
 
             title = f"{run.plan.scenario}, {run.plan.loadgen_key}"
             write_atomic(place.plot, tune_rates(title, {**tried, "target_qps": rate}).svg)
@@ -264,7 +264,7 @@ class _Run:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)
         else:
-            # What LoadGen was given in the run that confirmed the rate.
+            # The user.conf of the confirmation run:
             write_atomic(place.user_conf, RunDir(place.root / confirmed.directory).user_conf.read_bytes())
             write_atomic(place.best, _best_yaml(self._tune, self._options, rate))
         write_json(
@@ -290,7 +290,7 @@ class _Run:
         for run in [*self._done("probe"), *self._done("confirm")]:
             tell(f"{run.step:<8}{run.number}  {run.target_qps:>9g} samples/s  {outcome(run)}")
         if confirmed is None:
-            tell(f"no rate could be confirmed; see {place.record} and the run directories beside it")
+            tell(f"no rate was confirmed; see {place.record} and the run directories beside it")
             return ExitCode.NEGATIVE
         directory = place.root / confirmed.directory
         verdict = read_result(RunDir(directory).result).verdict
@@ -298,9 +298,9 @@ class _Run:
         bracket = self._bracket
         if bracket.valid is not None:
             above = (
-                f"the lowest rate above it that failed is {bracket.invalid:g}"
+                f"lowest invalid rate above it {bracket.invalid:g}"
                 if bracket.invalid is not None
-                else "no rate above it was tried: the probes were used up"
+                else "no higher rate was tried, because the maximum of probes was reached"
             )
             tell(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""
@@ -310,11 +310,11 @@ class _Run:
 
 
 def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
-    """The options of `run` for the rate that was found; paths that do not depend on where it is run."""
+    """Return the options of `run` for the rate, with paths that do not depend on the working directory."""
     values = applied(tune.values, options) | {"user_conf": tune.place.user_conf}
     content = make_config(values).model_dump(mode="json", include=set(values))
     for name in ("user_conf", "dataset_path", "model_path", "signing_key"):
         if content.get(name) and Path(content[name]).exists():
             content[name] = str(Path(content[name]).resolve())
-    head = f"# {tune.config.scenario} at {rate:g} queries/s, as `main.py tune` confirmed it. Use:\n"
+    head = f"# {tune.config.scenario} at {rate:g} queries/s, confirmed by `main.py tune`. Use:\n"
     return f"{head}#   python main.py run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)

@@ -1,4 +1,4 @@
-"""The directory of a tune and its file names."""
+"""The directory of a tuning and its file names."""
 
 from pathlib import Path
 
@@ -6,26 +6,26 @@ from runs.record.layout import Folder, PathIn
 
 
 class TuneDir(Folder):
-    """Paths inside one tune's directory. Its runs are started directories."""
+    """The paths in the directory of a tuning. Its runs are directories beside these files."""
 
-    lock = PathIn("tune.lock")  # held while a tune runs here
-    journal = PathIn("journal.jsonl")  # one JSON line a finished step; what the search goes on from
+    lock = PathIn("tune.lock")  # lock file, held during a tuning
+    journal = PathIn("journal.jsonl")  # one JSON line per finished step, from which a tuning continues
     record = PathIn("tune.json")  # the outcome
-    user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
-    best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
-    search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short runs of a search
-    study = PathIn("search.study.jsonl")  # optuna's, of the search
+    user_conf = PathIn("user.conf")  # given user.conf with the confirmed rate
+    best = PathIn("best.yaml")  # options of `run` for the rate: given options, and best options of a search
+    search_conf = PathIn("search.user.conf")  # user.conf of the short runs of a search
+    study = PathIn("search.study.jsonl")  # optuna's study of the search
     plot = PathIn("rates.svg")
-    estimate_conf = PathIn("estimate.user.conf")  # what the Offline estimate's LoadGen is given
+    estimate_conf = PathIn("estimate.user.conf")  # user.conf of the Offline estimate
     estimate = PathIn("estimate")
-    discarded = PathIn("discarded")  # runs that were interrupted, and tunes of another configuration
+    discarded = PathIn("discarded")  # interrupted runs, and tunings of another configuration
 
     def run(self, step: str, number: int) -> Path:
-        """The run directory of the n-th probe (of a search, of the rate) or confirmation, from 1."""
+        """Return the run directory of the n-th probe or confirmation run, from 1."""
         return self.root / f"{step}-{number}"
 
     def contents(self) -> list[Path]:
-        """Everything of a tune that is there, but for the lock and what was discarded."""
+        """Return the existing files of a tuning, except the lock and the discarded files."""
         files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
         runs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
         return [path for path in (*files, self.search_conf, self.study, *sorted(runs)) if path.exists()]

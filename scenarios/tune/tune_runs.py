@@ -1,4 +1,4 @@
-"""The runs of a tune: probes and confirmations at a rate, and the Offline run behind the estimate."""
+"""The runs of a tuning: probes and confirmation runs, and the Offline run of the estimate."""
 
 import math
 import time
@@ -30,21 +30,21 @@ from scenarios.tune.journal import Estimate, Journal, Options, Step, TuneRun
 from scenarios.tune.option_space import applied
 from scenarios.tune.watch import SERVER_PERCENTILE, ProbeWatch, RateWatch, Stopped
 
-ESTIMATE_SAMPLES = 2_048  # of the Offline run behind the estimate, at the least; it is stopped by the clock
-# Only the latency scenarios know these, and the key of Interactive is its alone.
+ESTIMATE_SAMPLES = 2_048  # minimum of samples in the Offline run of the estimate, which ends by time
+# Options of the latency scenarios that Offline refuses, and the model key of Interactive.
 _NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
 
 
 class _TimeIsUp(Interrupted):
-    """The time of a search was over in the middle of a run."""
+    """The time of a search ended during a run."""
 
 
 @dataclass(frozen=True)
 class TuneRuns:
-    """Runs and records the runs of a tune."""
+    """The execution of a tuning's runs, which are written to the journal."""
 
     tune: Tune
-    prepared: PreparedRun  # of the scenario being tuned; each run is as this one, but for the rate and searched options
+    prepared: PreparedRun  # checked run of the tuned scenario; the runs differ in rate and searched options only
     journal: Journal
     console: Console
 
@@ -62,15 +62,15 @@ class TuneRuns:
 
     @property
     def set_size(self) -> int:
-        """Samples that LoadGen loads at a time, of which it issues whole multiples."""
+        """The number of samples that LoadGen loads at a time; it issues whole multiples of it."""
         return count_settings(self.prepared).set_size
 
     def count(self, target_qps: float) -> RunCount:
-        """How many queries a run at this rate has, and how long it takes."""
+        """Return the number of queries and the duration of a run at this rate."""
         return expected_count(self.prepared, "performance", {"target_qps": target_qps})
 
     def set_unfinished_aside(self, folder: Path) -> None:
-        """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
+        """Set the files of an interrupted step aside, so that it is repeated."""
         if folder.exists():
             aside = set_aside([folder], self.tune.place.discarded)
             self.say(f"an unfinished {folder.name} is now in {aside}")
@@ -86,18 +86,19 @@ class TuneRuns:
         may_fail: bool = False,
         **of_a_search: Any,
     ) -> TuneRun:
-        """Start the next run of a step at a rate, and record it in the journal.
+        """Start the next run of a step at a rate, and write it to the journal.
 
         Args:
-            options: scheduling options that a search set.
-            title: more words for the line that announces the run.
-            time_s: end the run after so long, without a verdict.
-            may_fail: a run that fails has no verdict, and is no error.
-            of_a_search: more fields of the record.
+            options: Scheduling options of a search.
+            title: Additional words for the announcement of the run.
+            time_s: Time after which the run ends without a verdict.
+            may_fail: True if a failed run has no verdict instead of raising.
+            of_a_search: Additional fields of the journal line.
 
         Raises:
-            SetupError: early stopping does not pass with so few queries, however fast the system is.
-            HarnessError: the run failed; it has no verdict. Interrupted: by a signal.
+            SetupError: If early stopping cannot pass with so few queries.
+            HarnessError: If the run failed.
+            Interrupted: If a signal ends the run.
         """
         number, planned = self.journal.next_number(step), self.count(rate)
         self._refuse_too_few(rate, planned)
@@ -140,7 +141,7 @@ class TuneRuns:
     def _run(
         self, config: RunConfig, run_dir: RunDir, planned: RunCount, end_s: float, *, may_fail: bool
     ) -> dict[str, Any]:
-        """Follow a run until its end, or until it can no longer be VALID; the fields of its record that it decides."""
+        """Follow a run until its end, or until it can no longer be VALID; return its fields of the journal line."""
         watch = None
         if self._is_server:
             percentile = self.setting("target_latency_percentile")
@@ -170,10 +171,11 @@ class TuneRuns:
                 watch.close()
 
     def estimate_offline(self) -> Estimate:
-        """Measure the Offline rate, roughly: whole datasets, stopped by the clock.
+        """Estimate the Offline rate with a run over whole datasets that ends by time.
 
         Raises:
-            HarnessError: the run failed. Interrupted: by a signal.
+            HarnessError: If the run failed.
+            Interrupted: If a signal ends the run.
         """
         place, text = self.tune.place, self.prepared.user_conf
         self.say("\nestimate: an Offline run")
@@ -185,14 +187,14 @@ class TuneRuns:
         values = {name: value for name, value in self.tune.values.items() if name not in _NOT_OFFLINE}
         values |= {"scenario": "Offline", "lg_model_name": key, "user_conf": place.estimate_conf}
         watch = RateWatch(self.tune.options.estimate_s)
-        rate, source = None, "a whole Offline run"
+        rate, source = None, "a full Offline run"
         try:
             result = run_watched(make_config({**values, "output_log_dir": place.estimate}), self.console, watch)
             rate = result.reported.samples_per_second if result.reported else None
         except Stopped as stopped:
             rate, source = watch.samples_per_second, f"an Offline run, {stopped.message.partition(':')[0]}"
         if not rate:
-            raise ExecutionError(f"{place.estimate}: the Offline run has no rate", "give --offline-qps")
+            raise ExecutionError(f"{place.estimate}: the Offline run has no rate", "give --offline-qps QPS")
         return Estimate(samples_per_second=rate, source=source, directory=place.estimate.name)
 
 
@@ -202,8 +204,8 @@ def run_watched(config: RunConfig, console: Console, watch: Callable[[Progress],
 
 
 def _of_result(result: Result) -> dict[str, Any]:
-    """The fields of a run that ran to its end; LoadGen's numbers."""
-    assert result.verdict != "DONE"  # that of an accuracy run
+    """Return the journal fields of a finished run, with LoadGen's numbers."""
+    assert result.verdict != "DONE"  # the verdict of an accuracy run
     facts: dict[str, Any] = {
         "verdict": result.verdict,
         "reasons": result.reasons,
@@ -222,7 +224,7 @@ def _of_result(result: Result) -> dict[str, Any]:
 
 
 def outcome(run: TuneRun) -> str:
-    """The verdict and its numbers, in one line."""
+    """Return the verdict and its numbers in one line."""
     if run.verdict is None:
         return f"no verdict: {'; '.join(run.reasons)}"
     parts: list[str] = [run.verdict]

@@ -1,8 +1,8 @@
-"""What ends a run of a tune before its time: a verdict that is certain, or an estimate that is good enough.
+"""The early end of a tuning's runs, if the verdict is certain or the estimate is precise enough.
 
-A Server run is VALID only when so few of its queries are late that LoadGen's early stopping passes; the number allowed
-follows from the number of queries that LoadGen will issue. More late ones cannot be made up for. What a stamp of ours
-may be off counts in favor of the query.
+A Server run is VALID only if LoadGen's early stopping allows its number of late queries, which depends on the number of
+issued queries. Additional late queries make the run INVALID. The uncertainty of the harness's time stamps counts in
+favor of the query.
 """
 
 from dataclasses import dataclass, field
@@ -19,39 +19,41 @@ from runs.record.progress import Progress
 from sut.request_log import partial_path
 
 SERVER_PERCENTILE = PERCENTILE["Server"]
-# An estimate skips the time in which the engine fills up, and needs some responses.
+# An estimate ignores the time in which the engine fills up, and needs some responses.
 FILLING_SHARE = 1 / 3
 ENOUGH_RESPONSES = 64
 
 
 class Stopped(Interrupted):
-    """A run was ended by its watch."""
+    """The watch ended a run early."""
 
     exit_code = ExitCode.NEGATIVE
 
 
 @dataclass(eq=False)
 class ProbeTally:
-    """Late queries of an unfinished run."""
+    """The late queries of an unfinished run."""
 
-    queries: int  # that LoadGen will issue
+    queries: int  # number of queries that LoadGen will issue
     ttft_limit_ns: int
     tpot_limit_ns: int
-    percentile: float = SERVER_PERCENTILE  # the share of queries that must be in time
+    percentile: float = SERVER_PERCENTILE  # required share of queries within the limits
     late_ttft: int = 0
     late_tpot: int = 0
-    ttft_ns: list[int] = field(default_factory=list)  # of each answered query, from its issue
+    ttft_ns: list[int] = field(default_factory=list)  # time to first token of each completed query, from its issue
     tpot_ns: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.allowed = late_queries_allowed(self.queries, self.percentile)  # of each limit; -1: the run is too short
+        self.allowed = late_queries_allowed(
+            self.queries, self.percentile
+        )  # allowed late queries for each limit; -1: the run is too short
 
     def add(self, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
-        """Count one response, with the stamps of requests.jsonl.
+        """Count one response with the time stamps of requests.jsonl.
 
-        LoadGen counts from the scheduled time, which lies before `issue_ns`, to a moment after our stamp of the first
-        token: its time to first token is never shorter than ours. Of the time per output token both ends are stamps
-        of ours, so that it gets their allowance.
+        LoadGen's time to first token starts at the scheduled time, before `issue_ns`, and ends after the harness's
+        stamp, so it is never shorter than the harness's. The time per output token is between two stamps of the
+        harness, and gets an allowance for their uncertainty.
         """
         if first_token_ns is None:
             return
@@ -63,16 +65,16 @@ class ProbeTally:
             self.late_tpot += complete_ns - first_token_ns > self.tpot_limit_ns * gaps + STAMP_NS
 
     def certainly_invalid(self) -> str | None:
-        """Why the run can no longer be VALID; None while it can."""
+        """Return the reason why the run can no longer be VALID; None if it still can."""
         if self.allowed < 0:
-            return f"{self.queries:,} queries are too few for early stopping, however fast they are answered"
+            return f"{self.queries:,} queries are too few for early stopping at any latency"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
             if late > self.allowed:
-                return f"{late:,} queries missed the {name} limit, {self.allowed:,} of {self.queries:,} are allowed"
+                return f"{late:,} queries exceeded the {name} limit, allowed: {self.allowed:,} of {self.queries:,}"
         return None
 
     def facts(self) -> dict[str, Any]:
-        """What the journal records of a run that was stopped; by our own stamps."""
+        """Return the journal fields of a stopped run, from the harness's time stamps."""
 
         def p99_ms(values_ns: list[int]) -> float | None:
             return sorted(values_ns)[int(len(values_ns) * 0.99)] / 1e6 if values_ns else None
@@ -91,10 +93,10 @@ class ProbeTally:
 
 @dataclass(eq=False)
 class ProbeWatch:
-    """Ends a Server run once it can no longer be VALID. Called with each heartbeat."""
+    """A watch that ends a Server run that can no longer be VALID. It is called with each heartbeat."""
 
-    requests: Path  # the run's requests.jsonl, of which the lines so far are read
-    queries: int  # that LoadGen will issue
+    requests: Path  # the run's requests.jsonl, which is read as it grows
+    queries: int  # number of queries that LoadGen will issue
     percentile: float
     tally: ProbeTally | None = field(default=None, init=False)
     _stream: BinaryIO | None = field(default=None, init=False)
@@ -108,7 +110,7 @@ class ProbeWatch:
             self.tally = ProbeTally(self.queries, *limits_ns, self.percentile)
         self._read(self.tally)
         if reason := self.tally.certainly_invalid():
-            raise Stopped(f"stopped, its verdict being certain: {reason}")
+            raise Stopped(f"stopped, because the verdict is certain: {reason}")
 
     def close(self) -> None:
         if self._stream is not None:
@@ -117,7 +119,7 @@ class ProbeWatch:
     def _read(self, tally: ProbeTally) -> None:
         if self._stream is None:
             try:
-                # Stays the same file when it gets its final name.
+                # The open file stays valid when it is renamed.
                 self._stream = partial_path(self.requests).open("rb")
             except FileNotFoundError:
                 return
@@ -128,10 +130,10 @@ class ProbeWatch:
 
 
 class RateWatch:
-    """Ends an Offline run once its rate is known well enough. Called with each heartbeat.
+    """A watch that ends an Offline run when its rate is precise enough. It is called with each heartbeat.
 
     Attributes:
-        samples_per_second: the rate behind the first third of the time; None while there is none.
+        samples_per_second: Rate after the first third of the time; None before.
     """
 
     def __init__(self, stop_after_s: float) -> None:
@@ -149,4 +151,4 @@ class RateWatch:
         responses = progress.completed - before
         if progress.elapsed_s >= self._stop_after_s and responses >= ENOUGH_RESPONSES:
             self.samples_per_second = responses / (progress.elapsed_s - since_s)
-            raise Stopped(f"stopped after {progress.elapsed_s:.0f} s: the rate is known well enough")
+            raise Stopped(f"stopped after {progress.elapsed_s:.0f} s, because the rate is precise enough")
