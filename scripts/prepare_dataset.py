@@ -67,7 +67,7 @@ def _write_open_orca(options: argparse.Namespace) -> Prepared:
         raise InputError(f"--ids {options.ids}: not supported for llama2-70b", "remove --ids")
     if options.source == HUB:
         raise InputError(
-            f"--source {HUB}: not supported, because MLCommons selects the {OPEN_ORCA.accuracy_samples:,} rows of OpenOrca",
+            f"--source {HUB}: MLCommons selects the {OPEN_ORCA.accuracy_samples:,} official rows of OpenOrca",
             f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and give its path with --source",
         )
     if open_orca.is_pickle(options.source):

@@ -209,7 +209,7 @@ def _unofficial(inputs: _Inputs, plan: RunPlan, engine: EnginePlan) -> list[str]
     reasons = [TRIAL_REASON] if plan.trial else []
     reasons += engine.unofficial_reasons
     if inputs.sampling != benchmark.sampling[plan.mode]:
-        reasons.append(f"sampling parameters differ from the benchmark's: {inputs.sampling}")
+        reasons.append(f"sampling differs from the benchmark's: {inputs.sampling}")
     reasons += data_reasons(benchmark, plan, bundled=inputs.config.dataset_path is None)
     if any(SYNTHETIC_MARK in target for target in inputs.dataset.targets):
         reasons.append("the dataset is synthetic")

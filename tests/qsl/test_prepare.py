@@ -175,10 +175,10 @@ def test_the_script_writes_a_data_set_and_reports(tmp_path: Path, capsys: pytest
         ({"--output": "."}, "is a directory"),
         ({"--output": "no/o.json"}, "does not exist"),
         ({"--model-path": "./none"}, "does not exist"),
-        ({"--ids": "list.txt", "--count": "2"}, "--ids and --count contradict"),
+        ({"--ids": "list.txt", "--count": "2"}, "--ids and --count exclude"),
         ({"--ids": "none.txt"}, "none.txt"),
-        ({"--lg-model-name": "llama2-70b", "--ids": "list.txt"}, "has no such list"),
-        ({"--lg-model-name": "llama2-70b", "--source": "hub"}, "is MLCommons' choice"),
+        ({"--lg-model-name": "llama2-70b", "--ids": "list.txt"}, "not supported for llama2-70b"),
+        ({"--lg-model-name": "llama2-70b", "--source": "hub"}, "MLCommons selects"),
         ({"--lg-model-name": "llama2-70b", "--source": "a.pkl"}, "a.pkl"),
     ],
 )

@@ -67,7 +67,7 @@ def test_script_writes_a_data_set_that_loads(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("name", "count", "words"),
     [
-        ("data.json", 10, "does not say that the dataset is a rehearsal's"),
+        ("data.json", 10, "the name must contain 'rehearsal'"),
         ("no/rehearsal.json", 10, "does not exist"),
         ("rehearsal.json", 0, "--count 0"),
     ],

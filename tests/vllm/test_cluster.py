@@ -86,7 +86,7 @@ def test_the_record_of_a_run_on_two_nodes(run: Path, run_main: RunMain, tmp_path
     assert [record.host for record in manifest.replicas] == [node.host["hostname"] for node in manifest.plan.nodes]
     assert set(read_requests(RunDir(run).requests).replica.tolist()) == {0, 1}
     assert manifest.observed.rejected_connections == 0
-    assert "several of the cluster's nodes are one machine" in manifest.unofficial_reasons
+    assert "multiple nodes of the cluster are one machine" in manifest.unofficial_reasons
     log = RunDir(run).engine_log.read_text()
     for number, record in enumerate(manifest.replicas):
         line = next(line for line in log.splitlines() if f"replica {number}: process {record.pid}" in line)

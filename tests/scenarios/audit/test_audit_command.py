@@ -152,10 +152,16 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
             ExitCode.BAD_INPUT,
             "output_caching, output_consistency, output_length, TEST04, TEST06",
         ),
-        ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "--sample-index 3: TEST06 has no such option"),
-        ("TEST06", "Offline", ("--run", "a"), ExitCode.BAD_INPUT, "TEST06 judges its own runs only; a does not exist"),
-        ("output_length", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "compares two existing runs"),
-        ("TEST04", "Offline", ("--ref", "a", "--run", "b"), ExitCode.BAD_INPUT, "have no effect then: --engine"),
+        ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "--sample-index 3: not an option of TEST06"),
+        ("TEST06", "Offline", ("--run", "a"), ExitCode.BAD_INPUT, "TEST06 checks its own runs only; a does not exist"),
+        ("output_length", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "requires both --ref and --run"),
+        (
+            "TEST04",
+            "Offline",
+            ("--ref", "a", "--run", "b"),
+            ExitCode.BAD_INPUT,
+            "--engine: no effect with --ref and --run",
+        ),
         ("TEST06", "Offline", ("--accuracy",), ExitCode.BAD_INPUT, "--accuracy"),
     ],
 )
@@ -175,7 +181,7 @@ def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, 
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
     check_no_verdict(finished, out, ExitCode.FAILED, "died")
     finished = run_main(*arguments("TEST06", "Offline", out))
-    check_no_verdict(finished, out, ExitCode.REFUSED, "already holds an audit")
+    check_no_verdict(finished, out, ExitCode.REFUSED, "already contains an audit")
 
 
 def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:

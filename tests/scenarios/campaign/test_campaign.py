@@ -180,7 +180,7 @@ def test_a_commit_between_runs_is_told_at_once(done: Small) -> None:
     told = run_here(*done.arguments("--dry-run"))
     assert told.code == ExitCode.OK, told.stdout + told.stderr
     assert "6 of 6 runs are done" in told.stdout
-    assert "note: runs that are done ran with commit 0000" in " ".join(told.stdout.split())
+    assert "note: finished runs have commit 0000" in " ".join(told.stdout.split())
 
 
 @pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])

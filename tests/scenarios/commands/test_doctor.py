@@ -78,7 +78,7 @@ def test_without_a_commit_it_says_what_will_be_asked(
     severity, text = states()["harness"]
     assert severity == "note"
     assert why in text
-    assert "`submit` will ask for --source DIR" in text
+    assert "`submit` will require --source DIR" in text
 
 
 def report(code: ExitCode) -> str:

@@ -69,7 +69,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
     assert "--mechanism weight_quantization/int8_w8a8" in done.stdout
     again = run_here("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
                      "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip
-    assert (again.code, "is already quantized" in again.stderr) == (2, True)
+    assert (again.code, "already quantized" in again.stderr) == (2, True)
     assert not (tmp_path / "twice").exists()
 
 
@@ -79,7 +79,7 @@ def test_what_it_leaves_behind(model: Path, make_dataset: Callable[..., Path], t
         (("--scheme", "int8"), 2, "--output"),
         (("--scheme", "fp5", "--output", "x"), 2, "fp5"),
         (("--scheme", "fp8", "--output", "x", "--python", "/nowhere/python"), 3, "make setup-quantize"),
-        (("--scheme", "fp8", "--output", "x", "--python", sys.executable), 3, "has no llm-compressor"),
+        (("--scheme", "fp8", "--output", "x", "--python", sys.executable), 3, "package llm-compressor is missing"),
         (("--scheme", "fp8", "--output", ".", "--python", "{fake}"), 3, "already exists"),
         (("--scheme", "fp8", "--output", "x", "--python", "{fake}", "--model-path", "{model}"), 2, "--calibration"),
     ],

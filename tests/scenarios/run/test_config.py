@@ -90,7 +90,11 @@ def test_samples_to_expect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "token_latencies", "seed", "words"),
-    [(-22, True, 1, "rejects"), (0, False, 1, "no seeds or token latencies"), (0, True, 0, "no seeds or token latencies")],
+    [
+        (-22, True, 1, "rejects"),
+        (0, False, 1, "no seeds or token latencies"),
+        (0, True, 0, "no seeds or token latencies"),
+    ],
 )
 def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
     class TestSettings:

@@ -77,7 +77,7 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
     "file cannot grow": ("Server", (), SMALL_FILES, FAILED, "File too large"),
     "exit 0": ("Offline", (), "import os\nos._exit(0)", FAILED, "ended early"),
     "abort": ("Offline", (), "import os\nos.abort()", FAILED, "killed by SIGABRT"),
-    "exit 9": ("Offline", (), LAST_WORDS, FAILED, "ended with code 9 without naming a cause"),
+    "exit 9": ("Offline", (), LAST_WORDS, FAILED, "exited with code 9 and reported no error"),
 }  # fmt: skip
 
 

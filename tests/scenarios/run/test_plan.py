@@ -402,7 +402,7 @@ def test_a_stale_audit_config_is_mentioned(tmp_path: Path, monkeypatch: pytest.M
     assert not any("audit.config" in note for note in prepared().notes)
     (tmp_path / "audit.config").write_text("*.*.min_query_count = 1\n")
     run = prepared()
-    assert "./audit.config is not used: an audit requires --audit-conf" in run.notes
+    assert "./audit.config is ignored; use it with --audit-conf audit.config" in run.notes
     assert run.audit_config is None
     assert prepared(audit_conf=tmp_path / "audit.config").plan.audit
 

@@ -76,7 +76,7 @@ def test_what_the_user_sets_in_the_environment_wins(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert any(
-        note == "OMP_NUM_THREADS=1 of your environment holds; without it, it would be 2" for note in for_vllm().notes
+        note == "environment variable OMP_NUM_THREADS=1 overrides the harness default 2" for note in for_vllm().notes
     )
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert not any("OMP_NUM_THREADS" in note for note in for_vllm().notes)

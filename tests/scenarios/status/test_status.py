@@ -145,7 +145,7 @@ def test_a_campaign_is_alive_while_its_lock_is_held(tmp_path: Path, measured: Pa
     assert holder_of(place.lock) is None
     (group,) = _groups(place.root)
     assert (group.state, group.exit_code, group.text) == (
-        "interrupted", ExitCode.FAILED, "0 of 2 runs done; it does not run",
+        "interrupted", ExitCode.FAILED, "0 of 2 runs done; not in progress",
     )  # fmt: skip
 
 

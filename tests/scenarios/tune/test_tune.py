@@ -151,9 +151,9 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: RunMain) -> None:
     assert not small.place.user_conf.exists()
     manifest = read_manifest(RunDir(small.place.run("probe", 1)).manifest)
     assert manifest.status == "interrupted"
-    assert "its verdict being certain" in manifest.error["message"]
+    assert "because the verdict is certain" in manifest.error["message"]
     assert b"VALID" not in RunDir(small.place.run("probe", 1)).result.read_bytes()
-    assert "no rate could be confirmed" in finished.stdout
+    assert "no rate was confirmed" in finished.stdout
 
 
 def test_offline_finds_the_rate_of_a_full_run(small: Small, runs: VirtualRuns) -> None:
@@ -206,7 +206,7 @@ def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) ->
     # A time in which no run can end.
     finished = run_here(*arguments, "--search-budget-s", 0.5)
     assert finished.code == ExitCode.NEGATIVE, finished.stderr
-    assert "no rate was VALID with the settings as given" in finished.stdout
+    assert "no rate was VALID with the given settings" in finished.stdout
     (cut,) = small.record()["search"]["probes"]
     assert cut["cut"] is True
     assert "min_duration = 2000" in RunDir(small.place.run("search", 1)).user_conf.read_text()
@@ -257,7 +257,7 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRun
             USER_CONF + "*.Server.performance_issue_unique = 1\n*.*.performance_sample_count_override = 64\n",
             (),
             ExitCode.BAD_INPUT,
-            "the number of queries would not follow from the rate",
+            "it fixes the number of queries",
         ),
         (USER_CONF, ("--offline-qps", 20, "--dummy-fault", "fail@3"), ExitCode.FAILED, "query 3 failed in the engine"),
     ],

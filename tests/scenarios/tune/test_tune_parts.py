@@ -57,17 +57,17 @@ def test_options_of_file_and_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "runs", "words"),
     [
-        ({}, {"scenario": "SingleStream"}, "SingleStream has no target_qps"),
-        ({}, {"target_qps": 10.0}, "--target-qps: a tune sets it itself"),
-        ({}, {"accuracy": True}, "--accuracy: a tune sets it itself"),
+        ({}, {"scenario": "SingleStream"}, "SingleStream: has no target_qps"),
+        ({}, {"target_qps": 10.0}, "--target-qps: set by the tuning itself"),
+        ({}, {"accuracy": True}, "--accuracy: set by the tuning itself"),
         ({}, {"engine": "nothing"}, "--engine nothing"),
-        ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "is what the tune will write"),
-        ({"search_trials": 3}, {}, "--search-trials has no effect without --search"),
-        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no effect without --search"),
+        ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "the tuning writes this file"),
+        ({"search_trials": 3}, {}, "--search-trials: no effect without --search"),
+        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values: no effect without --search"),
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
         ({"search_trials": 3}, {"scenario": "Offline"}, "--search-trials with --scenario Offline"),
         ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
-        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
+        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: not a searchable option"),
     ],
 )
 def test_what_makes_no_tune_is_refused(own: dict[str, Any], runs: dict[str, Any], words: str) -> None:
@@ -152,7 +152,7 @@ def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
         watch(heartbeat())  # half a line is no response yet
         partial.rename(requests)  # the file gets its final name when the run ends
         stream.write(last[40:])
-    with pytest.raises(Stopped, match="6 queries missed the TTFT limit, 5 of 1,307 are allowed"):
+    with pytest.raises(Stopped, match="6 queries exceeded the TTFT limit, allowed: 5 of 1,307"):
         watch(heartbeat())
     watch.close()
     assert (len(watch.tally.ttft_ns), watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)

@@ -99,7 +99,7 @@ def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
     assert tally.certainly_invalid() is None
     response(tally, TTFT_NS + 1)
     assert tally.certainly_invalid() == (
-        f"{allowed + 1:,} queries missed the TTFT limit, {allowed:,} of {queries:,} are allowed"
+        f"{allowed + 1:,} queries exceeded the TTFT limit, {allowed:,} of {queries:,} are allowed"
     )
 
 
@@ -110,7 +110,7 @@ def test_each_limit_is_counted_for_itself() -> None:
     assert (tally.late_ttft, tally.late_tpot) == (107, 107)
     assert tally.certainly_invalid() is None
     response(tally, 0, TPOT_NS + 10_000_000)
-    assert "108 queries missed the TPOT limit" in str(tally.certainly_invalid())
+    assert "108 queries exceeded the TPOT limit" in str(tally.certainly_invalid())
 
 
 def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:

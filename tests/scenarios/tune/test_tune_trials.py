@@ -127,7 +127,7 @@ def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "study.jsonl.lock").touch()
     assert trials_of(SPACE, open_study(file)).next_probe([], 0.0) == ask
     file.write_text("{}\n{}\n")
-    with pytest.raises(InputError, match="not a study of optuna"):
+    with pytest.raises(InputError, match="not an optuna study"):
         open_study(file)
 
 
@@ -261,7 +261,7 @@ def test_nothing_that_changes_responses_or_reuses_work_is_searched() -> None:
     never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
     for name in never:
         assert name not in ALLOWED
-        with pytest.raises(InputError, match=f"{name}: this option cannot be searched"):
+        with pytest.raises(InputError, match=f"{name}: not a searchable option"):
             space_of({"scenario": "Server"}, **{name: [True]})
 
 
