@@ -36,9 +36,7 @@ def _open_what_is_closed() -> None:
 def _have_names_in_utf8() -> None:
     """Restart in UTF-8 mode if a locale or PYTHONUTF8=0 selects another encoding for file names."""
     utf8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
-    if (
-        not utf8 and os.environ.get("PYTHONUTF8") != "1" and sys.version_info >= (3, 10)
-    ):  # -X utf8=0 prevails; restart only once.
+    if not utf8 and os.environ.get("PYTHONUTF8") != "1" and sys.version_info >= (3, 10):  # -X utf8=0 prevails.
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

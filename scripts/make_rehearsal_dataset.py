@@ -52,11 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or ID with the tokenizer")
     parser.add_argument(
-        "--output",
-        required=True,
-        type=Path,
-        metavar="OUT.json",
-        help=f"file to write; its name must contain {NAME_MARK!r}",
+        "--output", required=True, type=Path, metavar="OUT.json", help=f"output file, named with {NAME_MARK!r}"
     )
     parser.add_argument(
         "--count",

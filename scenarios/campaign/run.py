@@ -238,11 +238,7 @@ class _Run:
             table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
         for run in self._runs:
             state, count = self._states[run.name], run.count
-            why = (
-                (count.why if count else "decided by the audit after each run")
-                if state.status == "to do"
-                else state.text
-            )
+            why = (count.why if count else "depends on earlier runs") if state.status == "to do" else state.text
             table.add_row(
                 Text(run.name),
                 Text("changed" if state.changed else state.status, style=_STYLES[state.status]),

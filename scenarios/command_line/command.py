@@ -127,9 +127,7 @@ class PathType(click.ParamType[Path]):
         try:
             str(Path(text).absolute()).encode()
         except UnicodeEncodeError as error:
-            raise InputError(
-                f"{option} {shown}: the absolute path is not UTF-8", "rename the file or directory"
-            ) from error
+            raise InputError(f"{option} {shown}: absolute path is not UTF-8", "rename the directory") from error
         try:
             Path(text).stat()
         except OSError as error:

@@ -22,9 +22,7 @@ def build_settings(lg: Any, plan: RunPlan, user_conf: Path) -> Any:
     settings.scenario = getattr(lg.TestScenario, plan.loadgen_scenario)
     code = settings.FromConfig(str(user_conf), plan.loadgen_key, plan.loadgen_scenario, 1)
     if code != 0:
-        raise SetupError(
-            f"{user_conf}: rejected by LoadGen (code {code})", "write each line as model.scenario.key = value"
-        )
+        raise SetupError(f"{user_conf}: LoadGen rejects it (code {code})", "write lines model.scenario.key = value")
     if not settings.use_token_latencies or settings.schedule_rng_seed == 0:
         raise SetupError(
             f"LoadGen has no seeds or token latencies for the model {plan.loadgen_key}",

@@ -50,9 +50,7 @@ def _failure_in_manifest(run: "PreparedRun") -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            held.enter_context(
-                critical()
-            )  # Hold signals until the run is deregistered, so that the manifest is closed once.
+            held.enter_context(critical())  # Hold signals, so that the manifest is closed only once.
             known = error if isinstance(error, Ending) else ExecutionError(f"{type(error).__name__}: {error}")
             close_failed(run, known)
             raise

@@ -420,9 +420,7 @@ def check_disk(path: Path, needed: int, what: str) -> None:
     """
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
     if not existing.is_dir():
-        raise SetupError(
-            f"output directory {path} cannot be created: {existing} is a file", "give another --output-log-dir"
-        )
+        raise SetupError(f"{path} cannot be created: {existing} is a file", "give another --output-log-dir")
     needed += DISK_RESERVE_BYTES
     free = shutil.disk_usage(existing).free
     if free < needed:

@@ -163,10 +163,7 @@ class RunProcess:
 
         def poll() -> None:
             if time.monotonic() > end:
-                raise SetupError(
-                    f"{what} after {seconds:g} s",
-                    "see engine.log; if the engine is slow, raise --engine-start-timeout-s",
-                )
+                raise SetupError(f"{what} after {seconds:g} s", "see engine.log, or raise --engine-start-timeout-s")
 
         return poll
 

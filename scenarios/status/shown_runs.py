@@ -78,9 +78,7 @@ def _written(path: Path, content: str | bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     except OSError as error:
-        raise SetupError(
-            f"report {path} cannot be written: {error.strerror}", "give another file with --output"
-        ) from error
+        raise SetupError(f"report {path} cannot be written: {error.strerror}", "give --output FILE") from error
     return path
 
 

@@ -116,9 +116,7 @@ def _of_endpoints(root: Path) -> RunStatus:
     what = f"Endpoints {config.settings.load_pattern.asked}" if config is not None else "Endpoints"
     seen_ns = root.stat().st_mtime_ns
     if summary is None or not summary.complete:
-        text = (
-            "no result_summary.json" if summary is None else f"the client reports state {summary.state}, not complete"
-        )
+        text = "no result_summary.json" if summary is None else f"client state {summary.state}, not complete"
         return RunStatus(root=root, state="failed", what=what, seen_ns=seen_ns, text=text, exit_code=ExitCode.FAILED)
     failed = f", {summary.n_samples_failed:,} failed" if summary.n_samples_failed else ""
     return RunStatus(root=root, state="finished", what=what, seen_ns=seen_ns, text=f"complete{failed}", endpoints=run)

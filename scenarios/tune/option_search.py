@@ -61,9 +61,7 @@ def open_study(file: Path | None) -> optuna.Study:
         if file is not None:
             if file.exists():
                 content = read_whole(file, "make the file readable", max_bytes=MAX_LOG_BYTES)
-                write_atomic(
-                    file, content[: content.rfind(b"\n") + 1]
-                )  # Without this, optuna would append to half a line.
+                write_atomic(file, content[: content.rfind(b"\n") + 1])  # optuna would append to half a line
             file.with_name(f"{file.name}.lock").unlink(missing_ok=True)  # optuna's lock of a killed process
             storage = JournalStorage(JournalFileBackend(str(file), JournalFileOpenLock(str(file))))
         study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)

@@ -44,9 +44,8 @@ class ProbeTally:
     tpot_ns: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.allowed = late_queries_allowed(
-            self.queries, self.percentile
-        )  # allowed late queries for each limit; -1: the run is too short
+        # allowed late queries for each limit; -1: the run is too short
+        self.allowed = late_queries_allowed(self.queries, self.percentile)
 
     def add(self, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
         """Count one response with the time stamps of requests.jsonl.

@@ -164,5 +164,7 @@ def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path) -> None:
 def test_a_picture_shows_one_run(measured: Path, tmp_path: Path) -> None:
     refused = run_here("report", measured, "--output", tmp_path / "run.svg")
     assert refused.code == ExitCode.BAD_INPUT
-    assert re.search(r"--output .*run\.svg: a picture shows one finished run of this harness, not \d", refused.stderr)
+    assert re.search(
+        r"--output .*run\.svg: a picture shows one finished run of this harness, found: \d", refused.stderr
+    )
     assert list(tmp_path.iterdir()) == []

@@ -230,7 +230,7 @@ def test_a_search_keeps_its_time_and_goes_on(small: Small, runs: VirtualRuns) ->
     small.place.study.unlink()
     refused = run_here(*arguments)
     assert refused.code == ExitCode.BAD_INPUT
-    assert f"{small.place.study} lacks trials" in refused.stderr
+    assert f"{small.place.study}: trials of the probes" in refused.stderr
 
 
 def test_settings_that_do_not_run_are_passed_over(small: Small, runs: VirtualRuns) -> None:

@@ -99,7 +99,7 @@ def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
     assert tally.certainly_invalid() is None
     response(tally, TTFT_NS + 1)
     assert tally.certainly_invalid() == (
-        f"{allowed + 1:,} queries exceeded the TTFT limit, {allowed:,} of {queries:,} are allowed"
+        f"{allowed + 1:,} queries exceeded the TTFT limit, allowed: {allowed:,} of {queries:,}"
     )
 
 
