@@ -79,7 +79,7 @@ class CampaignOptions(BaseModel):
     @classmethod
     def _round(cls, value: str) -> str:
         if value != CURRENT_ROUND.name:
-            raise ValueError(f"the installed LoadGen has only the seeds of round {CURRENT_ROUND}")
+            raise ValueError(f"the installed LoadGen has only the seeds of {CURRENT_ROUND}")
         return value
 
 

@@ -61,7 +61,7 @@ def test_every_key_knows_its_line_until_the_command_line_wins(tmp_path: Path) ->
     [
         ("target_qps: true", "run.yaml:2: target_qps True: must be a number"),
         ("total_sample_count: yes", "run.yaml:2: total_sample_count True: must be a number"),
-        ('output_log_dir: ""', "run.yaml:2: output_log_dir : is empty"),
+        ('output_log_dir: ""', "run.yaml:2: output_log_dir : empty value"),
         ("config: other.yaml", "run.yaml:2: config: unknown key"),
         ("scenaro: Offline", "run.yaml:2: scenaro: unknown key; did you mean scenario?"),
     ],

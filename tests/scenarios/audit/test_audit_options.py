@@ -44,7 +44,7 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         (
             {"test": "output_length", "sample_index": "3"},
             "--sample-index 3: not an option of output_length",
-            "leave out --sample-index; output_length has --samples, --threshold",
+            "remove --sample-index; output_length has --samples, --threshold",
         ),
         (
             {"test": "output_caching", "treshold": 0.2},

@@ -127,7 +127,7 @@ def test_parse_value_takes_any_text(text: str) -> None:
 
 
 def test_pair_given_twice() -> None:
-    with pytest.raises(InputError, match="max_num_seqs is given twice"):
+    with pytest.raises(InputError, match="max_num_seqs: given twice"):
         parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
 
 

@@ -356,7 +356,7 @@ def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path) -> No
     file = tmp_path / "file"
     file.write_text("content")
     refused = start(Path(f"{file}{below}"))
-    assert (refused.code, f"output directory {file}{below} cannot be written" in refused.stderr) == (3, True)
+    assert (refused.code, f"error: {file}{below} cannot be created" in refused.stderr) == (3, True)
     assert file.read_text() == "content"
 
 

@@ -78,7 +78,7 @@ def test_what_makes_no_tune_is_refused(own: dict[str, Any], runs: dict[str, Any]
 def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "tune.yaml"
     for text, words in (
-        ("tune: {probes: 3}", "tune.yaml:2: probes: there"),
+        ("tune: {probes: 3}", "tune.yaml:2: probes: unknown key"),
         ("tune: 3", "expected keys"),
     ):
         file.write_text(f"scenario: Server\n{text}\n")
