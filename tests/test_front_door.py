@@ -45,7 +45,7 @@ def test_without_an_environment_one_sentence_and_the_command(checkout: Path) -> 
     assert (finished.code, finished.stdout) == (3, "")
     first, second = finished.stderr.splitlines()
     assert first.startswith("error: ")
-    assert first.endswith("has no click")
+    assert first.endswith("package click is missing")
     assert second == f"  fix: make -C {checkout} setup"
 
 

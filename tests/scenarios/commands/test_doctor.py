@@ -93,7 +93,7 @@ def report(code: ExitCode) -> str:
         ({"loadgen_facts": {"version": None, "extension": None}, "specs": {"vllm": True}}, "LoadGen", "make setup"),
         ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
         ({"specs": {}}, "vLLM", "make setup"),
-        ({"this_machine": Machine("unspecified", 0, [0])}, "vLLM", "its platform: unspecified"),
+        ({"this_machine": Machine("unspecified", 0, [0])}, "vLLM", "(platform: unspecified)"),
         ({"this_machine": Machine("cuda", 1, [0], fault=NO_FLASHINFER)}, "vLLM", "VLLM_USE_FLASHINFER_SAMPLER=0"),
         ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "package", "torchaudio breaks"),
     ],
@@ -147,7 +147,10 @@ def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"
-    assert "2 rows, longest prompt 2 tokens; no benchmark has this number of rows (5,000, 13,368, 24,576)" in text
+    assert (
+        "2 rows, longest prompt 2 tokens; not eligible for submission, because no benchmark has this number of rows (5,000, 13,368, 24,576)"
+        in text
+    )
     state, text = states(None, make_dataset(*[[1]] * 5000))["data-set"]
     assert state == "pass"
     assert "the row count of llama3.1-8b-edge" in text

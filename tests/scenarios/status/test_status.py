@@ -203,7 +203,7 @@ def test_results_without_a_result(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     finished = run_here("results", tmp_path / "empty")
     assert finished.code == ExitCode.BAD_INPUT
-    assert "is empty\n  fix: give a directory with runs" in finished.stderr
+    assert "is empty\n  fix: name a directory with runs" in finished.stderr
     assert run_here("results", tmp_path, "--csv", "--json").code == ExitCode.BAD_INPUT
 
 
