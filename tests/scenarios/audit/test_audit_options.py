@@ -55,7 +55,7 @@ def test_help_names_the_audits_that_take_an_option() -> None:
         ({"test": "output_caching", "sample_index": "3,x"}, "--sample-index 3,x: must be whole numbers", "--help"),
         ({"test": "output_caching", "sample_index": [3, 3]}, "must not contain a sample twice", "--help"),
         ({"samples": 3}, "--test: missing", "TEST04"),
-        ({"test": ["TEST06"]}, "there is no such audit", "TEST04"),
+        ({"test": ["TEST06"]}, "unknown audit", "TEST04"),
     ],
 )
 def test_an_option_that_the_audit_does_not_have_is_refused(values: dict[str, Any], said: str, fix: str) -> None:
