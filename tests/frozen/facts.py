@@ -166,7 +166,7 @@ def facts_of_page(text: str, rule_ids: Collection[str], places: Mapping[Path, st
         elif len(cells) == 6 and cells[1].split(" ")[0] in rule_ids:
             _, rule, place, _, _, result = cells
             facts[f"{result} {rule.split(' ')[0]} {place}".strip()] += 1
-        elif section == "What was not checked" and line.startswith("- "):
+        elif section == "Rules not applied" and line.startswith("- "):
             part, *whys = line[2:].split(": ")
             rules = {one: [word for word in re.findall(r"[\w/-]+", one) if word in rule_ids] for one in whys}
             why = ", ".join(one for one in whys if not rules[one])

@@ -135,7 +135,7 @@ def test_runs_in_the_wrong_mode_are_input_errors(tmp_path: Path, name: str) -> N
         judge(name, [performance, accuracy])
     with pytest.raises(InputError, match="must be a performance run"):
         judge(name, [accuracy, accuracy])
-    with pytest.raises(ExecutionError, match="2 finished runs"):
+    with pytest.raises(ExecutionError, match="1 finished runs, required: at least 2"):
         judge(name, [accuracy])
 
 

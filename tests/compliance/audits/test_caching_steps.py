@@ -63,7 +63,7 @@ def test_a_disturbed_reference_is_measured_again_with_samples_that_are_new() -> 
 def test_a_dataset_without_new_samples_gives_no_verdict_on_a_disturbed_reference() -> None:
     outcome, _ = play(lambda run, place: 0.3 if place == 0 else 0.1, most=64)
     assert outcome.verdict == "NONE"
-    assert "either it was disturbed, or the system keeps responses" in outcome.reason
+    assert "either it was disturbed, or the system caches responses" in outcome.reason
 
 
 def test_a_system_that_keeps_responses_for_later_processes_fails() -> None:

@@ -209,7 +209,7 @@ def test_refusals(tmp_path: Path) -> None:
         test.validate(request(stop_ids=()))
     with pytest.raises(InputError, match="--samples"):
         test.validate(request(samples=5))
-    with pytest.raises(ExecutionError, match="1 finished runs"):
+    with pytest.raises(ExecutionError, match="0 finished runs, required: at least 1"):
         test.verify(request(), [])
 
 
@@ -330,7 +330,7 @@ def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
 
 
 def test_too_few_samples_are_refused() -> None:
-    with pytest.raises(SetupError, match="place 3"):
+    with pytest.raises(SetupError, match="at least 4 samples"):
         find_audit("TEST04").validate(request_of("TEST04", loaded_count=3))
 
 

@@ -79,7 +79,7 @@ def test_a_page_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(page_module, "MAX_FINDINGS", 1)
     text = tree_page(checked_of(tmp_path), "now")
     assert text.count('class="finding"') == 1
-    assert "the gravest 1 of 2" in text
+    assert "the 1 most severe of 2" in text
 
 
 @pytest.mark.long
@@ -149,9 +149,9 @@ def test_what_is_missing_is_not_called_checked(run: Path, tmp_path: Path, run_ma
     for name in ("requests.jsonl", "seal.json", "result.json", "progress.json"):
         (bare / name).unlink()
     _, text = made(bare, tmp_path, run_main)
-    unchecked = text.partition("### What was not checked")[2]
+    unchecked = text.partition("### Rules not applied")[2]
     assert re.search(r"- performance: log-records: .*requests.jsonl is missing", unchecked)
-    assert re.search(r"performance: requests.jsonl is missing: .* Not applied without it: .*log-records", unchecked)
+    assert re.search(r"performance: requests.jsonl is missing: .* Rules not applied: .*log-records", unchecked)
 
 
 def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main: RunMain) -> None:
@@ -161,7 +161,7 @@ def test_a_run_that_cannot_be_judged_says_so(run: Path, tmp_path: Path, run_main
     detail.write_bytes(detail.read_bytes()[:3000])
     finished, text = made(cut, tmp_path, run_main)
     assert finished.code != ExitCode.OK
-    assert "Nothing could be judged" in text
+    assert "No verdict: " in text
     assert "all rules on performance" in text
 
 

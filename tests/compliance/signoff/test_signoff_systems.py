@@ -216,7 +216,7 @@ CACHING: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "FAIL caching_audit_failed", "too fast",
     ),
     "prefix caching in force": (prefix_caching, "FAIL caching_audit_failed", "prefix caching in the engine"),
-    "the reference again": (reference_again, "FAIL caching_audit_forged", "audit.config not engaged"),
+    "the reference again": (reference_again, "FAIL caching_audit_forged", "did not apply audit.config"),
     "not in the record": (left_out("repeat-3", run=False), "FAIL caching_audit_forged", "names the runs"),
     **{
         f"without {label}": (left_out(label), "FAIL caching_audit_forged", "")

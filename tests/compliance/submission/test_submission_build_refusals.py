@@ -282,7 +282,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         f"accuracy/{RESPONSES} differs from what the runs' files give",
     ),
     "another log": (text(f"{AUDITED}/{RESPONSES}", "0", "1"), f"a file was changed after the run ended: {RESPONSES}"),
-    "another configuration": (config, "audit.config is not the one that the audit plans"),
+    "another configuration": (config, "audit.config differs from the file that the audit plans"),
     "fewer answers": (responses(lambda entries: entries[1:]), "does not pass: number of logged responses: 99"),
     "exchanged answers": (responses(exchanged), "the SHA-256 of the response differs from requests.jsonl"),
     "another engine": (

@@ -158,7 +158,9 @@ def test_responses_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
         edit(result.accuracy.manifest, plan=named)
     findings, _ = held(tree, campaign.root)
-    assert any("nobody scored the responses" in one.found for one in findings if one.rule == "accuracy-scored-again")
+    assert any(
+        "the responses were not rescored" in one.found for one in findings if one.rule == "accuracy-scored-again"
+    )
 
 
 # Honest variations of a campaign --------------------------------------------------------------------------------------

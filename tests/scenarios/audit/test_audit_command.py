@@ -196,7 +196,7 @@ def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_
     """
     environment = patched(tmp_path, in_run=remove)
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-ttft-ms", 50), environment=environment)
-    check_no_verdict(finished, out, ExitCode.FAILED, "audit.config not engaged")
+    check_no_verdict(finished, out, ExitCode.FAILED, "did not apply audit.config")
 
 
 def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
