@@ -91,6 +91,9 @@ class RoundBenchmark(_Data):
     equal_issue: bool = False
     percentiles: dict[str, float] = Field(default_factory=dict)  # that differ from the scenario's
     max_tokens: dict[str, int] = Field(default_factory=dict)  # of a response, by mode
+    speculative_decoding: tuple[str, ...] = ()  # scenarios in which the rules allow it
+    # Limits of the rules that are not the checker's, by scenario and ID; all other fields are the checker's.
+    rules_differ: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, str]
 
     @cached_property

@@ -46,6 +46,8 @@ REVIEWED = {
     ),
     "perf-network-name": ManualReview(10, 0, "true, and allowed: systems of several nodes"),
     "perf-tokens-accuracy": ManualReview(1, 0, "accuracy.txt counts each token twice"),
+    "system-accelerators": ManualReview(2, 0, "72 nodes with 4 accelerators each, named 72x"),
+    "system-hosts": ManualReview(4, 0, "the processors of a host are given as its accelerators"),
     "system-placeholder": ManualReview(10, 0, "TBD, TODO, <fill>"),
     "text-place": ManualReview(2, 0, "3d-unet results with the audit text of resnet50"),
     "test06-begin": ManualReview(126, 43, "false: 1 to 5 of 100 responses contain the ID; now a note"),

@@ -40,19 +40,28 @@ EQUAL_ISSUE_COMMITS = {
     "v6.1": CONF_COMMITS["v6.1"],
 }
 POLICIES_COMMIT = "ac93e89c0c9a8819eb0ad987768c2f6e22896714"
+# The rules of the round: the last ones before the deadline. Earlier rounds allow no speculative decoding.
+RULES_COMMITS = {"v6.0": "b650329cef590217b0068de674756eaf069f147f", "v6.1": POLICIES_COMMIT}
 SUITES = ("datacenter", "edge", "datacenter-edge")
 AUDITS = ("TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09")
 # Lines of an audit.config that an audit's log or text is compared with: the others differ from commit to commit.
 AUDIT_KEYS = (
-    "accuracy_log_rng_seed", "accuracy_log_sampling_target", "performance_issue_same", "performance_issue_same_index",
-    "test07_accuracy_threshold", "test09_min_output_tokens", "test09_max_output_tokens",
-)  # fmt: skip
+    "accuracy_log_rng_seed",
+    "accuracy_log_sampling_target",
+    "performance_issue_same",
+    "performance_issue_same_index",
+    "test07_accuracy_threshold",
+    "test09_min_output_tokens",
+    "test09_max_output_tokens",
+)
+# Audits that issue each sample once: as many as min_query_count says.
+SAMPLED_ONCE = ("TEST07", "TEST09")  # fmt: skip
 _AUDIT_FOLDERS = {"resnet": "resnet50", "gptj": "gpt-j"}  # where it is not the model's name
 # Names that inference_rules.adoc has for a model in its table of generation settings.
 _IN_RULES = {
     "llama3.1-8b": "Llama3.1-8B", "llama3.1-8b-edge": "Llama3.1-8B", "llama2-70b": "Llama2-70b",
     "llama2-70b-interactive": "Llama2-70b", "llama3.1-405b": "Llama3.1-405B", "mixtral-8x7b": "Mixtral-8x7B",
-    "deepseek-r1": "DeepSeek", "gpt-oss-120b": "GPT-OSS-120B",
+    "deepseek-r1": "DeepSeek", "gpt-oss-120b": "GPT-OSS-120B", "qwen3.6-27b": "Qwen3.6-27B",
 }  # fmt: skip
 _ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.Div: operator.truediv}
 
@@ -142,6 +151,9 @@ class Table:
         self._conf = Conf(read_at(checkout, CONF_COMMITS[name], CONF))
         self._equal_issue = Conf(read_at(checkout, EQUAL_ISSUE_COMMITS[name], CONF)).lines
         self._rules = read_at(policies, POLICIES_COMMIT, RULES).splitlines() if policies else None
+        self._own_rules = None
+        if policies and name in RULES_COMMITS:
+            self._own_rules = read_at(policies, RULES_COMMITS[name], RULES).splitlines()
 
     def make(self) -> dict[str, Any]:
         models, _ = self._of("models") or ([], 0)
@@ -164,6 +176,11 @@ class Table:
                 "performance_check.py": f"mlcommons/inference {CHECKER_COMMIT} {PERFORMANCE}",
                 "mlperf.conf": f"mlcommons/inference {CONF_COMMITS[self.round]} {CONF}",
                 "inference_rules.adoc": f"mlcommons/inference_policies {POLICIES_COMMIT} {RULES}",
+                **(
+                    {"rules.adoc": f"mlcommons/inference_policies {RULES_COMMITS[self.round]} {RULES}"}
+                    if self.round in RULES_COMMITS
+                    else {}
+                ),
                 **self._audit_files,
             },
             **{name: found[0] for name, found in files.items() if found},
@@ -228,6 +245,7 @@ class Table:
         yield from self._latencies(model, name)
         yield from self._settings(name)
         yield from self._max_tokens(model, name)
+        yield from self._of_rules(model, name)
 
     def _audit_line(self, model: str, test: str) -> int | None:
         return self._constants.line_in(model, "MODEL_CONFIG", self.round, f"models_{test}")
@@ -247,6 +265,8 @@ class Table:
                     for number, line in enumerate(text.splitlines(), start=1)
                     if (match := re.match(r"\*\.(?:\*|Offline)\.(\w+) = ([\d.]+)", line)) and match[1] in AUDIT_KEYS
                 }
+                if test in SAMPLED_ONCE and (least := re.search(r"(?m)^\*\.\*\.min_query_count = (\d+)", text)):
+                    found[f"{test.lower()}_samples"] = text.count("\n", 0, least.start()) + 1, int(least[1])
                 settings[test] = {key: value for key, (_, value) in found.items()}
                 sources.append(f"{place}:" + ",".join(str(number) for number, _ in found.values()))
                 self._audit_files[place] = f"mlcommons/inference {CHECKER_COMMIT} compliance/{place}"
@@ -323,6 +343,40 @@ class Table:
                 lines.append(number)
         if values:
             yield "max_tokens", values, "inference_rules.adoc:" + ",".join(map(str, lines))
+
+    def _of_rules(self, model: str, name: str) -> Iterator[tuple[str, Any, str]]:
+        """What the rules say besides the checker: speculative decoding, and limits that differ from the checker's."""
+        of_model = _IN_RULES.get(name)
+        if self._own_rules is None or of_model is None:
+            old = self._before.get("benchmarks", {}).get(model, {})
+            for field in ("rules_differ", "speculative_decoding"):
+                if self._own_rules is None and field in old:
+                    yield field, old[field], old["sources"][field]
+            return
+        rows = [(n, line) for n, line in enumerate(self._own_rules, start=1) if f"|{of_model}".lower() in line.lower()]
+        limits = (self._constants.find("LLM_LATENCY_LIMITS", model) or ({}, 0))[0]
+        differ, at = {}, []
+        for number, line in rows:
+            for found in re.finditer(r"(\w*)(?: category)?: (?:TTFT/TPOT: )?(\d+) ms/(\d+) ms", line):
+                scenario = "Interactive" if found[1] == "Interactive" else "Server"
+                for key, value in zip(("ttft", "tpot"), (found[2], found[3]), strict=True):
+                    if scenario in limits and limits[scenario][key] != int(value) * 1_000_000:
+                        differ[f"{scenario} perf-{key}"] = f"{value} ms"
+                        at.append(number)
+        if differ:
+            yield "rules_differ", differ, _rules_at(*at)
+        begin = next((n for n, line in enumerate(self._own_rules, 1) if "[[appendix-speculative" in line), len(rows))
+        allowed = {
+            "SingleStream" if "single-stream" in cell[1] else cell[1].strip(): number
+            for number, line in rows
+            if number > begin and (cell := re.match(r"\|[^|]+\|([^|]+)\|", line))
+        }
+        if allowed:
+            yield "speculative_decoding", list(allowed), _rules_at(*allowed.values())
+
+
+def _rules_at(*lines: int) -> str:
+    return "rules.adoc:" + ",".join(map(str, dict.fromkeys(lines)))
 
 
 def _loadgen_key(name: str) -> str:

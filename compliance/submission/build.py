@@ -384,6 +384,7 @@ def describe_system(request: SubmitRequest, candidates: list[Candidate]) -> Syst
         system_name=request.system_name,
         suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
         given=request.given,
+        detect_here=request.detect_here,
         network=request.division == "network" or (request.division == "open" and over_network),
     )
 

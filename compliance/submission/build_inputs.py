@@ -1,5 +1,6 @@
 """The input of `submit`: results, each with its runs and audits, and its place in a tree."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,7 @@ from compliance.audits.base import PERFORMANCE as AUDIT_RUN
 from compliance.audits.discovery import AUDITS
 from compliance.audits.state import result_homes
 from compliance.evidence.scoring import ScoreSources
-from compliance.submission.system import SystemFile
+from compliance.submission.system import SystemFile, not_detected
 from compliance.submission.tree import Division
 from compliance.verify.find_results import ResultRuns, campaign_results, find_results
 from runs.benchmark import Scenario
@@ -39,6 +40,7 @@ class SubmitRequest:
     documentation: Path | None = None
     rehearsal: bool = False  # results may be ineligible for submission; every other rule applies
     sources: ScoreSources = field(default_factory=ScoreSources)  # for scoring the responses
+    detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected
 
 
 @dataclass(frozen=True)

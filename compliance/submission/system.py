@@ -1,14 +1,9 @@
 """The system description of a submission: recorded with the runs, detected here, and given by the submitter."""
 
-import contextlib
 import difflib
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-
-import psutil
 
 from compliance.submission.system_fields import (
     FIELDS,
@@ -23,8 +18,6 @@ from compliance.submission.system_fields import (
 )
 from compliance.submission.tree import REHEARSAL_MARK, Division
 from compliance.submission.weights import check_overrides
-from runs.accelerators import accelerators
-from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import Manifest
 from runs.record.server_facts import any_server_remote
@@ -41,8 +34,6 @@ ORIGINS: dict[Origin, str] = {
 }
 _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
-_SYS = Path("/sys")
-_SECTOR_BYTES = 512  # unit of /sys/block/*/size, for every device [Linux block layer]
 
 
 @dataclass(frozen=True)
@@ -107,78 +98,16 @@ def _text(name: str, value: Any) -> str:
     return text
 
 
-# This machine, if the runs were made on it ----------------------------------------------
-
-
 def memory_gib(manifest: Manifest) -> int:
     return round(manifest.observed.host.memory_bytes / 2**30)
 
 
-def is_the_machine(manifest: Manifest) -> bool:
-    """Whether the run was made here, by CPU, cores and memory, and by the accelerators' IDs or else the host's name."""
-    here = host_facts()
-    if any(here[name] != getattr(manifest.observed.host, name) for name in ("cpu", "cores_logical")):
-        return False
-    if abs(here["memory_bytes"] / 2**30 - memory_gib(manifest)) > 1:
-        return False
-    recorded = {gpu.get("uuid") for gpu in manifest.observed.accelerators}
-    if recorded:
-        return recorded <= {gpu["uuid"] for gpu in accelerators()}
-    return bool(here["hostname"] == manifest.observed.host.hostname)
-
-
-def detect() -> dict[str, str]:
-    """Fields of the system description that can be read here; the others are left out."""
-    packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
-    sockets = len({_read(path) for path in packages} - {""})
-    cores = psutil.cpu_count(logical=False)
-    highest_khz = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
-    letters = {"Data": "d", "Instruction": "i"}
-    caches = [
-        (_read(path / "level"), letters.get(_read(path / "type"), ""), _read(path / "size"))
-        for path in sorted(_SYS.glob("devices/system/cpu/cpu0/cache/index[0-9]*"))
-    ]
-    disks = [disk for disk in sorted(_SYS.glob("block/*")) if (disk / "device").exists()]  # no loop, ram, dm, md
-    disks = [disk for disk in disks if not disk.name.startswith(("sr", "fd"))]
-    sizes = {disk: int(size) for disk in disks if (size := _read(disk / "size")).isdecimal() and int(size)}
-    cards = [card for card in sorted(_SYS.glob("class/net/*")) if (card / "device").exists()]  # no bridges and the like
-    speeds = [_speed(_read(card / "speed")) for card in cards]
-    found = {
-        "host_processors_per_node": str(sockets or ""),
-        "host_processor_core_count": str(cores // sockets) if sockets and cores else "",
-        "host_processor_frequency": f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else "",
-        "host_processor_caches": ", ".join(f"L{level}{kind} {size}" for level, kind, size in caches if level and size),
-        "host_storage_capacity": f"{sum(sizes.values()) * _SECTOR_BYTES / 1e9:.0f} GB" if sizes else "",
-        "host_storage_type": ", ".join(sorted({_disk_type(disk) for disk in sizes})),
-        "host_network_card_count": str(len(cards) or ""),
-        "host_networking": ", ".join(f"{speeds.count(one)}x Ethernet ({one})" for one in sorted(set(speeds))),
-    }
-    with contextlib.suppress(OSError):
-        found["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
-    return {name: value for name, value in found.items() if value}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _disk_type(disk: Path) -> str:
-    if disk.name.startswith("nvme"):
-        return "NVMe SSD"
-    if disk.name.startswith(("vd", "xvd")):  # behind a hypervisor it may be anything
-        return "virtual disk"
-    return "hard disk" if _read(disk / "queue/rotational") == "1" else "SSD"
-
-
-def _speed(mbit: str) -> str:
-    known = mbit.isdecimal() and int(mbit) > 0  # -1 where the driver does not know it
-    return f"{int(mbit) / 1000:g} Gbit/s" if known else "speed unknown"
-
-
 # The description ------------------------------------------------------------------------------------------------------
+
+
+def not_detected(_: Manifest) -> Mapping[str, str]:
+    """Detect nothing: all fields are recorded or given."""
+    return {}
 
 
 def describe(
@@ -190,7 +119,7 @@ def describe(
     suites: Iterable[str],
     given: SystemFile,
     network: bool = False,
-    detect_here: Callable[[], dict[str, str]] = detect,
+    detect_here: Callable[[Manifest], Mapping[str, str]] = not_detected,
 ) -> SystemDescription:
     """The description of the system that all these runs were made on.
 
@@ -199,13 +128,13 @@ def describe(
         network: whether LoadGen reached the system over a network.
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
-        look: finds the fields of this machine, if the runs were made on it.
+        detect_here: Finds the fields of this machine, if the runs were made on it: `this_machine.detected_for`.
 
     Raises:
         InputError: fields are missing; it names all, each with an example.
     """
     first = next(iter(manifests))
-    detected = detect_here() if is_the_machine(first) and not any_server_remote(first) else {}
+    detected = detect_here(first)
     # The last source of a field counts.
     sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
         ("assumed", _assumed(first)),

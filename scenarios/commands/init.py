@@ -127,7 +127,7 @@ def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
 
 def _system_yaml() -> str:
     """Return the example system file with the values that were detected on this machine."""
-    from compliance.submission.system import detect
+    from compliance.submission.this_machine import detect
 
     text = (HARNESS_ROOT / "configs" / "system-example.yaml").read_text()
     text = text.replace("To use: copy this file, and\n# replace", "Written for this machine:\n# replace")

@@ -166,7 +166,7 @@ def check_audit_texts(result: Result, test: str, folder: Path, runs: Sequence[Ru
         shown = [(key.lower(), value) for key, value in _STATED.findall(text)]
         stated = dict(shown)
         scores = [folder / "accuracy" / one for one in FALLBACK]
-        fails = next(chain(_refuting(stated), _refuting_scores(audit, stated) if name == _RATES_TEXT else ()), None)
+        fails = next(chain(_refuting(stated), _refuting_runs(audit, stated)), None)
         if test == "TEST01" and _PASS not in text and _FAIL in text and all(map(is_regular, scores)):
             for apart in _scores_apart(result, *scores):
                 audit.add("audit-verdict", path, f"{_FAIL}, and {apart}", _PASS, *scores)
@@ -218,11 +218,15 @@ def _refuting(stated: dict[str, str]) -> Iterator[tuple[str, str]]:
                 yield key, f"{key} is {stated[key]}, {least} {stated[least]}"
 
 
-def _refuting_scores(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield scores and INVALID runs for which verify_performance.py prints no PASS."""
-    for run in filter(None, (audit.run("performance"), audit.run(audit.test))):
+def _refuting_runs(audit: _Audit, stated: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield samples, scores and INVALID runs for which the script of a test prints no PASS."""
+    for run in filter(None, (audit.run("performance"), audit.run(audit.test)) if "reference score" in stated else ()):
         if run.validity == "INVALID":
             yield "test score", f"the {run.name} run is INVALID"
+    key, settings = _LOGGED.get(audit.test, ""), audit.result.entry.audit_settings.get(audit.test, {})
+    with suppress(KeyError, ValueError):  # earlier files of a round had more samples
+        if float(stated[key]) < (least := settings[f"{audit.test.lower()}_samples"]) and not audit.result.is_open:
+            yield key, f"{key} is {stated[key]}, audit.config has {least:g}"
     with suppress(KeyError, ValueError):
         reference, tested = float(stated["reference score"]), float(stated["test score"])
         short = audit.result.loadgen_scenario in STREAM_LATENCIES and reference <= _SHORT

@@ -17,7 +17,7 @@ from compliance.judge.check import NOT_APPLICABLE, WITHOUT_INPUT, Judgement, Not
 from compliance.judge.rule import Rule, find_rule
 from compliance.judge.verdict import Outcome, Verdict
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.check import copies, descriptions, layout, scenario, tree_evidence
+from compliance.submission.check import copies, descriptions, layout, scenario, system_names, tree_evidence
 from compliance.submission.check import findings as readers
 from compliance.submission.check.causes import RANKS, SUBJECT, Cause, CausedFinding, causes, with_causes
 from compliance.submission.check.findings import Findings, in_order, located
@@ -32,7 +32,7 @@ from runs.what_is import what_is
 from runs.workers import leave_signals, signals_later, workers
 
 # Modules whose rules apply to each tree, and so to each of its results.
-_TREE_WIDE = (layout, descriptions, readers, copies)
+_TREE_WIDE = (layout, descriptions, system_names, readers, copies)
 _BY_RUNS = ("log-not-in-runs", "runs-differ", "runs-unread")  # rules of rebuild.py, which need --runs
 
 

@@ -55,6 +55,8 @@ class _Copy:
      "submit the run's own accuracy log"),
     ("accuracy-hash-differs", "error", OURS, "hash in accuracy.txt, compared with other results",
      "write accuracy.txt from the run's own accuracy log"),
+    ("accuracy-hash-scores", "error", OURS, "scores of one accuracy log, known by its hash",
+     "write accuracy.txt from the run's own accuracy log"),
     rank=Rank.COPIES,
 )  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings, others: Sequence[Path] = ()) -> None:
@@ -104,6 +106,15 @@ def _check_responses(outcomes: list[ScenarioOutcome], copied: set[Path], finding
             first, place, first_source = first_of.setdefault(run.responses, (run, outcome.place, source))
             if first.responses_file is None or first is run:
                 continue
+            names = sorted(name for name in run.scores if run.scores[name] != first.scores.get(name, run.scores[name]))
+            if names:
+                found, wanted = (
+                    ", ".join(f"{name} {of[name]:.10g}" for name in names) for of in (run.scores, first.scores)
+                )
+                where = findings.name(first.responses_file)
+                others = [first.responses_file]
+                wanted = f"{wanted}, as {where} with the same hash has it"
+                findings.add("accuracy-hash-scores", run.responses_file, found, wanted, others=others, decided_by=names)
             named = f"{findings.name(first.responses_file)}: SHA-256 {run.responses}"
             if run.cut and first.cut and run.cut != first.cut:
                 found, wanted = f"the hash of {named}", "a different hash, because the accuracy logs differ"

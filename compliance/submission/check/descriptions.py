@@ -18,6 +18,7 @@ from compliance.submission.check.findings import (
     read_object,
 )
 from compliance.submission.check.layout import Contents
+from compliance.submission.check.system_names import check_names
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
@@ -52,6 +53,10 @@ _FEWER_WEIGHTS = re.compile(
     r"(?<!no )(?<!not )(?<!non-)\b((prun|spars|distil|low[- ]rank)\w*|layers? (removed|dropped|skipped))", re.IGNORECASE
 )
 FILLED = "at least one file with content"
+_SPECULATION = re.compile(
+    r"(?<!no )(?<!not )(?<!without )\b(speculative[ _-]?(decoding|sampling|num|config|model)|eagle-?3|medusa heads?)\b",
+    re.IGNORECASE,
+)
 _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # name of the engine that runs no model, for rehearsals
 
 
@@ -91,6 +96,7 @@ def _check_system(tree: Tree, division: str, organization: str, results: Path, f
     if value is not None:
         _check_fields(path, value, findings)
         _check_identity(path, value, division, organization, findings)
+        check_names(path, value, findings)
     system_type = (value or {}).get("system_type")
     for folder in subfolders(results) if division != "open" else ():
         entry = tree.round.table.entry(folder.name)
@@ -236,10 +242,13 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     _check_words(path, value or {}, findings)
     if place.division != "open":
         _check_closed_model(path, value or {}, findings)
+        _check_speculation(tree, place, path, json.dumps(value), findings)
     for path in (tree.user_conf(place), tree.readme(place)):
         content = read_bytes(path, findings, "scenario-file")
         if content is not None and not content.strip():
             findings.add("scenario-file", path, f"{path.name} is empty", "a file with content")
+        elif content is not None and place.division != "open":
+            _check_speculation(tree, place, path, content.decode(errors="replace"), findings)
 
 
 @decides(
@@ -261,6 +270,20 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
         findings.add(
             "measurements-fewer-weights", path, f"{found[0]!r} in {key}: {changes!r}", "none", decided_by=[key]
         )
+
+
+@decides(
+    "tree",
+    ("measurements-speculation", "warning", "[rules] appendix Speculative Decoding",
+     "speculative decoding in a scenario that has none", "submit it in the open division"),
+    rank=Rank.LIMITS,
+)  # fmt: skip
+def _check_speculation(tree: Tree, place: Place, path: Path, text: str, findings: Findings) -> None:
+    entry, found = tree.round.table.entry(place.benchmark), _SPECULATION.search(text)
+    if entry is not None and found and place.scenario.lower() not in map(str.lower, entry.speculative_decoding):
+        line = text.count("\n", 0, found.start()) + 1
+        allowed = f"only in {', '.join(entry.speculative_decoding) or 'no scenario'} of this benchmark"
+        findings.add("measurements-speculation", path, f"it names {found[0]!r}", allowed, line=line)
 
 
 @decides(

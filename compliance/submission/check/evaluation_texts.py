@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.accuracy.accuracy_text import stated_score
-from compliance.accuracy.evaluation_text import Fault, contradictions, failures, scored_samples
+from compliance.accuracy.evaluation_text import Fault, contradictions, failures, numbers_in, scored_samples
 from compliance.judge.check import decides
 from compliance.judge.rule import OURS, Rank
 from compliance.submission.check.audits import AUDIT_TEXTS, FALLBACK
@@ -52,6 +52,11 @@ def check_scores(result: Result) -> None:
         if count != result.accuracy_samples and name != "gen_num":  # the rule accuracy-samples on gen_num is an error
             found, wanted = f"{name} is {count:,}", f"{result.accuracy_samples:,}"
             result.findings.add("accuracy-samples", path, found, wanted, severity="warning", decided_by=[name])
+
+
+def scores_in(path: Path) -> dict[str, float]:
+    """The numbers of an accuracy.txt by name."""
+    return numbers_in(_text_of(path))
 
 
 def _scores(result: Result, text: str) -> Iterator[tuple[str, Fault]]:

@@ -165,10 +165,11 @@ def _request(
     tree: Tree, first: Place, output: Path, results: list[Path], manifests: dict[str, Manifest], made_of: TreeInputs
 ) -> SubmitRequest:
     division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
-    given = made_of.given
-    if given is None:
-        found = object_or_empty(tree.system(first.division, first.organization, first.system))
-        given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
+    # What --system does not name is the submitter's statement in the tree.
+    found = object_or_empty(tree.system(first.division, first.organization, first.system))
+    given = given_in(found, manifests["performance"]) if manifests else SystemFile({}, {})
+    if made_of.given is not None:
+        given = SystemFile({**given.fields, **made_of.given.fields}, made_of.given.measurements)
     return SubmitRequest(
         results=results,
         output=output,

@@ -9,7 +9,7 @@ from compliance.evidence import accuracy, input_checks, logged_responses, offici
 from compliance.evidence.attestation_check import unchanged
 from compliance.judge.check import Check, Judgement, check, decides, judge, rules_of
 from compliance.judge.finding import Finding
-from compliance.submission.check import runs
+from compliance.submission.check import runs, streams
 from compliance.submission.check.audits import (
     AUDIT_TEXTS,
     OF_TEST06,
@@ -19,7 +19,7 @@ from compliance.submission.check.audits import (
     check_audit_texts,
 )
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
-from compliance.submission.check.evaluation_texts import check_places, check_scores
+from compliance.submission.check.evaluation_texts import check_places, check_scores, scores_in
 from compliance.submission.check.findings import Findings, is_folder, is_regular, located, read_bytes
 from compliance.submission.check.log_bytes import check_line_ends, check_responses
 from compliance.submission.check.run_files import OF_ACCURACY, check_accuracy_files, check_power
@@ -55,7 +55,9 @@ CLAIMS: dict[str, tuple[Check, ...]] = {
     for name in MODE
 }
 # Checks on runs of all benchmarks, and additional checks (OUR_…) on runs of benchmarks that run here.
-PERFORMANCE: tuple[Check, ...] = (*performance.OF_ANY, *runs.PERFORMANCE, *official_rules.PERFORMANCE)
+PERFORMANCE: tuple[Check, ...] = (
+    *(*performance.OF_ANY, *runs.PERFORMANCE, *streams.PERFORMANCE, *official_rules.PERFORMANCE),
+)
 ACCURACY: tuple[Check, ...] = (*accuracy.OF_ANY, *runs.ACCURACY, check(performance.contradictions))
 UNCHANGED = check(unchanged, needs=("record",))
 OUR_PERFORMANCE = (UNCHANGED, *performance.OF_OURS, *plausibility.PERFORMANCE, *input_checks.OF_OURS)
@@ -116,6 +118,7 @@ def _accuracy(result: Result) -> None:
     detail = read_log(run, result.findings)
     known = RunIdentity("accuracy", run.detail) if detail is None else RunIdentity.of("accuracy", run, detail)
     known.responses, known.responses_file = result.answers_sha256, run.accuracy_text
+    known.scores = scores_in(run.accuracy_text)
     known.cut = read_bytes(run.accuracy_log, Findings(run.root), "accuracy-size") or b""
     known.long_responses = result.benchmark is not None or bool(_LONG_RESPONSE.search(known.cut))
     result.runs.append(known)

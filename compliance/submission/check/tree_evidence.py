@@ -164,6 +164,7 @@ class RunIdentity:
     scenario: str = ""  # scenario in the log
     responses: str = ""  # SHA-256 of the complete accuracy log, from `responses_file`
     responses_file: Path | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)  # score → number in `responses_file`
     cut: bytes = b""  # truncated accuracy log
     long_responses: bool = True  # whether responses are too long to be equal on two systems
     numbers: dict[str, float] = field(default_factory=dict)  # key of a log record → value, for plots

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import main
-from compliance.submission.system import detect, read_system_file
+from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import REPLACE_ME
+from compliance.submission.this_machine import detect
 from runs.accelerators import accelerators
 from runs.errors import InputError
 from runs.harness import HARNESS_ROOT

@@ -1,0 +1,76 @@
+"""Rules on the numbers of SingleStream and MultiStream logs that their other numbers decide."""
+
+from collections.abc import Iterator
+
+from compliance.evidence.log_arithmetic import CLOCK_S, PRINTED
+from compliance.judge.check import check, decides
+from compliance.judge.finding import Finding, compared, fail
+from compliance.submission.check.tree_evidence import TreeRun
+from runs.loadgen.detail_log import DetailLog, power_time
+from runs.loadgen.summary_log import Told
+from runs.numbers.numbers import PERCENTILE_NAMES
+
+SAMPLES_PER_QUERY = 8  # [loadgen] mlperf.conf: *.MultiStream.samples_per_query
+_EXPECTED = {
+    "SingleStream": "requested_single_stream_expected_latency_ns",
+    "MultiStream": "requested_multi_stream_expected_latency_ns",
+}
+# A query takes as long as its slowest sample: latencies of samples, and of queries.
+_OF_SAMPLES = (
+    ("result_min_latency_ns", "result_min_query_latency_ns"),
+    ("result_mean_latency_ns", "result_mean_query_latency_ns"),
+    *(
+        (f"result_{name}_percentile_latency_ns", f"result_{name}_percentile_per_query_latency_ns")
+        for name in PERCENTILE_NAMES.values()
+    ),
+)
+
+
+@decides("contradiction", needs=("log", "numbers"), also=("log-arithmetic",))
+def stream_contradictions(run: TreeRun) -> Iterator[Finding]:
+    """Compare the rate, the duration and the latencies of a stream's log with its other numbers."""
+    detail = run.detail
+    if detail.scenario in _EXPECTED and not detail.error_count:
+        for sentence, *keys in (*_rate(detail), *_duration(detail), *_latencies(detail)):
+            yield fail("log-arithmetic", sentence, detail.path, decided_by=keys)
+
+
+def _rate(detail: DetailLog) -> Iterator[Told]:
+    key, rate = _EXPECTED[detail.scenario], detail.number("effective_target_qps")
+    if (expected_ns := detail.get(key)) is not None and abs(rate * detail.number(key) / 1e9 - 1) > PRINTED:
+        yield f"effective_target_qps is {rate:.8g}, {key} {expected_ns}", "effective_target_qps", key
+
+
+def _duration(detail: DetailLog) -> Iterator[Told]:
+    begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
+    least_s = detail.integer("effective_min_duration_ms") / 1000
+    if begin is None or end is None or not detail.flag("result_min_duration_met"):
+        return
+    if (took_s := (end - begin).total_seconds()) < least_s - CLOCK_S:
+        said = f"result_min_duration_met is True, power_begin and power_end are {took_s:.3f} s of {least_s:g} s apart"
+        yield said, "result_min_duration_met", "power_begin"
+
+
+def _latencies(detail: DetailLog) -> Iterator[Told]:
+    for of_samples, of_queries in _OF_SAMPLES if detail.scenario == "MultiStream" else ():
+        if detail.get(of_queries) is not None and detail.integer(of_samples) > detail.integer(of_queries):
+            said = f"{of_samples} {detail.integer(of_samples)} is above {of_queries} {detail.integer(of_queries)}"
+            yield said, of_samples, of_queries
+
+
+@decides(
+    "official",
+    ("perf-samples-per-query", "error", "[loadgen] mlperf.conf", "samples of a MultiStream query",
+     "leave samples_per_query alone"),
+    needs=("log",),
+)  # fmt: skip
+def samples_per_query(run: TreeRun) -> Iterator[Finding]:
+    """Check the number of samples in the queries of MultiStream."""
+    if run.detail.scenario == "MultiStream":
+        key = "effective_samples_per_query"
+        found, wanted = run.detail.integer(key), SAMPLES_PER_QUERY
+        yield compared("perf-samples-per-query", "", found == wanted, f"{found}", f"{wanted}", run.detail.path,
+                       decided_by=(key,))  # fmt: skip
+
+
+PERFORMANCE = tuple(map(check, (stream_contradictions, samples_per_query)))

@@ -1,0 +1,84 @@
+"""Rules on the counts and kinds in a system's names, against the fields of its description."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compliance.judge.check import decides
+from compliance.judge.rule import OURS
+from compliance.submission.check.findings import Findings
+
+# Kinds of accelerators of the rounds v4.1 to v6.1. A kind that is missing here is not judged.
+_KIND = re.compile(
+    r"(?<![A-Za-z0-9])"
+    r"(GH200|GB[23]00|[HAB][123]00|L40S?|L4|T4|MI3\d{2}[XA]?|B[567]0|RTX ?(?:PRO ?)?\d{4}|\d{4} Ada)(?!\d)",
+    re.IGNORECASE,
+)
+_COUNT_BEFORE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}) ?[xX] ?(?:[A-Za-z]+[- ]){0,2}$")
+_COUNT_BEHIND = re.compile(r"[\w.\- ]{0,40}?[xX](\d{1,4})(?![A-Za-z0-9])")
+_GIGABYTES = re.compile(r"(?<![\d.])(\d{2,3}) ?G[Bb]?(?![a-z0-9])")
+_CAPACITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([GM]i?B)")
+_GB = {"GB": 1.0, "GiB": 1.074, "MB": 1e-3, "MiB": 1.049e-3}
+_APART = 0.12  # of a capacity: 141 GB may be 131 GiB, and a part of it is not usable
+# Counts in names, with the fields that give them: the product of all, or the first alone.
+_HOSTS = (
+    (re.compile(r"(?<![A-Za-z0-9])(\d{1,3})(?:x(?:EPYC|Xeon)|S(?![A-Za-z0-9]))"),
+     "host_processors_per_node", "number_of_nodes"),
+    (re.compile(r"(?<![A-Za-z0-9])(\d{2,3})C(?![A-Za-z0-9])"), "host_processor_core_count", "host_processors_per_node"),
+    (re.compile(r"(?<![A-Za-z0-9])(\d{1,3})-node"), "number_of_nodes", ""),
+)  # fmt: skip
+
+
+@decides(
+    "tree",
+    ("system-accelerators", "warning", OURS, "accelerators in a system's names, against its other fields",
+     "correct the field, or the name"),
+    ("system-hosts", "warning", OURS, "hosts in a system's names, against its other fields",
+     "correct the field, or the name"),
+)  # fmt: skip
+def check_names(path: Path, value: dict[str, Any], findings: Findings) -> None:
+    """Compare the names of a system (of its directory, system_name) with the other fields of its description."""
+    for where, name in (("the directory", path.stem), ("system_name", str(value.get("system_name", "")))):
+        spaced = name.replace("_", " ")
+        for found, required, field in _accelerators(spaced, value):
+            findings.add("system-accelerators", path, f"{where} names {found}", required, decided_by=[field])
+        for pattern, field, per in _HOSTS:
+            named, count, times = pattern.search(spaced), _count(value, field), _count(value, per) or 1
+            if named and count and int(named[1]) not in (count, count * times):
+                found = f"{where} is {name!r}"
+                findings.add("system-hosts", path, found, f"{field} {count}", decided_by=[field])
+
+
+def _accelerators(name: str, value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a name says otherwise than the fields: what it says, what they say, and the field."""
+    model = str(value.get("accelerator_model_name"))
+    nodes, of_node = (_count(value, field) for field in ("number_of_nodes", "accelerators_per_node"))
+    kinds = {_plain(one) for one in _KIND.findall(model.replace("_", " "))}
+    named = list(_KIND.finditer(name))
+    if kinds and named and not kinds & {_plain(one[0]) for one in named}:
+        yield named[0][0], f"accelerator_model_name {model}", "accelerator_model_name"
+    counts = {
+        int(found[1])
+        for one in named
+        if (found := _COUNT_BEFORE.search(name[: one.start()]) or _COUNT_BEHIND.match(name[one.end() :]))
+    }
+    if counts and nodes and of_node is not None and not counts & {of_node, nodes * of_node} and "cpu" not in name:
+        said = f"{', '.join(map(str, sorted(counts)))} accelerators"
+        yield said, f"number_of_nodes {nodes}, accelerators_per_node {of_node}", "accelerators_per_node"
+    capacity = _CAPACITY.match(str(value.get("accelerator_memory_capacity")))
+    sizes = [float(size) for text in (name, model) for size in _GIGABYTES.findall(text)]
+    if capacity and sizes and named:
+        size = float(capacity[1]) * _GB[capacity[2]]
+        if not any(abs(one - size) <= _APART * size for one in sizes):
+            field = "accelerator_memory_capacity"
+            yield f"{sizes[0]:g} GB", f"{field} {capacity[0].strip()}", field
+
+
+def _plain(kind: str) -> str:
+    return kind.replace(" ", "").upper()
+
+
+def _count(value: dict[str, Any], field: str) -> int | None:
+    found = re.fullmatch(r"\s*(\d{1,6})\s*", str(value.get(field, "")))
+    return int(found[1]) if found else None
