@@ -61,7 +61,9 @@ def issued_pairs(log: bytes) -> list[tuple[int, int]]:
 
 def not_as_issued(detail: DetailLog, pairs: Sequence[tuple[int, int]]) -> str:
     """Return the first pair that the run of a detail log did not issue, or an empty text."""
-    expected = expected_samples(detail) or 0
+    expected = expected_samples(detail)
+    if expected is None:  # Older versions of LoadGen do not log the number.
+        return ""
     accuracy, streams = detail.mode == ACCURACY_MODE, detail.scenario == "MultiStream"
     # LoadGen fills up the last query of an accuracy run with samples from the start of the dataset.
     more = int(detail.effective("samples_per_query", 1)) - 1 if accuracy and streams else 0
