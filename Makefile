@@ -1,9 +1,9 @@
-# Every target does the set-up it needs. For `make setup`: PYTHON names the interpreter (3.11 or newer; python3), VLLM what
-# it is made for: cpu, gpu, installed (the vLLM of that interpreter); by default what the machine has.
+# Every target runs the setup that it needs. For `make setup`: PYTHON is the interpreter (3.11 or newer; default python3).
+# VLLM is cpu, gpu or installed (the vLLM of that interpreter); default: the hardware of the machine.
 PYTHON ?=
 VLLM ?=
 PY := .venv/bin/python
-# Test files at a time in `make test`, on one core too: half of a test's time is waiting. Each takes up to 0.5 GiB.
+# Parallel test files in `make test`, also on one core, because tests wait half of their time. Each uses up to 0.5 GiB.
 WORKERS ?= 4
 PYTEST := $(PY) -m pytest -q --durations=25
 BY_FILE := --dist loadfile --no-loadscope-reorder
@@ -26,7 +26,7 @@ demo: setup
 	$(PY) main.py --scenario Offline --vllm --accuracy --output-log-dir $(DEMO)/accuracy
 	$(PY) main.py --scenario Offline --vllm --output-log-dir $(DEMO)/performance
 
-# Results of others, into the cache: tests of `make test-long` that read them are skipped without.
+# Download published results into the cache. Without them, `make test-long` skips their tests.
 published: setup
 	@sh tools/fetch_published.sh
 
@@ -36,33 +36,33 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
-# Python is to keep what it compiled, whatever the environment says.
+# Let Python cache compiled modules, also if the environment disables it.
 test test-engines test-long redteam freeze: export PYTHONDONTWRITEBYTECODE :=
 
 # Every package, with the dummy engine and recorded runs, and two runs of the real vLLM.
 test: setup
 	$(PYTEST) -n $(WORKERS) $(BY_FILE) -m "not vllm and not long"
 
-# What starts vLLM, Ray or `vllm serve`: two files at a time; last, alone, what Ray gives up where it is late.
+# Tests that start vLLM, Ray or `vllm serve`, two files in parallel; then, alone, the tests with time limits of Ray.
 LATE := tests/vllm/test_cluster_vllm.py
 test-engines: setup
 	$(PYTEST) -n 2 $(BY_FILE) -m "vllm and not long" --ignore=$(LATE); beside=$$?; \
 	$(PYTEST) $(LATE) && exit $$beside
 
-# What takes minutes or fetches packages; last, alone, what compares measured times.
+# Tests that take minutes or download packages; then, alone, the tests that compare measured times.
 ALONE := tests/redteam tests/scenarios/audit tests/scenarios/test_over_http.py tests/scenarios/tune tests/vllm/test_endpoint.py
 test-long: setup
 	$(PYTEST) -n 2 $(BY_FILE) -m long $(addprefix --ignore=,$(ALONE)); beside=$$?; \
 	$(PYTEST) -m long $(ALONE) && exit $$beside
 
-# All of them, one after the other; where one fails, the others are run nevertheless.
+# All tests in sequence; after a failure, the others still run.
 test-all:
 	@$(MAKE) --no-print-directory -k -j 1 lint test test-engines test-long
 
 redteam: setup
 	$(PY) -m pytest -q tests/redteam
 
-# The runs that tests of what judges read, after a change of the record's version. On an idle machine.
+# Repeat the recorded runs of the tests after a change of the manifest's version. Requires an idle machine.
 record-runs: setup
 	$(PY) -m tests.support.make_recorded_runs
 
@@ -70,10 +70,10 @@ record-runs: setup
 freeze: setup
 	$(PY) -m tests.frozen
 
-# The harness measured against what it builds on.
+# Compare the harness with LoadGen and vLLM alone.
 peers: setup
 	$(PY) -m tools.bench
 
-# What was measured (output/) stays.
+# Keep measured results (output/).
 clean:
 	rm -rf .venv .venv-before .venv-quantize .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

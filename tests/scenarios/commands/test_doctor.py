@@ -147,6 +147,7 @@ def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"
+    assert "2 rows, longest prompt 2 tokens; not eligible for submission" in text
     assert "no benchmark has this number of rows (5,000, 13,368, 24,576)" in text
     state, text = states(None, make_dataset(*[[1]] * 5000))["data-set"]
     assert state == "pass"
