@@ -143,8 +143,8 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("test", "scenario", "more", "code", "says"),
     [
-        ("output_caching", "Server", (), ExitCode.REFUSED, "arrival rate fixes"),
-        ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate fixes"),
+        ("output_caching", "Server", (), ExitCode.REFUSED, "arrival rate determines"),
+        ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate determines"),
         (
             "output_cashing",
             "Offline",
@@ -211,7 +211,7 @@ def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -
 def test_yaml_has_the_audit_beside_the_runs(tmp_path: Path) -> None:
     config = tmp_path / "audit.yaml"
     config.write_text("scenario: Server\nengine: dummy\naudit: {test: output_caching, sample-index: [3, 5]}\n")
-    check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.REFUSED, "arrival rate fixes")
+    check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.REFUSED, "arrival rate determines")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06, colour: blue}\n")
     check_no_verdict(run_here("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
