@@ -257,7 +257,7 @@ def test_an_unfinished_run_is_no_verdict(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["Server", "Interactive"])
 def test_server_is_refused_with_the_reason(scenario: str) -> None:
-    with pytest.raises(SetupError, match="arrival rate fixes"):
+    with pytest.raises(SetupError, match="arrival rate determines"):
         TEST.validate(request(scenario))
 
 
