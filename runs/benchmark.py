@@ -61,7 +61,7 @@ class OfficialModel:
     name: str
     shape: Mapping[str, int]  # keys of its config.json that distinguish it from other models
     parameters: int  # numbers in its weights
-    weights_sha256: Mapping[str, str]  # of its published files; empty if no hashes are published
+    weights_sha256: Mapping[str, str]  # SHA-256 of the published files; empty if none are published
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end a response
     special_ids: frozenset[int]  # all of the tokenizer's, those above among them
@@ -73,18 +73,18 @@ class Benchmark:
     """One LoadGen model key."""
 
     loadgen_key: str  # selects LoadGen's settings in its mlperf.conf
-    submission_name: str  # of its directory in a submission tree
-    entry: RoundBenchmark  # what the current round requires of that directory
-    scenarios: tuple[Scenario, ...]  # those that are submitted with this key
+    submission_name: str  # name of the directory in a submission tree
+    entry: RoundBenchmark  # requirements of the current round
+    scenarios: tuple[Scenario, ...]  # scenarios that are submitted with this key
     model: OfficialModel
-    data_set: str  # its name
-    data_sha256: str | None  # of the file that MLCommons distributes; None if no hash is published
-    calibration_sha256: str | None  # of MLCommons' file of calibration prompts; None as above
+    data_set: str  # name of the dataset
+    data_sha256: str | None  # SHA-256 of the file that MLCommons distributes; None if none is published
+    calibration_sha256: str | None  # SHA-256 of MLCommons' calibration prompts; None as above
     sampling: Mapping[Mode, SamplingPolicy]
-    metric: str  # of an accuracy run, by its name in compliance/accuracy/metrics.py
-    targets: Mapping[str, Target]  # by the score's name in the metric
+    metric: str  # name of the accuracy metric in compliance/accuracy/metrics.py
+    targets: Mapping[str, Target]  # score name in the metric → target
     quality_eval: str  # name of the accuracy run in a technique's declaration
-    min_duration_ms: int = CURRENT_ROUND.table.min_duration_ms  # of a performance run
+    min_duration_ms: int = CURRENT_ROUND.table.min_duration_ms  # minimum duration of a performance run
 
     @property
     def performance_samples(self) -> int:

@@ -88,7 +88,7 @@ class ExecutionError(HarnessError):
 
 
 class StalledError(ExecutionError):
-    """Nothing moved for too long, and the run was ended."""
+    """The engine made no progress for too long, and the run was ended."""
 
     cause = "stall"
 
@@ -125,7 +125,7 @@ def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concaten
             return read(path, *args, **kwargs)
         except HarnessError as error:
             error.path = error.path or path
-            clear_frames(error.__traceback__)  # else the error keeps all that was read
+            clear_frames(error.__traceback__)  # otherwise the error keeps the content in memory
             raise
 
     return reading

@@ -28,7 +28,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with critical():
         try:
-            temporary.unlink(missing_ok=True)  # of a killed writer, or a link that somebody put there
+            temporary.unlink(missing_ok=True)  # left by a killed writer, or a link put there
             with temporary.open("xb") as stream:
                 stream.write(data)
                 stream.flush()
@@ -37,7 +37,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             _sync_folder(path.parent)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:  # of a full disk
+            if isinstance(error, OSError) and error.filename is None:  # raised on a full disk
                 error.filename = str(path)
             raise
 

@@ -49,7 +49,7 @@ POLL_S = 0.05  # between two looks at a future, and at a process where the syste
 lock = threading.RLock()  # held in critical blocks
 registered: list[tuple[threading.Thread, Action]] = []
 _abandoned: set[threading.Thread] = set()
-listener: "Listener | None" = None  # of runs/listening.py
+listener: "Listener | None" = None  # set by runs/listening.py
 of_thread = threading.local()
 
 

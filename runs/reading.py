@@ -35,7 +35,7 @@ MAX_TEXT_BYTES = 16 * MIB  # records: honest ones have kilobytes
 MAX_YAML_BYTES = MIB  # configurations: honest ones have kilobytes, and YAML is read at about 0.2 MB/s
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
 MAX_ATTESTED_BYTES = 64 * 1024 * MIB  # a file that is hashed only: a trace or an engine's log may have gigabytes
-MAX_WEIGHTS_BYTES = 2**50  # of a model: no limit in practice
+MAX_WEIGHTS_BYTES = 2**50  # weights of a model: no limit in practice
 DETAIL_LOG = Bounds(128 * MIB, 16 * MIB)  # honest: 100 kB, or an error record per query; a line has up to 90 kB
 SUMMARY_LOG = Bounds(MIB)  # honest: 4 kB
 ACCURACY_LOG = Bounds(128 * MIB)  # or what a benchmark's responses need; parsing takes five times as much memory
@@ -188,7 +188,7 @@ def read_as(path: Path, schema: type[Schema], fix: str, *, within: Path | None =
 
     content = read_object(path, fix, within=within)
     try:
-        if strict:  # as JSON, which has no tuples and no objects
+        if strict:  # validate as JSON, which has no tuples and no objects
             return schema.model_validate_json(json.dumps(content), strict=True)
         return schema.model_validate(content)
     except ValidationError as error:

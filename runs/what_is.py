@@ -1,4 +1,4 @@
-"""What a path is, by its files, and the commands that read it: for the messages of commands that do not."""
+"""The kind of a path by its files, and the commands that read it, for the messages of other commands."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ Kind = Literal["missing", "file", "unreadable", "empty", "tree", "endpoints", "r
 
 _TREE = ("closed", "open", "network")  # the divisions of a submission
 _POINTS = "results/*/*/r[0-9]*"  # the runs in a submission to MLPerf Endpoints
-_MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # of the search for runs below a directory
+_MAX_DEPTH, _MAX_DIRECTORIES = 6, 2_000  # bounds of the search for runs below a directory
 _TEXTS: dict[Kind, str] = {
     "missing": "does not exist",
     "file": "is a file, not a directory",
@@ -32,9 +32,9 @@ _TEXTS: dict[Kind, str] = {
 # What to do with it; {} is the path.
 _FIXES: dict[Kind, str] = {
     "tree": "check it with `main.py check {}`",
-    "endpoints": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
-    "run": "judge it with `main.py verify {}`, or show it with `main.py report {}`",
-    "logs": "judge it with `main.py verify {}`, keep it with `main.py store ingest {}`, or check its submission tree "
+    "endpoints": "verify it with `main.py verify {}`, or show it with `main.py report {}`",
+    "run": "verify it with `main.py verify {}`, or show it with `main.py report {}`",
+    "logs": "verify it with `main.py verify {}`, store it with `main.py store ingest {}`, or check its submission tree "
     "with `main.py check TREE`",
     "campaign": "see its state with `main.py status {}`",
 }
@@ -42,7 +42,7 @@ _FIXES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A path, and what it is."""
+    """A path and its kind."""
 
     path: Path
     kind: Kind
@@ -50,7 +50,7 @@ class Place:
 
     @property
     def text(self) -> str:
-        """What it is, as the end of a sentence that begins with the path."""
+        """The kind as the end of a sentence that begins with the path."""
         if self.inside is None:
             return _TEXTS[self.kind]
         what = {"logs": "LoadGen's logs without a manifest.json of this harness"}.get(self.kind, "runs")
@@ -77,7 +77,7 @@ class Place:
 
 
 def what_is(path: Path) -> Place:
-    """Look at a path: its own marks decide before what lies in its subdirectories."""
+    """Return the kind of a path: its own marks count before those of its subdirectories."""
     if not path.is_dir():
         return Place(path, "file" if os.path.lexists(path) else "missing")
     if not os.access(path, os.R_OK | os.X_OK):

@@ -57,7 +57,7 @@ def _count_values(root: yaml.Node) -> None:
     Raises:
         yaml.YAMLError: there are more than MAX_VALUES, or a value contains itself.
     """
-    counts: dict[int, int | None] = {}  # by the node's ID; None while its parts are being counted
+    counts: dict[int, int | None] = {}  # node ID → values; None while its parts are being counted
     waiting = [root]
     while waiting:
         node = waiting[-1]

@@ -25,7 +25,7 @@ _MODEL = OfficialModel(
         "intermediate_size": 28672,
         "vocab_size": 32000,
     },
-    parameters=68_976_648_192,  # of this shape
+    parameters=68_976_648_192,  # parameters of this shape
     weights_sha256={},
     bos_ids=frozenset({1}),  # [model]
     stop_ids=frozenset({2}),  # [model] eos_token_id
@@ -45,7 +45,7 @@ _STANDARD = Benchmark(
     scenarios=("Offline", "Server"),
     model=_MODEL,
     data_set="OpenOrca",
-    data_sha256=None,  # that of the pickle is (qsl/open_orca.py), which no run uses
+    data_sha256=None,  # only the pickle's hash is published (qsl/open_orca.py)
     calibration_sha256=None,
     sampling={"performance": _SAMPLING, "accuracy": _SAMPLING},
     metric="rouge-tokens",

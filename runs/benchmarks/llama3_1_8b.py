@@ -29,7 +29,7 @@ MODEL = OfficialModel(
         "intermediate_size": 14336,
         "vocab_size": 128256,
     },
-    parameters=8_030_261_248,  # of this shape
+    parameters=8_030_261_248,  # parameters of this shape
     weights_sha256={  # [hash]
         "model-00001-of-00004.safetensors": "2b1879f356aed350030bb40eb45ad362c89d9891096f79a3ab323d3ba5607668",
         "model-00002-of-00004.safetensors": "09d433f650646834a83c580877bd60c6d1f88f7755305c12576b5c7058f9af15",

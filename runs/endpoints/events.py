@@ -25,8 +25,8 @@ from runs.wording import printable
 NO_TIME = -1  # stands for a time that there is not
 MAX_EVENTS_BYTES = 64 * 1024**3  # streamed: a million samples with 128 pieces each make 20 GB
 EVENTS = Bounds(MAX_EVENTS_BYTES, 16 * MIB)  # a prompt of a million tokens has 5 MB
-MAX_CHUNKS = 30_000_000  # of which the times between are kept: 240 MB
-MAX_REASONS = 100  # of how responses ended
+MAX_CHUNKS = 30_000_000  # chunks whose times are kept: 240 MB
+MAX_REASONS = 100  # distinct finish reasons
 
 # What a prompt or a response is made of, and so how the client counts its tokens.
 NOTHING, TEXT, IDS, MESSAGES = range(4)
@@ -132,22 +132,22 @@ class Events:
     prompt_hash: Column  # Python's hash, which is another in each process
     response_kind: Column
     response_bytes: Column
-    response_hash: Column  # of the text without its digits
+    response_hash: Column  # hash of the text without its digits
     rest_bytes: Column  # after the first piece
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, int] = {}  # of each sample's uuid
+        self.rows: dict[str, int] = {}  # uuid of a sample → row
         self.reasons: dict[str, int] = {}  # why responses ended, and the number that stands for it
         self.phases: list[list[int]] = []  # start and end of each time of measuring; NO_TIME: no end
-        self.counts = Counter[str]()  # of events, by type
+        self.counts = Counter[str]()  # number of events by type
         self.odd: dict[str, EventAnomaly] = {}
-        self.workers: set[int] = set()  # by the worker_id of completions, which earlier clients do not write
+        self.workers: set[int] = set()  # worker_id of completions, which earlier clients do not write
         self.started_ns = self.ended_ns = NO_TIME
         self.last_ns = NO_TIME  # the latest stamp of all
         self._published_ns = self._received_ns = 0
         self._columns = {name: array("b" if isinstance(first, bool) else "q") for name, first in _ROW.items()}
-        self._piece_ns: dict[int, int] = {}  # of the last piece of each response under way
+        self._piece_ns: dict[int, int] = {}  # time of the last piece of each open response
         chunks = self._chunks = array("q")
         for number, line in bounded_lines(path, EVENTS, _FIX):
             try:
@@ -195,7 +195,7 @@ class Events:
         """Take one event; yields what is odd about it."""
         kind, now = event.event_type, event.timestamp_ns
         if kind not in self.counts and not _KNOWN.fullmatch(kind):
-            raise ValueError(f"{printable(kind, 40)!r} is no type of event")
+            raise ValueError(f"unknown type of event {printable(kind, 40)!r}")
         self.counts[kind] += 1
         self.last_ns = max(now, self.last_ns)
         if self.ended_ns != NO_TIME:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # most of a folder's files are read without them
     from runs.endpoints.events import Events
 
 CLIENT_RELEASE = "0.1"  # mlcommons/endpoints: 0.1.0 from August 2025 to August 2026
-CONFIG_FORMAT = "1.0"  # its config.yaml
+CONFIG_FORMAT = "1.0"  # format of config.yaml
 PERFORMANCE = "performance"  # the name of the measured phase in sample_idx_map.json
 NO_INDEX = -1
 _FIX = "take the unchanged file of the client's run folder"
@@ -101,8 +101,8 @@ class Stat(_Statistics):
 class Snapshot(_Read):
     """metrics/final_snapshot.json: what the summary was made of."""
 
-    counter: Count | None = None  # of snapshots, this one included
-    timestamp_ns: Count | None = None  # by the clock of the events
+    counter: Count | None = None  # number of snapshots, this one included
+    timestamp_ns: Count | None = None  # time on the clock of the events
     state: str
     n_pending_tasks: Count = 0
     metrics: list[Stat]
@@ -116,7 +116,7 @@ class LoadPattern(_Read):
 
     @property
     def asked(self) -> str:
-        """In words: poisson at 4/s."""
+        """The load pattern in words: poisson at 4/s."""
         rate = f" at {self.target_qps:g}/s" if self.target_qps else ""
         count = f" of {self.target_concurrency}" if self.target_concurrency else ""
         return self.type.replace("_", " ") + rate + count
@@ -290,7 +290,7 @@ class EndpointsRun:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Files that the client writes and that are not there."""
+        """The files of the client that are missing."""
         return () if self.only_audit else tuple(name for name in FILES if not self.has(name))
 
     @property
@@ -323,7 +323,9 @@ def read_folder(path: Path) -> EndpointsRun:
             result_summary.json is damaged.
     """
     if not is_run_folder(path):
-        raise InputError(f"{path} holds no run of the MLPerf Endpoints client", f"name a folder with {SUMMARY}")
+        raise InputError(
+            f"{path} is not a run directory of the MLPerf Endpoints client", f"name a folder with {SUMMARY}"
+        )
     run = EndpointsRun(path)
     release = CLIENT_RELEASE if run.summary is None else run.summary.version
     form = CONFIG_FORMAT if run.config is None else str(run.config.version)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 CONFIG, EVENTS, SAMPLES = "config.yaml", "events.jsonl", "sample_idx_map.json"
 SUMMARY, SNAPSHOT, REPORT = "performance/result_summary.json", "metrics/final_snapshot.json", "report.txt"
-FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # what the client writes in every run that ends by itself
+FILES = (CONFIG, EVENTS, SAMPLES, SUMMARY, SNAPSHOT, REPORT)  # files of every run that ends by itself
 # A directory with one of these is such a folder: no run of LoadGen's and none of ours has a file of these names.
 MARKS = (EVENTS, SAMPLES, SUMMARY, SNAPSHOT)
 # The folders of an audit, below the run's own. With `only: true` there is nothing else.

@@ -24,9 +24,9 @@ class AccuracyEntry:
 
     seq_id: int  # LoadGen's sample sequence
     qsl_idx: int  # index in the query sample library
-    data: bytes  # what was given to QuerySamplesComplete
+    data: bytes  # data passed to QuerySamplesComplete
     token_count: int | None  # None in a run without token latencies
-    token_data: bytes | None  # what was given to FirstTokenComplete; None in Offline
+    token_data: bytes | None  # data passed to FirstTokenComplete; None in Offline
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from runs.loadgen.conf_lines import KEYS, Setting, in_force, kind_of, number_of
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
-_NS, _SHARE = 1e6, 0.01  # of a millisecond, of one per cent
+_NS, _SHARE = 1e6, 0.01  # factors to a millisecond and to one percent
 # Record of a key in the log, and the factor to its unit. [loadgen] TestSettings::FromConfig
 _ANY = {
     key: (f"requested_{key}", 1.0)

@@ -63,7 +63,7 @@ class DetailLog:
     values: dict[str, Any] = field(default_factory=dict)
     errors: list[LogRecord] = field(default_factory=list)
     warnings: list[LogRecord] = field(default_factory=list)
-    error_count: int = 0  # of all, also those beyond MAX_KEPT_RECORDS
+    error_count: int = 0  # number of all errors, also beyond MAX_KEPT_RECORDS
     warning_count: int = 0
     repeated: dict[str, int] = field(default_factory=dict)  # key → line of its second record, where there is only one
 
@@ -72,7 +72,7 @@ class DetailLog:
 
     @property
     def is_network(self) -> bool:
-        """The name of the system says that it is reached over a network."""
+        """Whether the system's name says that it is reached over a network."""
         return NETWORK_SUT in str(self.get("sut_name"))
 
     @property
@@ -169,7 +169,7 @@ class DetailLog:
         )
 
     def effective(self, name: str, default: Any = None) -> Any:
-        """Value of `effective_<name>`: effective, after user.conf and audit.config."""
+        """Return the value of `effective_<name>`, after user.conf and audit.config."""
         return self.get(f"effective_{name}", default)
 
     def number(self, key: str) -> float:
@@ -238,7 +238,7 @@ def read_detail(path: Path) -> DetailLog:
             raise _damaged(path, number, f"{problem}, not with ':::MLLOG'", cut)
         _take(log, seen, line[len(PREFIX) :], number, cut)
     if not log.values:
-        raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; run it again")
+        raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; rerun")
     return log
 
 
@@ -295,6 +295,6 @@ def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:
         )
     return InputError(
         f"{path} line {number} {problem}",
-        "this is no unchanged mlperf_log_detail.txt; take LoadGen's own file",
+        "give the unchanged mlperf_log_detail.txt that LoadGen wrote",
         line=number,
     )

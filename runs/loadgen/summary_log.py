@@ -109,7 +109,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
     Raises:
         InputError: the end of a performance run's summary is missing.
     """
-    found: list[Told] = [("the summary holds several summaries",)] if summary.joined else []
+    found: list[Told] = [("the file contains several summaries",)] if summary.joined else []
     if summary.verdict != detail.validity:
         said = f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}"
         found.append((said, "result is", "result_validity"))
@@ -120,7 +120,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[Told]:
         return found
     if summary.error_count is None or summary.warning_count is None:
         text = f"{summary.path} is cut off: its end, the number of warnings and errors, is missing"
-        raise InputError(text, "give LoadGen's own summary, whole", path=summary.path)
+        raise InputError(text, "give the complete mlperf_log_summary.txt that LoadGen wrote", path=summary.path)
     keys = _comparable(detail)
     for name, text in summary.fields:
         headline = _headline_key(name, detail.scenario)
@@ -173,7 +173,7 @@ def _headline_key(name: str, scenario: str = "") -> str:
     return f"result_{of.format(f'{float(found[1]):.2f}')}latency_ns"
 
 
-_NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|nan|inf)")  # as C++ prints one
+_NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|nan|inf)")  # number as C++ prints it
 _HEADLINE = re.compile(r"(\d+(?:\.\d+)?)th (first token )?percentile latency \(ns\)")
 _RATES = {
     "samples per second": "samples_per_second",

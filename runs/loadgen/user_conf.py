@@ -43,7 +43,7 @@ from runs.wording import printable
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
 LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
 LARGEST_INT = 2**31 - 1
-MAX_PROBLEMS = 20  # that a message lists
+MAX_PROBLEMS = 20  # problems in one message
 
 # Keys that LoadGen reads only from its compiled-in settings, and their values there.
 _COMPILED_IN: dict[str, int] = {**asdict(CURRENT_ROUND.seeds), "accuracy_log_probability": 0, "test05": 0}

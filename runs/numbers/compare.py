@@ -1,4 +1,4 @@
-"""Does what LoadGen reports agree with what the request log say?
+"""Comparison of the numbers that LoadGen reports with those recomputed from the request log.
 
 With LoadGen's trace everything must agree exactly: nanoseconds to the last digit, rates to the six digits that LoadGen
 prints. requests.jsonl has our own times: we read the clock after LoadGen issues a query and before we return a token or
@@ -47,7 +47,7 @@ RATE_SHARE = 0.01
 FEW_SAMPLES = 20
 # Rates over the time to the last response: LoadGen's time includes ours, so its rates are not higher.
 _FROM_START_TO_END = frozenset({"samples_per_second", "tokens_per_second"})
-SEEDS = "replay of the seeds"  # as a source of the order of issue
+SEEDS = "replay of the seeds"  # a source of the order of issue
 
 
 def stopped_at_most(samples: int) -> int:
@@ -240,7 +240,7 @@ def _duration_is_certain(derived: Derived, detail: DetailLog) -> bool:
 
 
 def _limits_are_certain(derived: Derived, allowed: int) -> bool:
-    """Whether all limits are kept with `allowed` late queries, or one is broken, for any error of our times."""
+    """Return whether all limits are met with `allowed` late queries, or one is exceeded, for any time error."""
     if derived.source == "trace" or allowed < 0:
         return True
     stopped = stopped_at_most(derived.sample_count)

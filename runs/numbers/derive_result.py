@@ -27,7 +27,7 @@ def result_of(run: FinishedRun, *, scenario: Scenario | None = None) -> Result:
     """Read a finished run.
 
     Args:
-        scenario: as it was asked for; LoadGen's own where it is not given.
+        scenario: the requested scenario; default: LoadGen's own.
 
     Raises:
         ExecutionError: LoadGen's logs are missing or it did not finish.
@@ -96,11 +96,11 @@ def _finished_detail(run: FinishedRun) -> DetailLog:
 
 
 def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
-    """Were the recorded samples the ones that LoadGen issued?"""
+    """Compare the recorded samples with those that LoadGen issued."""
     found = []
     if not np.array_equal(requests.seq, np.arange(len(requests))):
         missing = int(np.argmax(requests.seq != np.arange(len(requests))))
-        found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "no record of it", 0, ""))
+        found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "missing in the request log", 0, ""))
     if trace is not None:
         found += compare_order(requests.sample_index, trace.sample_index, "trace")
     expected = expected_order(detail, len(requests))
@@ -121,10 +121,10 @@ def _performance(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
                 derived = derive(detail, run.requests, run.trace)
                 found += compare(derived, detail)
             except InputError as error:
-                found.append(Disagreement("records of the run", None, error.message, 0, ""))
+                found.append(Disagreement("request log", None, error.message, 0, ""))
     try:
         asked = None if run.manifest is None else run.manifest.asked
-    except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
+    except InputError:  # Damaged files are not part of LoadGen's verdict; other rules report them.
         asked = None
     reasons = invalid_reasons(detail, reported, derived, asked)
     fields: dict[str, Any] = {
@@ -159,7 +159,7 @@ def _accuracy(run: FinishedRun, found: list[Disagreement]) -> dict[str, Any]:
     if not len(entries) == distinct == expected:
         reasons.append(
             f"{path.name} holds {len(entries)} responses to {distinct} samples where each of {expected} samples is "
-            "to be answered once: repeat the accuracy run"
+            "to be answered once; repeat the accuracy run"
         )
     if run.requests is not None and len(run.requests) != len(entries):
         name = f"responses in {path.name} and {run.dir.requests.name}"

@@ -11,7 +11,7 @@ from runs.numbers.rederive import Derived
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; this is the same margin again.
 TARGET_MARGIN = 1.1
-LOWER_RATE = 0.8  # of the rate that was too high: the next one to try
+LOWER_RATE = 0.8  # next rate to try, relative to the rate that was too high
 _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings and for performance_issue_unique"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # a load that is only shown needs no arithmetic
 _SAMPLES = 400  # moments of the window at which open queries are counted
 _LATER = 0.05  # share of the arrivals' time
 _TOLERANCE = 0.03  # share of the arrivals
-_DEVIATIONS = 3.0  # of a Poisson count
+_DEVIATIONS = 3.0  # standard deviations of a Poisson count
 _LONG_DRAIN = 3.0  # median latencies
 
 

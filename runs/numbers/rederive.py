@@ -31,7 +31,7 @@ class Derived:
     sample_count: int
     query_count: int
     output_tokens: int
-    duration_ns: int  # that LoadGen compares with the minimum duration
+    duration_ns: int  # duration that LoadGen compares with the minimum duration
     numbers: Numbers
     early_stopping: EarlyStopping
     conditions: dict[str, bool]  # LoadGen's parts of VALID, by the names of CONDITIONS; all of them or INVALID
@@ -52,8 +52,8 @@ def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> De
     """
     if trace is not None and len(trace) > 0 and not np.array_equal(trace.sample_seq, requests.seq):
         raise InputError(
-            f"the trace holds {len(trace)} samples and requests.jsonl {len(requests)}, or other ones",
-            "both must come from one run, unchanged",
+            f"the trace has {len(trace)} samples and requests.jsonl has {len(requests)}, or their samples differ",
+            "give the unchanged trace and requests.jsonl of one run",
         )
     return evaluate(detail, timeline(detail, requests, trace), requests.output_tokens)
 
@@ -142,7 +142,7 @@ def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, floa
             "tokens_per_second": _per_second(tokens, longest_ns),
         }
     last_issued_ns = int(times.issued_ns[-1])
-    # of the query that was issued last, which need not complete last
+    # The query that was issued last need not complete last.
     last_done_ns = int(times.scheduled_ns[-1] + times.latency_ns[-1])
     mean_latency_ns = int(times.latency_ns.sum()) // count
     rates = {
@@ -164,7 +164,7 @@ def _per_second(amount: float | None, duration_ns: int) -> float | None:
     return None if amount is None or duration_ns <= 0 else amount * 1e9 / duration_ns
 
 
-# The latency effective limits, by measure; of the Server scenario alone.
+# Effective latency limits, by measure; Server only.
 _LIMITS = {
     "latency": "effective_target_latency_ns",
     "tpot": "requested_server_tpot_latency",
@@ -179,7 +179,7 @@ def _early_stopping(
     if not 0.01 <= percentile <= 0.9999:
         raise InputError(
             f"{detail.path}: effective_target_latency_percentile is {percentile}",
-            "it is a share between 0.01 and 0.9999",
+            "give the unchanged log; LoadGen writes a share between 0.01 and 0.9999",
         )
     if detail.scenario == "Offline":
         return EarlyStopping(True, percentile, 0, {}, {})

@@ -19,7 +19,7 @@ Verdict = Literal["VALID", "INVALID", "DONE"]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One number that does not agree. `tolerance` is absolute, in `unit`; 0 means exact.
+    """One number that differs. `tolerance` is absolute, in `unit`; 0 means exact.
 
     `about`: numbers differ from the request log, the order of issue from the seeds, the summary from the detail
     log (then `reported` is the whole sentence).
@@ -61,8 +61,8 @@ class _Record(BaseModel):
 class Counts(_Record):
     """Numbers of samples; None if the files do not have it."""
 
-    samples: int | None  # with a record in requests.jsonl
-    samples_expected: int | None  # that LoadGen issued, or has to issue in an accuracy run
+    samples: int | None  # samples in requests.jsonl
+    samples_expected: int | None  # samples that LoadGen issued, or must issue in an accuracy run
 
 
 class InForce(_Record):
@@ -86,13 +86,13 @@ class Result(_Record):
     """
 
     schema_version: Literal[1] = 1
-    scenario: str  # as asked: Interactive, where LoadGen ran Server
+    scenario: str  # requested scenario: Interactive, where LoadGen ran Server
     mode: str  # PerformanceOnly or AccuracyOnly
     verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
     reasons: list[str]  # why it is not valid, and what to do
     notes: list[str]
     loadgen_verdict: str | None
-    duration_ns: int | None = None  # what the minimum duration is compared with
+    duration_ns: int | None = None  # duration that is compared with the minimum duration
     in_force: InForce
     reported: Numbers | None = None
     derived: Numbers | None = None

@@ -1,4 +1,4 @@
-"""When each sample of a performance run was scheduled, issued, first answered and completed.
+"""The times at which each sample was scheduled, issued, had its first token and completed.
 
 There are two sources: LoadGen's trace, exact to the nanosecond, and the harness's requests.jsonl, whose times differ a
 little from LoadGen's (later at issue, earlier at completion; runs/numbers/compare.py).
@@ -37,11 +37,11 @@ def timeline(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> 
     """The per-sample times, from the trace if there is one.
 
     Raises:
-        InputError: there are no records, or first tokens are missing.
+        InputError: the request log is empty, or first tokens are missing.
     """
     if len(requests) == 0:
         raise InputError(
-            f"no request is recorded for the run of {detail.path}",
+            f"the request log of the run of {detail.path} is empty",
             "give the requests.jsonl that belongs to these logs",
         )
     if trace is not None and len(trace) > 0:
@@ -65,7 +65,9 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
     if detail.scenario == "Server":
         target_qps = detail.number("effective_target_qps")
         if not 1e-6 <= target_qps <= 1e9:
-            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "no schedule follows from that")
+            raise InputError(
+                f"{detail.path}: effective_target_qps is {target_qps}", "give the unchanged log of the run"
+            )
         offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
         # No query is issued before its time, so the most punctual one gives the start of the test.
         start_ns = int((issue_ns - offsets_ns).min())
@@ -102,6 +104,6 @@ def _checked_ttft(
         raise InputError(
             f"{source} has no first token for {int((~known).sum())} of {len(known)} samples "
             f"(first: seq {int(np.argmin(known))})",
-            "every sample of this scenario needs its first token reported",
+            "rerun; in this scenario the engine must report the first token of each sample",
         )
     return ttft_ns

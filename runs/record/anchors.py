@@ -38,7 +38,7 @@ from runs.record.layout import RunDir
 from runs.wording import printable
 
 LEDGER_NAME = "anchors.jsonl"
-TIMEOUT_S = 60.0  # of a request to an authority, and of the ledger's lock
+TIMEOUT_S = 60.0  # time limit of a request to an authority, and of the ledger's lock
 
 
 class Entry(BaseModel):
@@ -46,9 +46,9 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    digest: Sha256  # of the statement
+    digest: Sha256  # SHA-256 of the statement
     time: AwareDatetime  # in whole seconds
-    name: str  # of the run directory, as given
+    name: str  # name of the run directory, as given
     key: KeyId
 
 
@@ -56,7 +56,7 @@ class Entry(BaseModel):
 
 
 def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
-    """The entries of a ledger by digest; of several with one digest the first.
+    """Return the entries of a ledger by digest; the first of several with one digest.
 
     Args:
         new: it may have no entries yet.
@@ -65,7 +65,7 @@ def read_ledger(folder: Path, *, new: bool = False) -> dict[str, Entry]:
         InputError: it does not exist, or a line is damaged.
     """
     if not folder.is_dir():
-        raise InputError(f"--ledger {folder} is no directory", "make one with mkdir, or with git init")
+        raise InputError(f"--ledger {folder} is not a directory", "make one with mkdir, or with git init")
     path = folder / LEDGER_NAME
     if new and not path.exists():
         return {}
@@ -154,7 +154,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         return time_of(run)
     query = TimestampRequestBuilder().data(statement).hash_algorithm(HashAlgorithm.SHA256).build()
     headers = {"Content-Type": "application/timestamp-query"}
-    fix = "see whether it is a time-stamping authority (RFC 3161), or name another one"
+    fix = "give the URL of a time-stamping authority (RFC 3161)"
     try:
         request = urllib.request.Request(url, query.as_bytes(), headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -163,15 +163,17 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         if PKIStatus(response.status) != PKIStatus.GRANTED:
             raise ExecutionError(f"--timestamp {url}: refused: {printable(str(response.status_string), 200)}", fix)
         if response.tst_info.nonce != query.nonce or not _stamps(response, statement):
-            raise ExecutionError(f"--timestamp {url}: the response stamps something else", fix)
+            raise ExecutionError(f"--timestamp {url}: the response is for other data", fix)
     except (OSError, HTTPException, ValueError) as error:
-        raise ExecutionError(f"--timestamp {url}: no time stamp: {printable(str(error), 200)}", fix) from error
+        raise ExecutionError(
+            f"--timestamp {url}: the response is not a time stamp: {printable(str(error), 200)}", fix
+        ) from error
     write_atomic(run.time_stamp, content)
     return response.tst_info.gen_time
 
 
 def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> datetime:
-    """The time of a run's time stamp.
+    """Return the time of a run's time stamp.
 
     Args:
         authorities: trusted root certificates; None: trust any.
@@ -186,15 +188,17 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
         response = decode_timestamp_response(content)
         fits = _stamps(response, statement)
     except ValueError as error:
-        raise InputError(f"{path} is no time stamp: {error}", fix, path=path) from error
+        raise InputError(f"{path} is not a time stamp: {error}", fix, path=path) from error
     if not fits:
-        raise InputError(f"{path} stamps another statement", fix, path=path)
+        raise InputError(f"{path} is the time stamp of another statement", fix, path=path)
     if authorities is not None:
         try:
             VerifierBuilder(roots=list(authorities)).build().verify_message(response, statement)
         except (VerificationError, ValueError) as error:
             text = f"{path} is not by the authority of --timestamp-ca: {error}"
-            raise InputError(text, "name the authority's certificate", path=path) from error
+            raise InputError(
+                text, "give --timestamp-ca the certificate of the authority that signed", path=path
+            ) from error
     return response.tst_info.gen_time
 
 

@@ -49,9 +49,9 @@ class Subject(_Part):
 
 
 class Predicate(_Part):
-    """The part of a statement that is not about files."""
+    """The predicate of a statement: all of it except the files."""
 
-    record_version: int  # of manifest.json
+    record_version: int  # version of manifest.json
     harness_commit: str | None  # None outside a checkout
     previous: Sha256 | None  # digest of the campaign's previous statement; None outside a campaign
 
@@ -125,11 +125,11 @@ def _validated(schema: type[Schema], content: dict[str, Any], path: Path) -> Sch
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{path} is no statement of a run: {first_problem(error)}", _FIX, path=path) from error
+        raise InputError(f"{path} is not the statement of a run: {first_problem(error)}", _FIX, path=path) from error
 
 
 def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
-    """Files of the run that were changed, removed or added. Others, such as a later verdict, are ignored."""
+    """Return the run's files that were changed, removed or added. Others, such as a later verdict, are ignored."""
     present = dict(attested_files(run))
     for name, stated in sorted(attestation.files.items()):
         if name not in present:

@@ -11,7 +11,7 @@ from typing import Any
 
 from runs.reading import ENGINE_LOG, MIB, open_record
 
-MAX_BYTES = 16 * MIB  # of the log, from its beginning
+MAX_BYTES = 16 * MIB  # part of the log that is read, from its beginning
 
 # Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and in the manifest.
 _CONFIGURATION = {
@@ -63,7 +63,7 @@ def read_engine_log(path: Path) -> EngineLog:
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
-            printed.pop("data_parallel_size", None)  # each copy of a dense model prints 1
+            printed.pop("data_parallel_size", None)  # each data-parallel rank of a dense model prints 1
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
             if before != one:  # each engine core prints the configuration

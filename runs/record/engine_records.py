@@ -43,7 +43,7 @@ class ServersConfiguration(BaseModel):
 
     dialect: Text
     connections: AtLeastOne
-    enable_prefix_caching: bool  # as the server reports; False if it does not
+    enable_prefix_caching: bool  # value that the server reports; False if it reports none
     declared: dict[str, Any] | None
     told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
     probes: Annotated[dict[str, Any], Field(min_length=1)]
@@ -61,15 +61,15 @@ class DummyConfiguration(BaseModel):
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """The record of a kind of engine. The defaults, which are the strictest, are for unknown names."""
+    """Requirements of a kind of engine. The defaults, which are the strictest, are for unknown names."""
 
     runs_model: bool = True
     computes_here: bool = True  # the model, on the machine in the manifest
     prints_configuration: bool = True  # into engine.log, as vLLM does
     may_preempt: bool = True  # more requests than its batch may be between first and last token
-    batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
+    batch_field: str = "max_num_seqs"  # field of engine.configuration: requests computed at a time per copy, 0 = all
     configuration: type[BaseModel] = VllmConfiguration  # schema of engine.configuration
-    option_prefix: str = ""  # of its options on the command line
+    option_prefix: str = ""  # prefix of its options on the command line
     named_options: tuple[str, ...] = ()  # options of the command line with the engine's own names
 
     @property
@@ -100,5 +100,5 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
 
 
 def engine_record(kind: str) -> EngineRecord:
-    """The record of a kind of engine; of an unknown one the strictest."""
+    """Return the requirements of a kind of engine; the strictest for an unknown kind."""
     return ENGINE_RECORDS.get(kind, EngineRecord())

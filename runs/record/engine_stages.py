@@ -1,4 +1,4 @@
-"""What an engine's log shows while it is written: the stage of the start, and the error that ended it. For display."""
+"""The stage of an engine's start and the error that ended it, read from its growing log. For display."""
 
 import re
 import time

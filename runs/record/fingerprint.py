@@ -48,7 +48,9 @@ def fingerprint(manifest: "Manifest") -> Facts:
     }
     if weights is not None:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
-    in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}  # its path
+    in_force = {
+        key: value for key, value in manifest.engine.configuration.items() if key != "model"
+    }  # without the path
     facts |= _flat("resolved", in_force)
     facts |= _flat("versions", dict(manifest.engine.versions))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
@@ -171,7 +173,7 @@ BUNDLE = Scope((*_SYSTEM, *_CODE, "harness."))
 BUNDLE_BENCHMARK = Scope(_MODEL)
 BUNDLE_MODE = Scope(("sampling.",))
 CHANGED_OPTION = Scope(("scenario", "benchmark", *_SYSTEM, *_MODEL), ignoring=("software.", "versions."))
-CODE = Scope(("harness.version", "harness.git_commit"))  # of runs that are no submission
+CODE = Scope(("harness.version", "harness.git_commit"))  # code of runs that are not a submission
 AUDITED = Scope(  # the runs of an audit, and the performance run
     (
         *(*_MODEL, *_SYSTEM, *_CODE),
@@ -189,7 +191,7 @@ RESULT = Scope(
 TREE = Scope(
     (
         *_keys("harness.git_commit loadgen.extension_sha256 host.cpu host.cores_logical host.memory_bytes"),
-        *("accelerators.name", "software.", "versions.", "node "),  # of a cluster's nodes: "node 0.…"
+        *("accelerators.name", "software.", "versions.", "node "),  # prefixes for a cluster's nodes: "node 0.…"
     )
 )
 BENCHMARK = Scope(("dataset_sha256", "weights.shape"))

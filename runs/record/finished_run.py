@@ -34,10 +34,10 @@ class FinishedRun:
     """
 
     dir: RunDir
-    scenario_override: Scenario | None = None  # judge it as this scenario; None: as its record or its log has it
-    benchmark_override: Benchmark | None = None  # the same of the benchmark
-    foreign: bool = False  # read LoadGen's files alone
-    claimed_mode: str | None = None  # by its directory in a submission; None: its directory names none
+    scenario_override: Scenario | None = None  # overrides the scenario of the manifest or the log
+    benchmark_override: Benchmark | None = None  # overrides the benchmark of the manifest or the log
+    foreign: bool = False  # only LoadGen's files are read
+    claimed_mode: str | None = None  # the mode that its directory in a submission names, if any
 
     @cached_property
     def detail(self) -> DetailLog:
@@ -79,7 +79,7 @@ class FinishedRun:
 
     @property
     def mode(self) -> str:
-        """LoadGen's: PERFORMANCE or ACCURACY in a run that can be judged."""
+        """LoadGen's mode: PERFORMANCE or ACCURACY in a run that can be verified."""
         return self.detail.mode
 
     @property
@@ -88,7 +88,7 @@ class FinishedRun:
 
     @property
     def claims_official(self) -> bool:
-        """False only for a run that its manifest calls ineligible for submission."""
+        """False only if the manifest marks the run as not eligible for submission."""
         return self.manifest is None or self.manifest.official
 
     @cached_property
@@ -107,16 +107,16 @@ class FinishedRun:
 
 
 def _is_there(path: Path) -> bool:
-    """Also a broken link, which its reader reports."""
+    """Return whether a path exists; a broken link counts, because its reader reports it."""
     return path.exists() or path.is_symlink()
 
 
 def finished_run(run_dir: RunDir, scenario_override: Scenario | None = None) -> FinishedRun:
-    """The run in a directory, if it can be judged.
+    """Return the run in a directory, if it can be verified.
 
     Raises:
         ExecutionError: it did not finish, or a log of LoadGen's is missing.
-        InputError: its manifest or detail log is damaged, or of a mode or scenario that nothing here judges.
+        InputError: its manifest or detail log is damaged, or of an unsupported mode or scenario.
     """
     run = FinishedRun(run_dir, scenario_override)
     if run.manifest is not None and run.manifest.status != "finished":

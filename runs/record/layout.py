@@ -50,7 +50,7 @@ class RunDir(Folder):
     accuracy_json = PathIn("accuracy.json")
     page = PathIn("report.html")  # written after the seal: no evidence
     seal = PathIn("seal.json")  # the signed statement of all other files; written last
-    time_stamp = PathIn("seal.tsr")  # of seal.json, by a time-stamping authority (`main.py anchor`)
+    time_stamp = PathIn("seal.tsr")  # time stamp of seal.json by an authority (`main.py anchor`)
 
     # Names of the files that belong to the run.
     own_names = frozenset(

@@ -1,4 +1,4 @@
-"""Whether a run that did not finish has not ended, by its manifest and the processes of this machine."""
+"""The state of an unfinished run: running or killed, by its manifest and the processes of this machine."""
 
 import os
 import platform
@@ -15,9 +15,9 @@ _REUSED_AFTER_NS = 60 * 10**9
 
 
 def unfinished(manifest: Manifest) -> str:
-    """Why a run whose status is not `finished` did not finish, as a sentence without a full stop.
+    """Return why a run did not finish, as a sentence without a full stop.
 
-    A record that says `running` does not prove that the run executes: the process that closes it may have been killed,
+    A manifest that says `running` does not prove it: the process that closes the manifest may have been killed,
     or the disk was full.
     """
     text = f"the run did not finish, its manifest says {manifest.status}"
@@ -26,7 +26,7 @@ def unfinished(manifest: Manifest) -> str:
     if not on_this_machine(manifest):
         return f"{text} (on another machine)"
     if (pid := living_process(manifest)) is not None:
-        return f"the run has not finished, it has not ended (process {pid})"
+        return f"the run has not finished: process {pid} is running"
     return (
         f"the run never ended: its manifest says {manifest.status}, but its process "
         f"{manifest.pid or manifest.parent_pid} is gone (killed, or the disk was full)"
@@ -34,12 +34,12 @@ def unfinished(manifest: Manifest) -> str:
 
 
 def on_this_machine(manifest: Manifest) -> bool:
-    """Whether the run's processes are, or were, this machine's."""
+    """Return whether the run's processes are, or were, on this machine."""
     return bool(manifest.observed.host.hostname == platform.node())
 
 
 def living_process(manifest: Manifest) -> int | None:
-    """A process of this machine that starts the run: its own, or the one that started it; None when both are gone."""
+    """Return the run's process on this machine, or the one that started it; None when both are gone."""
     processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
     return next((pid for pid in processes if _lives(pid, manifest)), None)
 

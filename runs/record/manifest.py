@@ -48,14 +48,14 @@ from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.observed import Model, Observed
 
 RECORD_VERSION: Literal[4] = 4
-BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a run without a declaration
+BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # declaration of a run without one
 
 _OF_A_FINISHED_RUN = (
     *("pid", "end_time_ns", "exit_code", "engine.warm_up", "observed.cached_prompt_tokens"),
     *("observed.contention", "observed.loop_lag", "observed.start_stages"),
 )
 
-# Fields that records of earlier harnesses lack. No rule may depend on one of them.
+# Fields that manifests of earlier harnesses lack. No rule may depend on one of them.
 _LATER = frozenset({"trial", "plan.trial"})
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -66,12 +66,12 @@ class ReplicaPlace(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    devices: list[str] = []  # as the platform names them
+    devices: list[str] = []  # device names of the platform
     cores: list[int] = []  # empty: all
-    numa_node: int | None = None  # of its memory
-    variables: dict[str, str] = {}  # that select devices and cores; they override the user's
-    environment: dict[str, str] = {}  # of its process; the user's variables override it
-    node: int | None = None  # of the cluster, an index of `ClusterPlan.nodes`
+    numa_node: int | None = None  # NUMA node of its memory
+    variables: dict[str, str] = {}  # variables that select devices and cores; they override the user's
+    environment: dict[str, str] = {}  # environment of its process; the user's variables override it
+    node: int | None = None  # index in `ClusterPlan.nodes`
 
 
 class ClusterNode(BaseModel):
@@ -81,8 +81,8 @@ class ClusterNode(BaseModel):
 
     id: str  # Ray's
     address: str
-    host: dict[str, Any]  # as `observed.host` of a run
-    accelerator: list[dict[str, Any]]  # as `observed.accelerators`
+    host: dict[str, Any]  # fields of `observed.host`
+    accelerator: list[dict[str, Any]]  # fields of `observed.accelerators`
     software: dict[str, str]  # distribution → version
 
     @property
@@ -106,7 +106,7 @@ class ClusterPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    address: str  # of Ray's head
+    address: str  # address of Ray's head
     listen_on: str  # address of the run's machine for the nodes
     nodes: list[ClusterNode]
 
@@ -173,7 +173,7 @@ class RunPlan(BaseModel):
 
     @property
     def engine_record(self) -> EngineRecord:
-        """The requirements of this engine's record."""
+        """The requirements of this engine's configuration."""
         return engine_record(self.engine)
 
 
@@ -202,7 +202,7 @@ class Trial(StrictModel):
     seconds: Amount  # from the first submission to the last response
     output_tokens: Count
     queries_per_second: Amount
-    settings: dict[Text, int | FiniteFloat]  # by LoadGen's key
+    settings: dict[Text, int | FiniteFloat]  # LoadGen's key → value
 
 
 class EngineState(StrictModel):
@@ -279,15 +279,13 @@ class Manifest(BaseModel):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.official == bool(self.unofficial_reasons):
-            raise ValueError(
-                "unofficial_reasons: an eligible run has some, or an ineligible for submission one has none"
-            )
+            raise ValueError("unofficial_reasons: present in an eligible run, or missing in an ineligible one")
         kind = self.plan.engine_record
         if self.model.weights is not None and not kind.computes_here:
             raise ValueError("observed.model.weights: given for an engine that computes no model here")
         if self.status == "finished":
             if absent := self._absent(kind):
-                raise ValueError(f"{', '.join(absent)}: absent in the record of a finished run")
+                raise ValueError(f"{', '.join(absent)}: missing in the manifest of a finished run")
             if self.error is not None:
                 raise ValueError("error: given for a finished run")
             Sampling.model_validate(self.plan.sampling)
@@ -328,7 +326,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; InputError if it is missing, damaged, or of another version."""
     content = read_object(
-        path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
+        path, "name a run directory of this harness; if its manifest is damaged, rerun", within=path.parent
     )
     version = content.get("record", content.get("schema_version"))
     if version != RECORD_VERSION:

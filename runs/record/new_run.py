@@ -1,4 +1,4 @@
-"""Taking a directory for a new run: nothing of another run is overwritten."""
+"""The directory of a new run; no file of another run is overwritten."""
 
 import contextlib
 import fcntl
@@ -46,7 +46,7 @@ def taken(run: RunDir) -> Iterator[None]:
 
 
 def refuse_taken(run: RunDir) -> None:
-    """Raise a SetupError if it holds a run."""
+    """Raise a SetupError if the directory holds a run."""
     held = [name for name in (*LOADGEN_LOGS, run.manifest.name) if (run.root / name).exists()]
     if held and not never_began(run):
         raise SetupError(
@@ -56,7 +56,7 @@ def refuse_taken(run: RunDir) -> None:
 
 
 def never_began(run: RunDir) -> bool:
-    """Whether there is only the manifest of a run that was refused before LoadGen started."""
+    """Return whether only the manifest of a run that was refused before LoadGen started is there."""
     if any((run.root / name).exists() for name in LOADGEN_LOGS):
         return False
     try:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from runs.accelerator_facts import ACCELERATOR_FACTS
 from runs.fields import Amount, AtLeastOne, Count, Sha256, StrictModel, Text, Versions, strictly
 
-FOREIGN_SHARE = 0.10  # of the cores that a run may use: more than an idle system needs
+FOREIGN_SHARE = 0.10  # share of the usable cores; more than an idle system needs
 
 
 def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
@@ -57,11 +57,11 @@ class Weights(StrictModel):
     tensors: Count
     parameters: Count  # numbers in the weights: each of packed ones, no scales
     dtypes: dict[str, Count]  # numbers by their type in the headers: BF16, F8_E4M3, U8, …
-    precision: Text  # of most numbers: bfloat16, float16, float32, or a quantization: fp8_w8a8, int4_w4a16, …
-    quantized: bool  # by any weight's type, or by the model's configuration
-    sparse: bool  # by the model's configuration
+    precision: Text  # data type of most weights: bfloat16, float16, float32, fp8_w8a8, int4_w4a16, …
+    quantized: bool  # shown by a weight's type or the model's configuration
+    sparse: bool  # shown by the model's configuration
     shape: dict[str, int | None]  # keys of config.json that distinguish models
-    headers_sha256: Sha256  # of all names, types and shapes
+    headers_sha256: Sha256  # SHA-256 of all names, types and shapes
 
 
 class Model(StrictModel):
@@ -69,11 +69,11 @@ class Model(StrictModel):
     folder: Text | None
     revision: Text | None
     weights: Weights | None  # None: an engine without a model, or a server
-    sha256: dict[Text, Sha256] = Field(default_factory=dict)  # of the folder's files; hashed during the run
+    sha256: dict[Text, Sha256] = Field(default_factory=dict)  # SHA-256 by file; hashed during the run
 
 
 class NotRecorded(StrictModel):
-    """Why a measurement is absent, such as CPU times on a system that does not report them."""
+    """The reason why a measurement is missing, such as a system that does not report CPU times."""
 
     not_recorded: Text
 
@@ -93,12 +93,12 @@ class Contention(StrictModel):
 
     @property
     def foreign_share(self) -> float:
-        """Of the usable cores' time, 0 to 1."""
+        """The foreign share of the usable cores' time, 0 to 1."""
         return self.foreign_cpu_s / (self.window_s * self.usable_cores)
 
 
 class LoopLag(StrictModel):
-    """How long a message would have waited for the loop's next turn, at regular moments."""
+    """The wait of a message for the loop's next turn, sampled at regular moments."""
 
     p99_ms: Amount
     worst_ms: Amount
@@ -120,7 +120,7 @@ class QueryTimes(StrictModel):
 
 
 class LatenessSummary(StrictModel):
-    """How late a client was, in ms, and over how many queries."""
+    """The lateness of a client in ms, and its number of queries."""
 
     model_config = strictly("allow")
 
@@ -129,11 +129,11 @@ class LatenessSummary(StrictModel):
 
 
 class ServerClient(StrictModel):
-    """A server, as its client saw it in a run."""
+    """A server, as its client observed it in a run."""
 
     model_config = strictly("allow")
 
-    server: Text  # its URL
+    server: Text  # URL
     on_this_machine: bool  # the server is on LoadGen's machine
     counts_reuse: bool  # the server reported its use of a cache, for every response or in its metrics
     answers: Count
@@ -155,8 +155,8 @@ class ServerClient(StrictModel):
 class EngineSeen(StrictModel):
     """The measurements of one engine in a run."""
 
-    query_times: QueryTimes | None = None  # of vLLM with statistics
-    client: ServerClient | None = None  # of a server
+    query_times: QueryTimes | None = None  # only vLLM with statistics
+    client: ServerClient | None = None  # only a server's client
 
 
 class Observed(StrictModel):
@@ -185,11 +185,11 @@ class Observed(StrictModel):
 
     @property
     def query_times(self) -> QueryTimes | None:
-        """Of all engines together; None without vLLM's statistics."""
+        """The times of all engines together; None without vLLM's statistics."""
         found = [one.query_times for one in self.engines if one.query_times is not None]
         return sum(found, QueryTimes()) if found else None
 
     @property
     def clients(self) -> list[ServerClient]:
-        """One per client process of a run over HTTP."""
+        """The clients of a run over HTTP, one per process."""
         return [one.client for one in self.engines if one.client is not None]

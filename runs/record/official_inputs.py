@@ -20,7 +20,7 @@ OTHER_WEIGHTS = frozenset(
 
 
 def option_reasons(options: Mapping[str, Any]) -> list[str]:
-    """By the engine's options."""
+    """Return reasons from the engine's options."""
     reasons = [
         f"engine argument {name} changes the model or its stop IDs" for name in MODEL_CHANGING if options.get(name)
     ]
@@ -31,7 +31,7 @@ def option_reasons(options: Mapping[str, Any]) -> list[str]:
 
 
 def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
-    """By the hash of the file that MLCommons distributes, if it is known."""
+    """Return reasons from the hash of the file that MLCommons distributes, if it is known."""
     if benchmark.data_sha256 in (None, sha256):
         return []
     return [
@@ -46,7 +46,7 @@ def model_reasons(
     weights: "Weights | None" = None,
     hashes: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """By the model's shape, its number of weights, and the published hashes of weights that are not quantized.
+    """Return reasons from the model's shape, its number of weights, and the published hashes of plain weights.
 
     Args:
         config: of config.json, at least the keys of `official.shape`.
@@ -58,11 +58,13 @@ def model_reasons(
     if weights is None:
         return []
     if weights.parameters != official.parameters:
-        return [f"the weights have {weights.parameters:,} numbers, {official.name} has {official.parameters:,}"]
+        return [f"the weights have {weights.parameters:,} parameters, {official.name} has {official.parameters:,}"]
     if weights.sparse:
-        return ["the model's configuration says that weights were left out (sparsity_config)"]
+        return ["the model's configuration has a sparsity_config: weights are missing"]
     published = set(official.weights_sha256.values())
     found = {digest for name, digest in (hashes or {}).items() if name.endswith(".safetensors")}
     if hashes is not None and published and not weights.quantized and found != published:
-        return [f"the weights are in {weights.precision}, and their files not those of {official.name} as published"]
+        return [
+            f"the weights are in {weights.precision}, and their files differ from the published ones of {official.name}"
+        ]
     return []

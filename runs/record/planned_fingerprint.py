@@ -15,9 +15,9 @@ from runs.record.manifest import RunPlan, read_manifest
 
 
 def run_fingerprint(run: RunDir) -> Facts:
-    """From the record and the user.conf of a run; InputError if one is missing or damaged."""
+    """Return the fingerprint of a run with its user.conf; InputError if its manifest or user.conf is unusable."""
     manifest = read_manifest(run.manifest)
-    conf = read_record(run.user_conf, "the run has to be run again")
+    conf = read_record(run.user_conf, "rerun")
     return fingerprint(manifest) | _given(manifest.plan, decode_conf(conf), run)
 
 

@@ -52,12 +52,12 @@ class Progress:
     ttft_limit_ms: Amount | None = None
     tpot_limit_ms: Amount | None = None
     loop_lag: dict[str, Any] | None = None  # so far: a runs.record.observed.LoopLag
-    stage: str = ""  # of an engine's start; empty if unknown
+    stage: str = ""  # stage of an engine's start; empty if unknown
     error: dict[str, Any] | None = None  # runs.errors.error_record
 
     @property
     def doing(self) -> str:
-        """The phase in words; while the engine starts, its stage."""
+        """Return the phase in words; while the engine starts, its stage."""
         return self.stage or PHASES.get(self.phase, self.phase)
 
     @property
@@ -73,7 +73,7 @@ def write_progress(path: Path, progress: Progress) -> None:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The last heartbeat, or None if there is no readable one."""
+    """Return the last heartbeat; None if no readable one exists."""
     try:
         return _HEARTBEAT.validate_json(orjson.dumps(read_object(path, "", within=path.parent)))
     except (InputError, ValidationError):

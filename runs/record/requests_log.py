@@ -39,7 +39,7 @@ class RequestLogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     complete_ns: Whole
     finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # hex, of the output token IDs as they were given to LoadGen
-    replica: Whole | None = None  # that answered, in a run with several engines
+    replica: Whole | None = None  # number of the engine that answered, in a run with several engines
 
 
 FIELDS = RequestLogLine.__struct_fields__
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(RequestLogLine).decode
 
 
 class Digests:
-    """SHA-256 of many responses: 32 bytes each, read as hexadecimal digits. There may be millions."""
+    """SHA-256 of many responses, 32 bytes each; read as hexadecimal digits."""
 
     def __init__(self, content: bytes | memoryview) -> None:
         """From the concatenated digests."""
@@ -70,7 +70,7 @@ class Digests:
 
 @dataclass(frozen=True)
 class RequestTable:
-    """All records of one run, in order of `seq`; the columns are of equal length and int64."""
+    """The request log of one run, in order of `seq`; the columns are of equal length and int64."""
 
     seq: NDArray[np.int64]
     sample_index: NDArray[np.int64]
@@ -114,7 +114,7 @@ def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytea
         try:
             record = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} line {number} is no record of a request: {error}", _FIX) from error
+            raise InputError(f"{path} line {number} is not a line of a request log: {error}", _FIX) from error
         if line.count(b'":') != len(FIELDS) - (b'"replica":' not in line):  # no value contains these characters
             raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
         for append, value in zip(appends, _numbers(record), strict=True):

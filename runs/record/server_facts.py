@@ -1,4 +1,4 @@
-"""What the manifest of a run shows of its servers, and of prompts that they or the engine reused."""
+"""Facts of the servers of a run, and of prompts that they or the engine reused, from the manifest."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ OF_A_LIMIT = 0.05  # a client that was later than this share of a limit gets a n
 
 
 class PromptReuse(NamedTuple):
-    """What a run's manifest shows of prompts that were reused across queries."""
+    """The reuse of prompts across queries, by a run's manifest."""
 
     is_on: bool  # prefix caching, by the engine's configuration
     tokens: int  # prompt tokens from a cache, as the engine counted them
@@ -20,7 +20,7 @@ class PromptReuse(NamedTuple):
 
 
 def prompt_reuse(manifest: Manifest) -> PromptReuse:
-    """Return what the record shows."""
+    """Return the reuse of prompts that the manifest shows."""
     unobserved = any(not client.counts_reuse or _made_elsewhere(client) for client in manifest.observed.clients)
     return PromptReuse(manifest.engine.prefix_caching, int(manifest.observed.cached_prompt_tokens or 0), unobserved)
 
@@ -31,21 +31,21 @@ def _made_elsewhere(client: ServerClient) -> bool:
 
 
 def any_server_remote(manifest: Manifest) -> bool:
-    """Whether a server ran on another machine than LoadGen."""
+    """Return whether a server was on another machine than LoadGen."""
     return any(not client.on_this_machine for client in manifest.observed.clients)
 
 
 def all_servers_remote(manifest: Manifest) -> bool:
-    """Whether there were servers, all on other machines."""
+    """Return whether there were servers, all on other machines."""
     found = manifest.observed.clients
     return bool(found) and not any(client.on_this_machine for client in found)
 
 
 def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[str]:
-    """Notes on a client that was later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
+    """Return notes on a client later than `OF_A_LIMIT` of a limit (p99). LoadGen's times include that lateness.
 
     Args:
-        limits_ns: TTFT and TPOT effective limits.
+        limits_ns: effective TTFT and TPOT limits.
     """
     clients = observed.clients
     sent_ms = [client.issue_to_wire.p99_ms for client in clients if client.issue_to_wire.p99_ms is not None]
@@ -57,6 +57,6 @@ def late_client(observed: Observed, limits_ns: Mapping[str, int]) -> Iterator[st
     for name, limit_ns in limits_ns.items():
         if late_ms[name] > OF_A_LIMIT * limit_ns / 1e6:
             yield (
-                f"the client itself was {late_ms[name]:.1f} ms late (p99), more than {OF_A_LIMIT:.0%} of the {name} "
+                f"the client was {late_ms[name]:.1f} ms late (p99), more than {OF_A_LIMIT:.0%} of the {name} "
                 f"limit of {limit_ns / 1e6:.0f} ms: give it more cores, or more client processes"
             )

@@ -1,4 +1,4 @@
-"""The declaration of the operator of a run's servers, and what the rules do not allow of them."""
+"""The declaration of the operator of a run's servers, and its violations of the benchmark's rules."""
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -7,7 +7,7 @@ from runs.record.manifest import Manifest
 
 
 class ServerDeclaration(BaseModel):
-    """An operator's declaration of what cannot be observed of a server; all servers of a run are alike.
+    """An operator's declaration of facts that requests do not show; it holds for all servers of a run.
 
     The names are those of vLLM's configuration in a record, so the mechanisms' rules read both.
     """
@@ -28,7 +28,7 @@ class ServerDeclaration(BaseModel):
     notes: str = ""
 
     def unofficial_reasons(self, official: OfficialModel) -> list[str]:
-        """What the benchmark's rules do not allow."""
+        """Return the violations of the benchmark's rules."""
         reasons = []
         if self.enable_prefix_caching:
             reasons.append("declared: prefix caching across queries, which is forbidden (inference rules, caching)")
@@ -40,11 +40,11 @@ class ServerDeclaration(BaseModel):
 
 
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
-    """What the benchmark's rules do not allow of the servers' declaration and their counts."""
+    """Return the violations of the benchmark's rules by the servers' declaration and their counts."""
     try:
         declared = ServerDeclaration.model_validate(manifest.engine.configuration.get("declared"))
     except ValidationError:
-        return ["the server's operator declares nothing"]
+        return ["the operator's declaration of the server is missing"]
     reasons = declared.unofficial_reasons(official)
     reused = [max(client.cached_tokens, client.cached_tokens_by_metrics or 0) for client in manifest.observed.clients]
     reused.append(manifest.engine.configuration["probes"].get("cached_tokens_of_the_repeat") or 0)

@@ -16,7 +16,7 @@ from runs.reading import SIGNING_KEY, read_whole
 
 
 def load_signer(path: Path | None) -> CryptoSigner:
-    """The key for signing runs.
+    """Return the key for signing runs.
 
     Args:
         path: PEM file of an Ed25519 private key; None: the account's key, which is made on first use.
@@ -31,9 +31,9 @@ def load_signer(path: Path | None) -> CryptoSigner:
     try:
         key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase
-        raise InputError(f"--signing-key {path} is no private key in PEM without a passphrase", fix) from error
+        raise InputError(f"--signing-key {path}: not a private key in PEM without a passphrase", fix) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"--signing-key {path} is another key than Ed25519", fix)
+        raise InputError(f"--signing-key {path}: not an Ed25519 key", fix)
     return signer_of(key)
 
 
@@ -60,7 +60,7 @@ def _own_key() -> Path:
 
 
 def _make_key(path: Path) -> None:
-    """Make a key that only its owner may read. Of several made at the same time the first is kept."""
+    """Make a key that only its owner may read. If several are made at once, the first is kept."""
     with critical():
         descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
         try:

@@ -26,7 +26,7 @@ from runs.record.layout import RunDir
 def attest(
     run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
 ) -> str:
-    """Write the statement of a finished run, whose files must not change afterwards; returns its digest."""
+    """Write the statement of a finished run, whose files must not change afterwards; return its digest."""
     statement = Statement(
         subject=[
             Subject(name=name, digest=FileDigest(sha256=sha256_of(path, max_bytes=MAX_ATTESTED_BYTES)))
@@ -41,7 +41,7 @@ def attest(
 
 
 def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
-    """The runs below a folder with a valid statement, and that statement, by digest."""
+    """Return the runs below a folder that have a valid statement, and the statements, by digest."""
     found: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):
@@ -51,7 +51,7 @@ def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
 
 
 def last_statement(folder: Path) -> str | None:
-    """The digest of the last statement below a folder: the one that is no other's previous."""
+    """Return the digest of the last statement below a folder: no other statement names it as previous."""
     statements = statements_below(folder)
     last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
     return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)

@@ -274,7 +274,7 @@ def test_the_options_of_the_command(original: Anchored, tmp_path: Path) -> None:
     done = run_here(*command, *trust, "--key", OTHER_KEY.public_key.keyid)
     assert (done.code, done.stdout.count("signed by the key")) == (ExitCode.NEGATIVE, 2 + 1)  # and in the headline
     for words, why in (
-        (("--ledger", tmp_path / "none"), "is no directory"),
+        (("--ledger", tmp_path / "none"), "is not a directory"),
         (("--ledger", tmp_path), "anchors.jsonl"),
         (("--timestamp-ca", tmp_path / "none"), "--timestamp-ca"),
         (("--key", "ab"), "not 64 hex digits"),

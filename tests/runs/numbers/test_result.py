@@ -123,7 +123,7 @@ def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) ->
 def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
     run = copied_run("offline-no-trace")
     run.requests.write_bytes(b"")
-    assert any("no request is recorded" in str(item) for item in result_of(FinishedRun(run)).disagreements)
+    assert any("the request log of the run" in str(item) for item in result_of(FinishedRun(run)).disagreements)
 
 
 @pytest.mark.parametrize(("replaced", "responses"), [([], 99), ([2], 100)], ids=["missing", "twice"])

@@ -75,7 +75,7 @@ def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, content: byt
 
 
 def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         add_to_ledger(tmp_path / "none", {"a": statement(1)})
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match=LEDGER_NAME):
@@ -146,7 +146,7 @@ def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: 
         run.engine_log.write_text("another log")
         reseal(run)
         for read in (time_of, lambda run: request_time_stamp(url, run)):
-            with pytest.raises(InputError, match="stamps another statement"):
+            with pytest.raises(InputError, match="is the time stamp of another statement"):
                 read(run)
 
 
@@ -192,7 +192,7 @@ def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authori
     earlier = run.time_stamp.read_bytes()
     run.time_stamp.unlink()
     for response in (other.time_stamp.read_bytes(), earlier):  # of the same statement: the nonce is another one
-        with served(response) as url, pytest.raises(ExecutionError, match="stamps something else"):
+        with served(response) as url, pytest.raises(ExecutionError, match="the response is for other data"):
             request_time_stamp(url, run)
 
 

@@ -208,8 +208,8 @@ def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.
     [
         (lambda path: None, "cannot read"),
         (lambda path: path.mkdir(), "a directory"),
-        (lambda path: path.write_text("a key"), "no private key in PEM"),
-        (lambda path: openssl_key(path, "-algorithm", "x25519"), "another key than Ed25519"),
+        (lambda path: path.write_text("a key"), "not a private key in PEM"),
+        (lambda path: openssl_key(path, "-algorithm", "x25519"), "not an Ed25519 key"),
         (lambda path: openssl_key(path, "-algorithm", "ed25519", "-aes256", "-pass", "pass:x"), "without a passphrase"),
     ],
 )

@@ -99,8 +99,8 @@ def test_a_run_that_failed_says_why() -> None:
 
 
 def test_a_run_that_still_runs(living: int, gone: int) -> None:
-    assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"it has not ended (process {living})")
-    assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"it has not ended (process {living})")
+    assert unfinished(ended(pid=living, parent_pid=gone)).endswith(f"process {living} is running")
+    assert unfinished(ended(status="planned", parent_pid=living)).endswith(f"process {living} is running")
 
 
 def test_a_run_whose_processes_are_gone(gone: int) -> None:

@@ -66,7 +66,7 @@ def test_time_stamps_lie_beside_the_runs(campaign: Path, tmp_path: Path) -> None
     [
         (("RUNS",), "--ledger DIR or --timestamp URL"),
         (("RUNS", "--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
-        (("RUNS", "--ledger", "nowhere"), "nowhere is no directory"),
+        (("RUNS", "--ledger", "nowhere"), "nowhere is not a directory"),
         (("RUNS", "--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
         (("no-run", "--ledger", "."), "name a directory with seal.json"),
     ],
@@ -98,7 +98,7 @@ def test_a_bad_signing_key_is_refused_before_anything_starts(
     (folder / "key.pem").write_text("no key")
     (folder / "campaign.yaml").write_text("benchmark: llama3.1-8b\nengine: dummy\nscenarios: [Offline]\n")
     finished = run_here(*command, "--signing-key", "key.pem", "--output-log-dir", "out")
-    assert (finished.code, "--signing-key key.pem is no private key" in finished.stderr) == (2, True), finished.stderr
+    assert (finished.code, "--signing-key key.pem: not a private key" in finished.stderr) == (2, True), finished.stderr
     assert not (folder / "out").exists()
 
 
