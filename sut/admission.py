@@ -46,7 +46,7 @@ class Admission:
 
     def __post_init__(self) -> None:
         self._waiting: list[tuple[int, int, Request]] = []  # a heap by prompt tokens (`shortest`) and order of issue
-        self._late: deque[Request] = deque()  # those of them that stepped back
+        self._late: deque[Request] = deque()  # waiting queries that stepped back
         self._steps_back = self.policy in ("deadline", "priority")
         self._overtaken = self.policy == "priority"  # in the engine, who stepped back
         self._in_engine: set[int] = set()  # seq
@@ -60,7 +60,7 @@ class Admission:
         return len(self._waiting) + len(self._late)
 
     def wants(self) -> bool:
-        return True  # who is next is chosen among all that wait
+        return True  # the next query is chosen among all that wait
 
     def offer(self, request: Request) -> None:
         tokens = len(request.prompt_ids) if self.policy == "shortest" else 0
@@ -89,7 +89,7 @@ class Admission:
         return None
 
     def prefilled(self, request: Request) -> None:
-        """A query showed its first token, or was answered without; counted once."""
+        """Note a query's first token, or its response without one; counted once."""
         admitted = self._admitted.pop(request.seq, None)
         if admitted is None:
             return
@@ -98,12 +98,12 @@ class Admission:
         self._ns_a_token += SMOOTHING * ((self.clock() - started_ns) / tokens - self._ns_a_token)
 
     def completed(self, request: Request) -> None:
-        """A query was answered."""
+        """Note a query's response."""
         self.prefilled(request)  # an output of one piece showed no first token
         self._in_engine.discard(request.seq)
 
     def _hopeless(self, request: Request) -> bool:
-        """Could not show its first token in time even if it were admitted now."""
+        """Return whether a query would miss its limit even if it were admitted now."""
         expected_ns = self._ns_a_token * (self._in_prefill + len(request.prompt_ids))
         return self.clock() + expected_ns > request.issue_ns + self.ttft_limit_ns
 

@@ -26,7 +26,7 @@ class Request:
     issue_ns: int = 0
     first_token_ns: int = field(default=0, init=False)
     heard_ns: int = field(default=0, init=False)  # when the client of a server read what it now passes on
-    replica: int | None = field(default=None, init=False)  # of several, the one that it was sent to
+    replica: int | None = field(default=None, init=False)  # number of the replica, if there are several
     priority: int = field(default=0, init=False)  # the lowest is computed first by an engine that knows priorities
 
 
@@ -99,9 +99,9 @@ class EngineObserved:
 
     # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)
-    read_to_loadgen: dict[str, Any] | None = None  # of clients of servers: a LatenessSummary
+    read_to_loadgen: dict[str, Any] | None = None  # a LatenessSummary of the clients of servers
     unofficial_reasons: list[str] = field(default_factory=list)  # why the run could not be submitted; sentences
-    notes: list[str] = field(default_factory=list)  # what a person should know; sentences
+    notes: list[str] = field(default_factory=list)  # sentences for the user
 
 
 class Engine(Protocol):

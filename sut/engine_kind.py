@@ -30,14 +30,14 @@ class RunFacts:
 
     scenario: Scenario
     sampling: SamplingPolicy
-    official_model: OfficialModel  # what a closed submission of the benchmark runs
+    official_model: OfficialModel  # model of a closed submission of the benchmark
     admission: str  # the policy, "off" for none
-    longest_prompt_tokens: int  # of the dataset
+    longest_prompt_tokens: int  # longest prompt of the dataset, in tokens
     lead_tokens: int  # IDs that all prompts have in common at their start
     model_folder: Path | None  # None for an engine that runs without model files
     parameters: int  # numbers in the model's weights, 0 where it is not known
-    precision: str = ""  # of the weights, as in the record: bfloat16, fp8_w8a8; "" where it is not known
-    quantization: dict[str, Any] = field(default_factory=dict)  # of the model's config.json
+    precision: str = ""  # data type of the weights, such as bfloat16 or fp8_w8a8; "" if unknown
+    quantization: dict[str, Any] = field(default_factory=dict)  # quantization in the model's config.json
     vocab_size: int | None = None  # IDs of the model lie below it; None where there is no model
     light: bool = False  # the embedded model with few queries at a time
 
@@ -51,13 +51,13 @@ class RunFacts:
 class EnginePlan:
     """What a kind makes of the options asked for."""
 
-    options: dict[str, Any]  # what the engine is made with; plain data, in the manifest as `engine_options`
+    options: dict[str, Any]  # options of the engine; plain data, `engine_options` in the manifest
     # variables that the engine's process must be started with; those that the user set win
     environment: dict[str, str] = field(default_factory=dict)
     compiles: bool = False  # whether the engine makes kernels or graphs for the shapes that it meets first
     # why a run with these options could not be submitted; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
+    notes: list[str] = field(default_factory=list)  # sentences for the user before the start
 
 
 class EngineKind(ABC, Generic[Options]):
@@ -72,7 +72,7 @@ class EngineKind(ABC, Generic[Options]):
     options: ClassVar[type[BaseModel]]
     has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
     own_processes: ClassVar[bool] = False  # runs outside the run's process also where no replicas are asked for
-    own_model: ClassVar[str | None] = None  # what it runs, without files, where no model is named; None = the embedded
+    own_model: ClassVar[str | None] = None  # model without files if no model is named; None = the embedded one
 
     @abstractmethod
     def plan(self, asked: Options, run: RunFacts) -> EnginePlan:

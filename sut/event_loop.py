@@ -17,7 +17,7 @@ INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth 
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed (vLLM needs it): it takes a tenth less processor time than asyncio's own."""
+    """Return uvloop's factory if it is installed: it takes a tenth less processor time than asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -26,7 +26,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def freeze_garbage_collection() -> None:
-    """Everything made so far lives to the end: the collector need not look at it, nor run in the timed window."""
+    """Freeze existing objects, and turn garbage collection off for the timed run."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -76,18 +76,18 @@ class LagMeter:
         self._loop.call_soon_threadsafe(self._poll)
 
     def stop(self) -> None:
-        """No more looks. Safe from every thread."""
+        """Stop measuring. Safe from every thread."""
         self._over = True
 
     def so_far(self) -> LoopLag | None:
-        """The lag up to now; None before the loop had a turn. From one thread only."""
+        """Return the lag up to now; None before the first turn. Call it from one thread only."""
         for _ in range(len(self._pending_s)):
             self._lateness.add(int(self._pending_s.popleft() * 1e9))
         seen = self._lateness.facts()
         if not seen["count"]:
             return None
         return LoopLag(
-            p99_ms=round(min(seen["p99_ms"], seen["worst_ms"]), 3),  # of a bin's upper end
+            p99_ms=round(min(seen["p99_ms"], seen["worst_ms"]), 3),  # the upper end of a bin may exceed the worst value
             worst_ms=round(seen["worst_ms"], 3),
             moments=seen["count"],
             interval_ms=INTERVAL_S * 1e3,

@@ -33,13 +33,13 @@ class AdmissionControl(Protocol):
         """The next query, in order of issue."""
 
     def take(self) -> Request | None:
-        """The query that is to be handed over now; None while there is none, or no room."""
+        """Return the query to hand over now; None if there is none or the engine is full."""
 
     def prefilled(self, request: Request) -> None:
-        """A query that was handed over has shown its first token."""
+        """Note the first token of a query that was handed over."""
 
     def completed(self, request: Request) -> None:
-        """A query that was handed over has been answered, with or without a first token before."""
+        """Note the response of a query that was handed over, with or without a first token before."""
 
 
 class Feed:

@@ -41,21 +41,21 @@ class LoadgenSut:
     report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
     on_failure: Callable[[BaseException], None]  # called with the first failure; must not raise
     admission: AdmissionControl  # when which query is handed to the engine
-    clock_ns: Callable[[], int] = time.time_ns  # of all stamps; LoadGen reads the same
+    clock_ns: Callable[[], int] = time.time_ns  # clock of all stamps; LoadGen reads the same
 
     def __post_init__(self) -> None:
         self._submit = self.engine.submit
         self._response = self.loadgen.QuerySampleResponse
         self._samples_complete = self.loadgen.QuerySamplesComplete
         self._first_token_complete = self.loadgen.FirstTokenComplete
-        self._arrived: deque[tuple[int, list[Any]]] = deque()  # of each call of LoadGen's: time, samples, last first
-        self._awake = False  # the loop was woken to look into `_arrived` and has not begun to
+        self._arrived: deque[tuple[int, list[Any]]] = deque()  # per call of LoadGen: time, samples in reverse order
+        self._awake = False  # the loop was woken to read `_arrived` and has not begun to
         self._slice_planned = False  # for the loop's next turn
         self._slice_began_s: float | None = None  # the one before it
         self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
         self._first_address, _ = self._first_id.buffer_info()
         self._responses: list[Any] = []  # LoadGen's form of the responses that it has not been given yet
-        self._outcomes: list[Outcome] = []  # of the same samples
+        self._outcomes: list[Outcome] = []  # outcomes of the same samples
         self._failed = False
         self._next_seq = 0
         self.issued = 0
@@ -71,7 +71,7 @@ class LoadgenSut:
 
     @contextlib.contextmanager
     def handle(self) -> Iterator[int]:
-        """What LoadGen's test is started with."""
+        """Construct the SUT in LoadGen, yield its handle, and destroy it afterwards."""
         handle = self.loadgen.ConstructSUT(self.issue_queries, self.flush_queries)
         yield handle
         self.loadgen.DestroySUT(handle)
@@ -100,7 +100,7 @@ class LoadgenSut:
     # On the event loop --------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        self._awake = False  # before the look: see issue_queries
+        self._awake = False  # Clear the flag before reading _arrived; see issue_queries.
         if not self._slice_planned:
             self._hand_to_engine()
 
@@ -218,8 +218,7 @@ class LoadgenSut:
 
 
 def int32_ids(token_ids: Sequence[int]) -> "array[int]":
-    """Token IDs as LoadGen reads them, which an array has already. By way of bytes: twice as fast as `array` with a
-    list."""
+    """Return token IDs as LoadGen reads them. Going through bytes is twice as fast as `array` with a list."""
     if isinstance(token_ids, array):
         return token_ids
     return array("i", _packer(len(token_ids))(*token_ids))

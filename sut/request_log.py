@@ -29,7 +29,7 @@ SLICE_SAMPLES = 32  # about 0.1 ms of work, which a query may have to wait for
 PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
 KEPT = 1024  # values of lateness that are put into the histogram together
 
-Outcome = tuple[Request, "array[int]", str]  # of one sample: output IDs as LoadGen was given them, finish reason
+Outcome = tuple[Request, "array[int]", str]  # request, output IDs as given to LoadGen, finish reason
 
 
 class LatencyHistogram:

@@ -14,7 +14,7 @@ from sut.loadgen_sut import LoadgenSut
 # Engine steps on a slow machine can take long: the limit follows the longest gap after which the engine went on.
 GAP_FACTOR = 5.0
 
-WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
+WORKING_SHARE = 0.12  # share of one core; an idle vLLM on CPUs used 0.06
 POLL_S = 2.0
 # A CPU engine that computes without a response may be in one long step (a big prefill on a slow machine), or may be
 # spinning for ever: it is given this many times the ordinary limit.
@@ -98,7 +98,7 @@ class EngineWatch:
 
     engine: Engine
     sut: LoadgenSut
-    limit_s: float  # as of a `Watchdog`, like now_s
+    limit_s: float  # see `Watchdog`, also for now_s
     _: KW_ONLY
     # The engine computes on this machine's cores: its processor time shows whether it is in a long step. On an
     # accelerator nothing excuses a silent engine.

@@ -68,7 +68,7 @@ class ServerAddress:
         return self.url.split("://", 1)[1].removesuffix(self.path)
 
     def no_connection(self, error: BaseException) -> SetupError:
-        """Why a connection could not be opened, from an exception or those that caused it."""
+        """Return why a connection could not be opened, from an exception or its causes."""
         reasons = [error]
         while (reason := reasons[-1].__cause__ or reasons[-1].__context__) is not None:
             reasons.append(reason.exceptions[0] if isinstance(reason, BaseExceptionGroup) else reason)
@@ -116,8 +116,10 @@ class Access:
             return cls(None, ca_file)
         key = os.environ.get(key_variable)
         if not key:
-            raise InputError(f"--api-key-env {key_variable}: there is no such variable", "export it before the run")
-        if not re.fullmatch(r"[!-~]{1,4096}", key):  # what may stand in a header's value
+            raise InputError(
+                f"--api-key-env {key_variable}: the environment variable is not set", "export it before the run"
+            )
+        if not re.fullmatch(r"[!-~]{1,4096}", key):  # characters that a header's value may contain
             raise InputError(
                 f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII", "export the bare key"
             )
@@ -137,7 +139,7 @@ class Access:
             raise SetupError(f"--api-ca {self.ca_file}: {error}", "name a readable PEM file") from error
 
     def hidden(self, text: str) -> str:
-        """Text of a server without the key, which it may repeat."""
+        """Return a server's text without the key, which the server may repeat."""
         if not self.key:
             return text
         text = text.replace(self.key, _HIDDEN)

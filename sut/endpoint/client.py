@@ -32,12 +32,12 @@ class ClientRecord:
     answers: int = 0
     tokens: int = 0
     chunks: int = 0  # events that brought IDs
-    answers_read_at_once: int = 0  # of those with more than one ID, streaming: TPOT 0
-    answers_in_one_chunk: int = 0  # of these
+    answers_read_at_once: int = 0  # streamed responses with several IDs that came in one read: TPOT 0
+    answers_in_one_chunk: int = 0  # of these, responses in one chunk
     first_tokens_with_others: int = 0  # first chunks with more than one ID
     answers_with_cached_count: int = 0  # the server counted the prompt tokens that it took from a cache
-    answers_with_their_prompt: int = 0  # that returned the prompt's IDs
-    answers_with_their_id: int = 0  # that returned the request's ID
+    answers_with_their_prompt: int = 0  # responses that returned the prompt's IDs
+    answers_with_their_id: int = 0  # responses that returned the request's ID
     cached_tokens: int = 0  # prompt tokens that the server took from a cache
     issue_to_wire: Lateness = field(default_factory=Lateness)
     read_to_loadgen: Lateness = field(default_factory=Lateness)
@@ -57,7 +57,7 @@ class Client:
     access: Access
     dialect: Dialect
     _: KW_ONLY
-    model: str  # its name at the server
+    model: str  # name of the model at the server
     sampling: SamplingPolicy  # sent in full
     streaming: bool  # whether IDs come as they are made, or all at the end
     connections: int
@@ -73,8 +73,8 @@ class Client:
         self._lag = LagMeter(asyncio.get_running_loop())  # how late the loop turns to what is due
         self.moved = 0  # chunks with IDs so far
         self.generated = 0  # IDs so far
-        self.slowest_token_ns = 0  # of any chunk but a response's first: its time by its number of IDs
-        self.latest_answered_ns = 0  # of all answered requests: when the last one was sent
+        self.slowest_token_ns = 0  # time per ID of the slowest chunk after a response's first
+        self.latest_answered_ns = 0  # time at which the last answered request was sent
         self.longest_answer_ns = 0
         self.event_form = EventForm()
         self.head = request_head(self.address, self.dialect.path, self.access.key)
@@ -107,12 +107,12 @@ class Client:
         self.pool.submit(Exchange(self, request, template or self._template))
 
     def loop_lag(self) -> LoopLag | None:
-        """How late the client's own loop was up to now."""
+        """Return how late the client's own loop was up to now."""
         self._lag.catch_up()
         return self._lag.so_far()
 
     def facts(self) -> dict[str, Any]:
-        """What was observed up to now."""
+        """Return the observations up to now."""
         lag = self.loop_lag()
         facts = {n: value.facts() if isinstance(value, Lateness) else value for n, value in vars(self.record).items()}
         return {**facts, "loop_lag": lag.model_dump() if lag else None}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sut.endpoint.exchange import Exchange
 
 USER_AGENT = "mlperf-llama-vllm"
-MAX_HEAD_BYTES = 64 << 10  # of a response, before its body moves on
+MAX_HEAD_BYTES = 64 << 10  # head of a response
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._break(f"a response's head of more than {MAX_HEAD_BYTES >> 10} KiB")
-        except httptools.HttpParserCallbackError as error:  # what an exchange raised
+        except httptools.HttpParserCallbackError as error:  # an error of the exchange
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:

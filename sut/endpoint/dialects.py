@@ -32,7 +32,7 @@ class Completion:
 
     ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
-    prompt_ids: bytes | None = None  # as JSON, where the server repeats them
+    prompt_ids: bytes | None = None  # JSON text, if the server repeats the prompt's IDs
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -72,7 +72,7 @@ class Dialect:
     path: str
     prompt_field: str
     read: Read
-    id_field: str | None = None  # of the request's ID, with which the response's ID then ends
+    id_field: str | None = None  # field of the request's ID, with which the response's ID then ends
     renamed: Mapping[str, str] = field(
         default_factory=dict
     )  # the server's names of sampling parameters; "": it has none
@@ -140,7 +140,7 @@ class _CompletionEvent(msgspec.Struct):
     id: Name | None = None
     request_id: Name | None = None
     error: msgspec.Raw = _NOTHING
-    message: str | None = None  # of an error without an object around it
+    message: str | None = None  # text of an error without an object around it
 
 
 _decode_completion = msgspec.json.Decoder(_CompletionEvent).decode

@@ -28,20 +28,20 @@ QUIET_POLL_S = 2.0
 
 @dataclass(eq=False)
 class EndpointEngine(Engine):
-    url: str  # of the server
+    url: str  # URL of the server
     sampling: SamplingPolicy  # sent in full
     _: KW_ONLY
     streaming: bool  # whether first tokens are wanted
     place: int = 0  # among the server's clients; the first one starts the server with --serve, and probes it
-    clients: int = 1  # of this server
+    clients: int = 1  # number of clients of this server
     dialect: str | None = None  # name of the server's language; None asks the server
     model_name: str | None = None  # at the server; None where it serves one
     key_variable: str | None = None  # environment variable that holds the key
     ca_file: str | None = None  # certificate authority of the server
     connections: int = 1024  # at most, and from the start
-    probe_tokens: int = PROBE_TOKENS  # of the prompts that are sent before the clock starts
+    probe_tokens: int = PROBE_TOKENS  # length of the prompts that are sent before the clock starts
     vocab_size: int | None = None  # IDs lie below it; None where it is not known
-    model_path: str = ""  # what the prompts were tokenized with
+    model_path: str = ""  # tokenizer of the prompts
     declared: dict[str, Any] | None = None  # facts that no request shows; recorded as declared
     silence_s: float = 20.0  # shortest time that a stream which has begun may stand still
     times_count: bool = True  # whether anything is judged by times: not in an accuracy run
@@ -58,7 +58,7 @@ class EndpointEngine(Engine):
         self._client: Client | None = None
         self._lost: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._generated = 0.0  # by the server's own counter, where it has one
+        self._generated = 0.0  # the server's own count of tokens, if it has one
 
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
@@ -189,13 +189,13 @@ class EndpointEngine(Engine):
         names = [name for name in (learned.model, learned.model_root) if name]
         if not any(PurePath(name).name in self.model_path for name in names):
             notes.append(
-                f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenized for "
-                f"{self.model_path}: nothing shows that these are the same"
+                f"server {url} serves model {printable(', '.join(names))}, and the prompts were tokenized for "
+                f"{self.model_path}: check that both are the same model"
             )
         if self.clients == 1 and generated not in (None, client.generated):
             notes.append(
-                f"server {url} made {generated:,} tokens by its own count, and {client.generated:,} "
-                "came: another client uses it, or a proxy before it answers, cuts or adds"
+                f"server {url} reports {generated:,} generated tokens, but the client received {client.generated:,}; "
+                "another client uses the server, or a proxy changes responses"
             )
         return EngineObserved([{"client": facts}], facts["read_to_loadgen"], reasons, notes)
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
-MAX_BODY_BYTES = 16 << 20  # of one response; 128 IDs with text and prompt have some 20 kB
+MAX_BODY_BYTES = 16 << 20  # body of one response; 128 IDs with text and prompt have about 20 kB
 MAX_ERROR_BYTES = 64 << 10
 GAP_FACTOR = 3.0  # a wait may last this many times the longest one so far
 END_LIMIT_S = 10.0  # from the last ID to the end of the response; from a bad status to the end of its body
 FINISH_REASONS = ("stop", "length")
-LEFT_OUT_SHARE = 0.01  # of the responses: what a p99 TPOT leaves out
-FEW_RESPONSES = 10  # as many are allowed in a short run
+LEFT_OUT_SHARE = 0.01  # share of the responses that a p99 TPOT leaves out
+FEW_RESPONSES = 10  # responses that are tolerated in a short run
 LONGEST_EVENT_BYTES = 4 << 20  # five times a returned prompt of 100,000 IDs
 
 
@@ -68,12 +68,12 @@ class Exchange:
     _template: BodyTemplate
     _response: Completion = field(default_factory=Completion)
     _events: EventStream = field(default_factory=EventStream)
-    _parts: list[bytes] = field(default_factory=list)  # of a body that is no stream
+    _parts: list[bytes] = field(default_factory=list)  # parts of a body that is not a stream
     _status: int = 200
     _body_bytes: int = 0
     _chunks: int = 0
     _first_read_ns: int = 0
-    _last_read_ns: int = 0  # of IDs
+    _last_read_ns: int = 0  # time of the last read of IDs
     _sent_ns: int = 0
     _progress_ns: int = 0  # when the response last made progress
     _done: bool = False
@@ -90,7 +90,7 @@ class Exchange:
         return self._client.head, self._template.body(self._request.prompt_ids, self._request_id)
 
     def sent(self, sent_ns: int) -> None:
-        """The request's last byte was given to the kernel."""
+        """Note that the kernel has the request's last byte."""
         self._sent_ns = sent_ns
         if self._request.seq >= 0:
             self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
@@ -169,7 +169,7 @@ class Exchange:
         self._last_read_ns = self._progress_ns = read_ns
 
     def end(self, read_ns: int) -> None:
-        """The response is complete."""
+        """Note that the response is complete."""
         try:
             self._end(read_ns)
         except BadResponse as fault:
@@ -246,13 +246,13 @@ class Exchange:
         return f"status {self._status}: {error_words(first_line) or 'empty body'}"
 
     def broken(self, reason: str) -> None:
-        """The connection or the response was cut; nothing more comes."""
+        """Note that the connection or the response was cut."""
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()
         self._client.fail(self._request, reason)
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
-        """Why this response is given up, or None.
+        """Return why this response is given up, or None.
 
         Args:
             silence_s: how long a stream that has begun may stand still.

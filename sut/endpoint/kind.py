@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
-CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: its number and how many there are
+CLIENT = "MLPERF_ENDPOINT_CLIENT"  # variable of a client process: its number and the number of clients
 
 
 class EndpointOptions(BaseModel):
@@ -124,11 +124,11 @@ class EndpointKind(EngineKind[EndpointOptions]):
             words(command)
             if access.hidden(command) != command:
                 raise InputError(
-                    "--serve: the key stands in the command, which goes in the manifest",
+                    "--serve: the command contains the key, and the manifest records the command",
                     f"let the server read it from {asked.api_key_env} or another variable",
                 )
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
-        reasons = ["nobody declares what the server computes with (--api-declaration)"]
+        reasons = ["the server's model and precision are not declared (--api-declaration)"]
         if declared is not None:
             reasons = declared.unofficial_reasons(run.official_model)
         return EnginePlan(

@@ -18,7 +18,7 @@ PROBE_SEED = 20_250_715
 PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
 LOWEST_ID, HIGHEST_ID = 10, 250  # in every vocabulary, that of the byte tokenizer, too
 PROBE_TIMEOUT_S = 120.0
-FORCED_TOKENS = 4  # of the probe of min_tokens
+FORCED_TOKENS = 4  # tokens in the probe of min_tokens
 SHORT_TOKENS = 8
 
 

@@ -27,7 +27,7 @@ MAX_RESPONSE_BYTES = 4 << 20
 POLL_S = 0.5
 STOP_TIMEOUT_S = 10.0
 LAST_LINES = 3
-LAST_BYTES = 64 * 1024  # of the log that they are looked for in
+LAST_BYTES = 64 * 1024  # part of the log that is searched
 
 # Counters of prompt tokens taken from a cache, and of tokens generated. [each server's /metrics]
 _CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
@@ -75,7 +75,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
             f"server {address.url} did not answer {path} within {RESPONSE_TIMEOUT_S:.0f} s",
             "start it, correct the address, or see the server's log",
         ) from error
-    except (httpx.InvalidURL, UnicodeError) as error:  # of its host's name
+    except (httpx.InvalidURL, UnicodeError) as error:  # raised for an invalid host name
         raise InputError(f"--api-server {address.url}: {error}", "correct the address") from error
     except httpx.ConnectError as error:
         raise address.no_connection(error) from error

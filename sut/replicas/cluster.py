@@ -31,7 +31,7 @@ _LOG_ALL_LINES = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFE
 
 
 class PlanRequest(BaseModel):
-    """What replicas are to be planned for; `asked` are the options of the engine's kind."""
+    """A request to plan replicas; `asked` are the options of the engine's kind."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -42,21 +42,21 @@ class PlanRequest(BaseModel):
 
 
 class SurveyRequest(BaseModel):
-    """To a process that examines a cluster."""
+    """A message to the process that examines a cluster."""
 
     model_config = ConfigDict(defer_build=True)
 
-    address: str  # of Ray's head, or auto
+    address: str  # address of Ray's head, or auto
     wanted: PlanRequest | None = None
 
 
 class NodeFacts(ClusterNode):
     """A node as the survey finds it."""
 
-    resources: dict[str, float]  # what it offers through Ray: CPU, GPU
-    harness: dict[str, Any]  # as in Manifest.harness
-    clock_offset_ms: float  # what its clock is ahead of this machine's
-    round_trip_ms: float | None  # of TCP to this machine's address, the shortest of several
+    resources: dict[str, float]  # resources that it offers through Ray: CPU, GPU
+    harness: dict[str, Any]  # fields of Manifest.harness
+    clock_offset_ms: float  # lead of its clock over this machine's
+    round_trip_ms: float | None  # shortest TCP round trip to this machine's address
     unreachable: str | None  # why that address cannot be reached from there; None where it can
 
 
@@ -73,7 +73,7 @@ class Survey(BaseModel):
 
 
 class LaunchOrder(BaseModel):
-    """To a process that starts a run's replicas: each as a `ReplicaSpec` in plain data, and the ID of its node."""
+    """A message to the process that starts a run's replicas: `ReplicaSpec`s as plain data, and their nodes' IDs."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -84,7 +84,7 @@ class LaunchOrder(BaseModel):
 
 
 class LaunchEvent(BaseModel):
-    """From there: a replica was started on these devices, it ended and how, or none can be started."""
+    """A message from that process: a replica started on these devices or ended, or none can be started."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -95,7 +95,7 @@ class LaunchEvent(BaseModel):
 
 
 def survey_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
-    """The living nodes, and replicas planned for them where some are wanted.
+    """Return the living nodes, and replicas planned for them if requested.
 
     Raises:
         InputError, SetupError: there is no Ray, no such cluster, or no place for the replicas.
@@ -156,7 +156,7 @@ class ClusterProcesses(Processes):
         return self._ended.get(index)
 
     def end(self) -> None:
-        """And wait until Ray has released what they had."""
+        """End all replicas, and wait until Ray has released their resources."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

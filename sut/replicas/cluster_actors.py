@@ -1,4 +1,4 @@
-"""What runs on a node, in processes that Ray starts there. Both classes become Ray actors."""
+"""Processes that Ray starts on a node. Both classes become Ray actors."""
 
 import os
 import socket
@@ -28,7 +28,7 @@ class NodeProbe:
     """Reports its node, and plans for it. Responses are plain data."""
 
     def facts(self, host: str, port: int) -> dict[str, Any]:
-        """What of `NodeFacts` only the node itself knows.
+        """Return the part of `NodeFacts` that only the node itself knows.
 
         Args:
             host, port: an address of the run's machine that accepts connections.
@@ -54,7 +54,7 @@ class NodeProbe:
         return time.time_ns()
 
     def plan(self, wanted: PlanRequest) -> list[PlannedReplica] | dict[str, Any]:
-        """Plans for this node, or the record of the error that refuses them."""
+        """Return the plans for this node, or the error that refuses them."""
         kind = engine_kind(wanted.engine)
         try:
             return kind.plan_replicas(kind.options.model_validate(wanted.asked), wanted.run, wanted.count)
@@ -93,7 +93,7 @@ class ReplicaKeeper:
         return spec.devices
 
     def wait(self) -> str:
-        """How the replica ended, once it has. Ray leaves an actor alive that is in a call when Ray itself ends."""
+        """Return how the replica ended, once it has. Ray leaves an actor alive that is in a call when Ray ends."""
         while (how := self._process.ended()) is None:
             if os.getppid() != self._raylet:
                 os._exit(1)

@@ -1,4 +1,4 @@
-"""A process that uses Ray, `python -m sut.replicas.cluster_process look|launch`.
+"""A process that uses Ray, `python -m sut.replicas.cluster_process survey|launch`.
 
 survey reads a `SurveyRequest` from the standard input; the last line of its output is a `Survey`. launch reads a
 `LaunchOrder`, writes lines of `LaunchEvent`, and ends the replicas when its standard input is closed. Actors and
@@ -78,12 +78,12 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def last_line(error: Exception) -> str:
-    """Of an error of Ray's, whose earlier lines are names or a traceback."""
+    """Return the last line of one of Ray's errors, whose earlier lines are names or a traceback."""
     return textwrap.shorten(str(error).strip().rpartition("\n")[2], MESSAGE_LENGTH) or type(error).__name__
 
 
 def bundle(devices: int, cores: int) -> dict[str, int]:
-    """What one replica takes of a node, as Ray counts it."""
+    """Return the resources of a node that one replica takes, as Ray counts them."""
     return {"GPU": devices, "CPU": 1} if devices else {"CPU": max(1, cores)}
 
 
@@ -94,7 +94,7 @@ class Nodes:
     """The living nodes, this machine's first, with a probe on each."""
 
     def __init__(self, ray: Any) -> None:
-        from sut.replicas.cluster_actors import NodeProbe  # which needs Ray
+        from sut.replicas.cluster_actors import NodeProbe  # needs Ray
 
         this_node = ray.get_runtime_context().get_node_id()
         alive = [node for node in ray.nodes() if node["Alive"]]
@@ -122,7 +122,7 @@ class Nodes:
         ]
 
     def _clock_offset_ms(self, number: int) -> float:
-        """What a node's clock is ahead of this machine's, by the shortest of several calls."""
+        """Return how far a node's clock is ahead of this machine's, by the shortest of several calls."""
         readings = []
         for _ in range(CLOCK_READINGS):
             before_ns = time.time_ns()
@@ -146,7 +146,7 @@ class Nodes:
                 node = self._alive[number]
                 raise SetupError(
                     f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) of the cluster does not "
-                    f"response: {last_line(error)}",
+                    f"answer: {last_line(error)}",
                     "every node needs this harness at the same path, in an environment like this one "
                     "(docs/parallel.md)",
                 ) from error
@@ -194,7 +194,7 @@ def _planned(nodes: Nodes, facts: list[NodeFacts], wanted: PlanRequest) -> list[
 
 
 def shares(fit: dict[int, int], count: int) -> dict[int, int]:
-    """Replicas for each node: `count` in proportion to what fits, the first nodes first."""
+    """Return replicas for each node: `count` in proportion to what fits, the first nodes first."""
     given = dict.fromkeys(fit, 0)
     for _ in range(count):
         given[min(fit, key=lambda node: (given[node] / fit[node], node))] += 1
@@ -279,7 +279,7 @@ def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, i
     """An actor for each replica."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    from sut.replicas.cluster_actors import ReplicaKeeper  # which needs Ray
+    from sut.replicas.cluster_actors import ReplicaKeeper  # needs Ray
 
     keeper = ray.remote(ReplicaKeeper)
     for index, needs in enumerate(bundles):
@@ -289,7 +289,7 @@ def _keepers(ray: Any, order: LaunchOrder, group: Any, bundles: list[dict[str, i
 
 
 def _outcome(ray: Any, call: Any, index: int) -> LaunchEvent:
-    """What a finished call to a replica's actor shows."""
+    """Return how a replica ended, by the finished call to its actor."""
     try:
         response = ray.get(call)
     except ray.exceptions.ActorUnavailableError:  # for the moment

@@ -37,10 +37,10 @@ ToReplica = QueryBatch | Literal["observe", "stop"]
 
 
 class ReplicaInfo(msgspec.Struct):
-    """What a replica is and runs on, for the record."""
+    """A replica's facts, for the manifest."""
 
     host: str
-    boot_id: str | None  # as in runs.environment.host_facts
+    boot_id: str | None  # boot ID of runs.environment.host_facts
     pid: int
     cores: list[int]
     devices: list[str]
@@ -63,7 +63,7 @@ class Response(msgspec.Struct, array_like=True, gc=False):
     ids: bytes
     finish_reason: str
     cached_tokens: int
-    heard_ns: int  # as in sut.engine.Request
+    heard_ns: int  # see sut.engine.Request
 
 
 class ResultBatch(msgspec.Struct, array_like=True, tag=12):
@@ -91,7 +91,7 @@ class Failure(msgspec.Struct, array_like=True, tag=14):
 
 
 class Observations(msgspec.Struct, array_like=True, tag=15):
-    """What the engine observed of itself."""
+    """The engine's observations of itself."""
 
     observed: EngineObserved
 
@@ -104,7 +104,7 @@ read_for_run = msgspec.msgpack.Decoder(ToRun).decode
 
 
 class ReplicaSpec(msgspec.Struct):
-    """What a replica's process reads first, as one line of JSON on its standard input."""
+    """The first line that a replica's process reads on its standard input, as JSON."""
 
     index: int
     address: str
@@ -115,4 +115,4 @@ class ReplicaSpec(msgspec.Struct):
     cores: list[int]  # empty = where the kernel puts it
     devices: list[str]
     numa_node: int | None
-    variables: dict[str, str]  # that make it so
+    variables: dict[str, str]  # environment variables that select them

@@ -33,7 +33,7 @@ from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, Run
 from sut.request_log import Lateness
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
-FILES_A_REPLICA = 4  # of the run's process: two connections, a pipe, and one for a moment
+FILES_A_REPLICA = 4  # open files of the run's process: two connections, a pipe, one temporary file
 POLL_S = 0.2
 STOP_TIMEOUT_S = 10.0
 CONNECTIONS_POLL_S = 1.0
@@ -57,11 +57,11 @@ class ReplicaHandle:
         self.name = str(index).encode()
         self.ready: Ready | None = None
         self.observed: EngineObserved | None = None
-        self.open: dict[int, Request] = {}  # by tag
+        self.open: dict[int, Request] = {}  # tag → open query
         self._prefilling: set[int] = set()  # tags of open queries without a first token
-        self.weight = 0  # of the open queries: 1 each, and PREFILL_WEIGHT more until its first token
-        self.last_tag = -1  # of its latest query
-        self.outbox: list[Query] = []  # of this turn of the loop
+        self.weight = 0  # load: 1 per open query, and PREFILL_WEIGHT more until its first token
+        self.last_tag = -1  # tag of its latest query
+        self.outbox: list[Query] = []  # queries of this turn of the loop
         self.messages = 0
         self.queries = 0
         self.heartbeat = Heartbeat(0, None, 0.0)
@@ -78,14 +78,14 @@ class ReplicaHandle:
         return self._processes.ended(self.index)
 
     def take(self, tag: int, request: Request) -> None:
-        """A query is sent to it."""
+        """Note that a query is sent to the replica."""
         self.open[tag] = request
         self._prefilling.add(tag)
         self.weight += 1 + PREFILL_WEIGHT
         self.last_tag = tag
 
     def first_token(self, tag: int) -> Request:
-        """The query that showed its first token.
+        """Return the query that showed its first token.
 
         Raises:
             ExecutionError: it is not open.
@@ -100,7 +100,7 @@ class ReplicaHandle:
         return request
 
     def answered(self, tag: int) -> Request:
-        """The query that was answered.
+        """Return the query that was answered.
 
         Raises:
             ExecutionError: as `first_token`.
@@ -115,7 +115,7 @@ class ReplicaHandle:
         self._heartbeats += 1
 
     def poll(self) -> None:
-        """To be called at least every second, from one thread.
+        """Check that the replica lives; call it at least every second, from one thread.
 
         Raises:
             ExecutionError: it sends no heartbeat, or has stalled.
@@ -133,8 +133,8 @@ class ReplicaHandle:
         limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
         if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
-                f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
-                "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
+                f"{self.where} stalled: no progress for {stalled_s:.0f} s, {len(self.open)} queries open",
+                "see engine.log; if the engine is slow but working, raise --stall-timeout-s",
             )
 
     def _computes(self, stalled_s: float) -> bool:
@@ -144,10 +144,10 @@ class ReplicaHandle:
         return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
 
     def record(self) -> dict[str, Any]:
-        """For the manifest."""
+        """Return the facts of the replica for the manifest."""
         assert self.ready is not None
         info = msgspec.structs.asdict(self.ready.info)
-        del info["boot_id"], info["software"]  # those of a cluster's nodes are in the plan
+        del info["boot_id"], info["software"]  # facts of a cluster's nodes are in the plan
         return {
             "replica": self.index,
             **info,
@@ -180,8 +180,8 @@ class ReplicaPool(Engine):
         self._plan = plan
         self._places, cluster = plan.replicas.places, plan.replicas.cluster
         self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
-        self._prompts: dict[int, bytes] = {}  # by sample: int32 IDs as they are sent
-        self._sending: list[ReplicaHandle] = []  # those with queries in their outbox
+        self._prompts: dict[int, bytes] = {}  # sample → int32 IDs as they are sent
+        self._sending: list[ReplicaHandle] = []  # replicas with queries in their outbox
         self._next_tag = 0
         self._failure: BaseException | None = None
         self._lateness = Lateness()  # from what a replica read from its server to LoadGen
@@ -339,7 +339,7 @@ class ReplicaPool(Engine):
         )
 
     def record(self) -> list[dict[str, Any]]:
-        """What each replica is and did, for the manifest."""
+        """Return the facts of each replica for the manifest."""
         return [handle.record() for handle in self.handles]
 
     def pids_here(self) -> list[int]:
@@ -367,7 +367,7 @@ class ReplicaPool(Engine):
 
 
 def _identity(ready: Ready) -> Facts:
-    """What has to be the same for all replicas."""
+    """Return the facts that must be equal in all replicas."""
     info, report = ready.info, ready.report
     parts: dict[str, dict[str, Any]] = {
         "weights": info.weights_sha256,

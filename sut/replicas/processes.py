@@ -15,7 +15,7 @@ from sut.replicas.messages import ReplicaSpec
 
 
 class Processes(Protocol):
-    """What runs the replicas of a run."""
+    """The processes of a run's replicas."""
 
     listen_on: str  # the run's address that the replicas can reach
 
@@ -23,10 +23,10 @@ class Processes(Protocol):
         """Start a replica for each. Called once, on the loop."""
 
     def where(self, index: int) -> str:
-        """A replica's devices or cores and its host, for a person."""
+        """Return a replica's devices or cores and its host as text."""
 
     def ended(self, index: int) -> str | None:
-        """How a replica's process ended, None while it runs.
+        """Return how a replica's process ended; None while it runs.
 
         Raises:
             HarnessError: none could be started.
@@ -82,7 +82,7 @@ class ReplicaProcess:
             self._process.stdin.flush()
 
     def ended(self) -> str | None:
-        """How it ended, None while it runs."""
+        """Return how the process ended; None while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -94,7 +94,7 @@ class ReplicaProcess:
 
 
 def place_of(devices: list[str], cores: list[int]) -> str:
-    """A replica's devices or cores, for a person."""
+    """Return a replica's devices or cores as text."""
     if devices:
         return f"device {','.join(devices)}"
     return f"cores {','.join(map(str, cores))}" if cores else "all cores"

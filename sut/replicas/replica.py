@@ -71,7 +71,7 @@ class Replica:
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
-        """Serve until the run is over. That the engine does not start, or dies, is sent to the run."""
+        """Serve until the run is over. Report to the run if the engine does not start, or dies."""
         spec = self._spec
         name = str(spec.index).encode()
         socket = replica_socket(spec.address, spec.run_key, self._keys, name)

@@ -15,7 +15,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 MAX_MESSAGES = 64  # read in one turn of the loop
 # Where no latency is judged: messages that are handled together cost a fraction, as Python's work takes three times as
-# long after a pause in which other processes used the caches. The run looks a little less often than a replica sends,
+# long after a pause in which other processes used the caches. The run polls a little less often than a replica sends,
 # so that it finds a message each time. Both are well below the time for which the queries that wait ahead in an engine
 # (sut/feed.py) keep it busy.
 GATHER_S = 0.045
@@ -28,7 +28,7 @@ _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
 
 
 def may_gather(loadgen_scenario: str) -> bool:
-    """Whether responses may wait to be sent with others: LoadGen measures no latency."""
+    """Return whether responses may wait for others: LoadGen measures no latency."""
     return loadgen_scenario == "Offline"
 
 
@@ -52,13 +52,13 @@ class Transport:
     socket: "zmq.Socket[bytes]"  # bound or connected
     on_message: Callable[[list[bytes]], None]  # called on the loop with the frames of each message
     _: KW_ONLY
-    poll_s: float = 0.0  # the least time between two looks at what has come; 0 = each message is passed on at once
+    poll_s: float = 0.0  # least time between two polls for messages; 0 = each message is passed on at once
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[list[bytes]] = deque()
         self._poll_planned = False
-        self._listening = False  # the loop looks at the library's file descriptor
+        self._listening = False  # the loop watches the library's file descriptor
         self._plan_poll()
 
     def send(self, *frames: bytes) -> None:
@@ -144,7 +144,7 @@ class RunSocket:
         self._authenticator.start()
         self._authenticator.configure_curve_callback(credentials_provider=self)
         self.socket = context.socket(zmq.ROUTER)
-        self.socket.router_mandatory = True  # a message to nobody is an error, not lost
+        self.socket.router_mandatory = True  # A message without a receiver is an error, not lost.
         self.socket.sndhwm = self.socket.rcvhwm = queue
         self.socket.curve_server = True
         self.socket.curve_publickey = self.keys.public.encode()
@@ -166,7 +166,7 @@ class RunSocket:
         return self._rejected
 
     def stop(self) -> None:
-        """After the transport is closed."""
+        """Close the socket, after the transport is closed."""
         self.socket.close(linger=500)
         self._monitor.close(linger=0)
         self._authenticator.stop()

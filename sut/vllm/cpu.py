@@ -43,7 +43,7 @@ FEWEST_TOKENS, UNIT = 512, 128
 MAX_TOKENS: dict[Scenario, int] = {"Server": 2048, "Interactive": 1024}
 # What a step full of prompts may take: the scenario's limit for an output token.
 LONGEST_STEP_S: dict[Scenario, float] = {"Server": 0.1, "Interactive": 0.03}
-MULTIPLY_ADDS_PER_S = 40e9  # of a core, in float32 with AVX2: a model of 9.5 M parameters takes 0.11 ms a token on two
+MULTIPLY_ADDS_PER_S = 40e9  # per core, float32 with AVX2: 9.5 M parameters take 0.11 ms per token on two cores
 
 
 def check_data_types(options: Mapping[str, Any], precision: str, quantization: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     """
     copies, *parts = [parallel_size(options, f"{kind}_parallel_size") for kind in ("data", "tensor", "pipeline")]
     fits = max(parts) == 1 and (copies == 1 or cores // copies < BINDING_PAYS_FROM)
-    allowed = os.environ.get(CORE_PROCESS, "0") == "0"  # what the user sets wins
+    allowed = os.environ.get(CORE_PROCESS, "0") == "0"  # the user's value counts
     return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
@@ -168,7 +168,7 @@ def cpu_environment(
     if computes_in_core(options, len(cores)):
         environment[CORE_PROCESS] = "0"  # AsyncLLM's core has a process of its own even so; SingleStream's not
         environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
-        if ranks == 1:  # as vLLM binds a worker's threads
+        if ranks == 1:  # vLLM's binding of a worker's threads
             environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
             environment["OMP_PROC_BIND"] = "true"
     import psutil

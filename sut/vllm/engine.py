@@ -105,7 +105,7 @@ class VllmEngine(Engine):
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
-        given: dict[str, Any] = {}  # as they are effective
+        given: dict[str, Any] = {}  # effective values
         logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
         front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
         for name, asked in self._asked.items():
@@ -161,7 +161,7 @@ class VllmEngine(Engine):
                 self._tokens_input(request.prompt_ids),
                 self._parameters,
                 str(self._request_number),
-                priority=request.priority,  # of no effect unless scheduling_policy is "priority"
+                priority=request.priority,  # ignored unless scheduling_policy is "priority"
             )
             ids: list[int] = []
             async for output in outputs:

@@ -50,7 +50,7 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
 # Methods of quantization whose weights vLLM also computes in float32. [vLLM 0.32.0: model_executor/layers/quantization,
 # get_supported_act_dtypes]
 IN_FLOAT32 = ("compressed-tensors", "torchao")
-COPIES = (2, 4, 8)  # as far as there are places for them
+COPIES = (2, 4, 8)  # numbers of copies to try, if there are places for them
 
 
 class VllmOptions(BaseModel):
@@ -94,7 +94,7 @@ class VllmKind(EngineKind[VllmOptions]):
     help = "in this process"
     options = VllmOptions
     has_priorities = True
-    _has_server: ClassVar[bool] = False  # of this process, which makes cores (sut/vllm/core_process.py)
+    _has_server: ClassVar[bool] = False  # this process has a fork server for cores (sut/vllm/core_process.py)
 
     def __init__(
         self, machine: Callable[[], Machine] = this_machine, likely: Callable[[], Machine] = likely_machine

@@ -40,11 +40,11 @@ class Machine:
     platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
     devices: int  # accelerators; 0 on the CPU
     cores: list[int]  # IDs of those that may be used
-    device_name: str = ""  # of the first device
+    device_name: str = ""  # name of the first device
     device_bytes: int = 0  # memory of the smallest device; 0 where it is not reported
     visible_variable: str = ""  # chooses among the devices
     bfloat16: bool = True  # whether they compute in it
-    engines: int = 1  # that share its memory
+    engines: int = 1  # engines that share its memory
     unused: tuple[str, ...] = ()  # accelerators, in words, that this build of vLLM leaves unused
     fault: str = ""  # why vLLM cannot compute here, with the fix
 
@@ -190,7 +190,7 @@ def _platform_facts() -> dict[str, Any]:
     def ask(method: str, *arguments: Any) -> Any:
         try:
             return getattr(platform, method)(*arguments)
-        except Exception:  # what this platform does not know; those of plug-ins raise anything
+        except Exception:  # unknown on this platform; plug-ins may raise anything
             return None
 
     name = platform._enum.name.lower()

@@ -14,11 +14,10 @@ from typing import Any
 from runs.errors import InputError
 
 MAX_PARTS = 8  # Llama's 8 key-value heads divide by it
-MIN_QUERIES_PER_COPY = (
-    32  # of the longest, for whose cache a copy must have room: fewer leave a device idle in decoding
-)
-MEMORY_SHARE = 0.9  # of a device, for weights, cache and activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]
-WORKING_BYTES = 2 << 30  # of a device, for activations and graphs
+# Longest queries whose cache must fit into a copy; with fewer, a device idles in decoding.
+MIN_QUERIES_PER_COPY = 32
+MEMORY_SHARE = 0.9  # share of a device for weights, cache, activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]
+WORKING_BYTES = 2 << 30  # bytes per device for activations and graphs
 GIB = 1 << 30
 
 

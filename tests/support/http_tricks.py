@@ -185,9 +185,9 @@ ROWS: dict[str, Row] = {
     "exchanges two answers": Row(_Exchanged, "the response carries the ID"),
     "sends the answer before": Row(_Before, "the response carries the ID"),
     "answers from a cache": Row(lambda: _Kept(renamed=False), "the response carries the ID"),
-    "the same, under new ids": Row(lambda: _Kept(renamed=True), noted="by its own count"),
+    "the same, under new ids": Row(lambda: _Kept(renamed=True), noted="but the client received"),
     "sends all events at once": Row(_whole(lambda events: [b"".join(events)]), counted=("answers_read_at_once",)),
     "moves ids to the first event": Row(_whole(_ids_in_front), counted=("first_tokens_with_others",)),
-    "shortens answer and count": Row(_shorter, noted="by its own count"),
+    "shortens answer and count": Row(_shorter, noted="but the client received"),
     "changes ids": Row(_each(_other_ids)),  # what the accuracy run is for
 }

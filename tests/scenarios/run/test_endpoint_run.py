@@ -123,7 +123,7 @@ def test_words_of_a_server_steer_no_terminal_and_no_page(
     with serving(HttpServer("/v1/completions", speak.vllm, "vllm", model=name)) as server:
         finished = [run_main(*arguments(server.url, "Offline"))]
     assert finished[0].code in (ExitCode.OK, ExitCode.NEGATIVE), finished[0].stderr
-    assert r"calls its model model\x1b]0;owned\x07\x9b2J, and" in finished[0].stdout
+    assert r"serves model model\x1b]0;owned\x07\x9b2J, and" in finished[0].stdout
     run = tmp_path / "run"
     finished += [run_here(command, run) for command in ("verify", "report", "status", "results")]
     texts = [text for one in finished for text in (one.stdout, one.stderr)]
@@ -151,7 +151,7 @@ def test_a_fault_in_mid_run_ends_it(arguments: Callable[..., list[object]], run_
         (("--api-declaration", "missing.yaml"), "--api-declaration missing.yaml"),
         (("--serve", "'open"), "--serve"),
         (("--serve", "one", "--serve", "two"), "2 command(s), and --api-server names 1 server(s)"),
-        (("--serve", f"serve --key {KEY}", "--api-key-env", "SERVER_KEY"), "--serve: the key stands in the command"),
+        (("--serve", f"serve --key {KEY}", "--api-key-env", "SERVER_KEY"), "--serve: the command contains the key"),
         (("--dtype", "half"), "takes no --dtype"),
         (("--api-server", "http://127.0.0.1:1,http://127.0.0.1:2", "--replicas", "3"), "multiple of 2"),
         (("--cluster", "auto"), "engine endpoint has its own servers"),
