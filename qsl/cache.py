@@ -10,12 +10,12 @@ _NAME = "mlperf-llama-vllm"
 
 
 def cache_dir() -> Path:
-    """The cache folder, made if missing.
+    """Return the cache folder; make it if it is missing.
 
     $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else ~/.cache/mlperf-llama-vllm.
 
     Raises:
-        SetupError: it cannot be made.
+        SetupError: it cannot be created.
     """
     if own := os.environ.get(CACHE_VARIABLE):
         folder = Path(own).expanduser()
@@ -28,7 +28,7 @@ def cache_dir() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"cache folder {folder} cannot be made: {error.strerror}",
-            f"set {CACHE_VARIABLE} to a folder you may write to",
+            f"cache folder {folder} cannot be created: {error.strerror}",
+            f"set {CACHE_VARIABLE} to a writable folder",
         ) from error
     return folder

@@ -46,7 +46,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class References:
-    """What judges need of a dataset."""
+    """The columns of a dataset that the rules need."""
 
     sha256: str  # hex hash of the file
     texts: list[str]  # the reference summaries; position = sample index
@@ -55,14 +55,14 @@ class References:
 
 class _Row(msgspec.Struct):
     output: str
-    tok_input: msgspec.Raw  # the IDs unread: to make a number of each takes most of the time
+    tok_input: msgspec.Raw  # The IDs stay undecoded, because decoding them takes most of the time.
 
 
 def load_references(path: Path) -> References:
-    """The columns that judges need, in a fraction of the time of `load_dataset`.
+    """Return the columns that the rules need, in a fraction of the time of `load_dataset`.
 
     Raises:
-        InputError: as `load_dataset`, which is asked where the file is no array of rows with sound columns.
+        InputError: as `load_dataset`, which reads files that are not an array of rows with valid columns.
     """
     data = read_bytes(path)
     try:
@@ -172,8 +172,8 @@ def _check_prompt(
         first = next(place for place, value in enumerate(ids) if not 0 <= value <= largest_id)
     if first is not None:
         fix = (
-            f"the dataset was tokenized for another model (this one knows IDs 0 to {largest_id}): "
-            "make it again with scripts/prepare_dataset.py --model-path"
+            f"the dataset was tokenized for another model (the vocabulary of this one is 0 to {largest_id}): "
+            "prepare it with scripts/prepare_dataset.py --model-path"
             if vocab_size is not None
             else PREPARE_FIX
         )

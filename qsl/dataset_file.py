@@ -1,4 +1,4 @@
-"""Reading the rows of a dataset file: which of the accepted JSON shapes it has, and what is wrong when it has none.
+"""The rows of a dataset file, in each of the accepted JSON shapes, and the errors of other files.
 
 Accepted: a JSON array of objects (what the official preparation writes), JSON lines, and the column-oriented JSON that
 `DataFrame.to_json` writes by default. Pickles are refused whatever their name: loading one runs code.
@@ -21,7 +21,7 @@ PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table 
 MAX_BYTES = 512 * MIB  # 24,576 rows of text and IDs make some 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
-# First bytes of files that are not JSON but that people do pass, and what each is.
+# First bytes of files that are not JSON but that users pass, with the kind of each file.
 _FOREIGN = (
     (b"PAR1", "a Parquet file", "turn it into JSON with scripts/prepare_dataset.py --source FILE"),
     (GIT_LFS_POINTER, "a git-lfs pointer", f"fetch the file itself ({PULL})"),
@@ -36,7 +36,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
-    """The whole file, refusing what cannot be a JSON dataset.
+    """Return the content of the file; refuse what cannot be a JSON dataset.
 
     Raises:
         InputError: no such file, a directory, unreadable, empty, a pickle, compressed, or another known format.
@@ -56,7 +56,7 @@ def read_bytes(path: Path) -> bytes:
         if data.startswith(magic):
             raise InputError(f"dataset file {path} is {what}, not JSON", fix)
     if b"\0" in data:  # before a parser takes memory for it
-        raise InputError(f"dataset file {path} is not JSON: it has a byte of zeros", PREPARE_FIX)
+        raise InputError(f"dataset file {path} is not JSON: it contains a null byte", PREPARE_FIX)
     if not data.strip():
         raise InputError(f"dataset file {path} is empty ({len(data)} bytes)", PREPARE_FIX)
     return data
@@ -81,7 +81,7 @@ def _refuse_pickle(path: Path, data: bytes) -> None:
 
 
 def parse_rows(data: bytes, path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of a dataset in any accepted shape, in file order.
+    """Return the rows of a dataset in any accepted shape, in file order.
 
     Args:
         path: its name, for messages.
@@ -166,7 +166,7 @@ def _broken_json(
     offset: int = 0,
     may_be_cut: bool = True,
 ) -> InputError:
-    """What to say about `data`, which starts at byte `offset` of the file and does not parse."""
+    """Return the error for `data`, which starts at byte `offset` of the file and does not parse."""
     try:
         text = data.decode()
         # Cut inside a literal, a number or an escape, the parser complains about that and not about the end.
@@ -192,7 +192,7 @@ def _broken_json(
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """`value` as it would be written in Python, cut to `limit` characters."""
+    """Return `value` as Python would write it, cut to `limit` characters."""
     # Slicing first keeps the cost small for a value of megabytes.
     if isinstance(value, str | bytes | list) and len(value) > limit:
         value = value[:limit]

@@ -22,7 +22,7 @@ _LOADED = (".safetensors", ".bin", ".pt")  # suffixes of the weights that vLLM l
 # First letters of files with such suffixes that are no weights of a model. [filter_files_not_needed_for_inference]
 _NO_WEIGHTS = ("adapter_", "training_args.", "optimizer.", "scheduler.", "scaler.")
 _INDEX = "model.safetensors.index.json"
-_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # its number, and that of all parts
+_PART = re.compile(r"(.+-)(\d{5})(-of-(\d{5})\.safetensors)")  # groups: prefix, number of the part, number of parts
 
 
 def config_faults(model: ModelFacts) -> Iterator[InputError]:
@@ -74,7 +74,7 @@ def weight_faults(folder: Path, vocab_size: int | None) -> Iterator[InputError]:
 
 
 def _instead(names: Set[str]) -> str:
-    """What a folder without weights has."""
+    """Return what a folder without weights contains instead."""
     if "adapter_config.json" in names:
         return "only a LoRA adapter, not a model"
     if any(name.endswith(".gguf") for name in names):
@@ -128,7 +128,7 @@ def tokenizer_faults(folder: Path, vocab_size: int | None) -> Iterator[InputErro
 def _check_content(path: Path) -> None:
     with open_file(path, FETCH_AGAIN) as stream:
         if wrong := stand_in(stream.peek()):
-            raise InputError(f"{path} is no tokenizer: {wrong}", FETCH_AGAIN)
+            raise InputError(f"{path} is not a tokenizer: {wrong}", FETCH_AGAIN)
 
 
 def _check_settings(path: Path) -> None:
@@ -162,7 +162,7 @@ def _check_ids(path: Path, vocab_size: int | None) -> None:
         highest = max(ids)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
-        raise InputError(f"{path} is no tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error
+        raise InputError(f"{path} is not a tokenizer: {stand_in(content) or why}", FETCH_AGAIN) from error
     if vocab_size is not None and highest >= vocab_size:
         raise InputError(
             f"{path} has IDs up to {highest:,}, but config.json has vocab_size {vocab_size:,}",

@@ -1,4 +1,4 @@
-"""What the files of a model folder show, without loading the model: its limits, its files, its special token IDs."""
+"""Facts from the files of a model folder, without loading the model: limits, files, special token IDs."""
 
 import os
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ UNKNOWN = "unknown"  # architecture
 
 CALIBRATION = "calibration.md"  # how a quantized model was made
 
-_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
+_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # files of a hub model that are downloaded
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Where a model lies and the limits its data must keep."""
+    """The folder of a model, and the limits of its inputs."""
 
-    name: str  # as asked
+    name: str  # the requested name
     folder: Path
     revision: str | None  # commit on the hub, None for a plain folder
     vocab_size: int
@@ -60,11 +60,9 @@ def find_model(name: str) -> tuple[Path, str | None]:
     if there:
         raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
     if folder.is_symlink():
-        raise InputError(f"--model-path {name}: this link leads to no folder", "name a model folder")
+        raise InputError(f"--model-path {name}: the link has no folder as its target", "name a model folder")
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise InputError(
-            f"--model-path {name}: there is no such folder", "name a model folder or a hub ID like org/name"
-        )
+        raise InputError(f"--model-path {name}: folder does not exist", "name a model folder or a hub ID like org/name")
     folder = _from_hub(name)
     return folder, folder.name
 
@@ -76,7 +74,7 @@ def facts_of(name: str, folder: Path, revision: str | None) -> ModelFacts:
         InputError: there is none that can be used.
     """
     path = folder / "config.json"
-    config = read_object(path, "--model-path must name a folder with a whole config.json")
+    config = read_object(path, "give --model-path a folder with a complete config.json")
     for key in ("vocab_size", "max_position_embeddings"):
         if type(config.get(key)) is not int or config[key] < 1:
             raise InputError(
@@ -107,7 +105,7 @@ def _from_hub(name: str) -> Path:
         raise
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
         raise InputError(
-            f"--model-path {name}: no such folder, and the hub did not give it: {first_line(error)}",
+            f"--model-path {name}: folder does not exist, and the hub download failed: {first_line(error)}",
             "fetch the model first, check HF_TOKEN for gated models, or name a folder",
         ) from error
 
@@ -130,7 +128,7 @@ class SpecialIds:
     other: tuple[int, ...] = ()
 
 
-BYTES = SpecialIds((EOS_ID,), (BOS_ID,))  # of the byte tokenizer
+BYTES = SpecialIds((EOS_ID,), (BOS_ID,))  # special IDs of the byte tokenizer
 
 
 def special_ids(model: ModelFacts | None) -> SpecialIds:
@@ -141,7 +139,7 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
         model: None = no model, the byte tokenizer.
 
     Raises:
-        InputError: a file is there and cannot be understood.
+        InputError: a file exists and cannot be parsed.
     """
     if model is None:
         return BYTES
@@ -165,12 +163,12 @@ def _marked_special(path: Path) -> set[int]:
     try:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
-        raise InputError(f"{path}: added_tokens is no list of tokens with ID and special", FETCH_AGAIN) from error
+        raise InputError(f"{path}: added_tokens is not a list of tokens with id and special", FETCH_AGAIN) from error
     if not all(type(one) is int for one in marked):
-        raise InputError(f"{path}: added_tokens has an ID that is no whole number", FETCH_AGAIN)
+        raise InputError(f"{path}: added_tokens has an ID that is not a whole number", FETCH_AGAIN)
     return marked
 
 
 def _read(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file."""
+    """Return the JSON object in a file; empty if the file does not exist."""
     return read_object(path, FETCH_AGAIN, max_bytes=max_bytes) if os.path.lexists(path) else {}

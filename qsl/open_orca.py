@@ -28,7 +28,7 @@ from runs.reading import read_whole
 OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; also as .pkl.gz
 OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl
 SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
-REFERENCE_RESPONSE = "output"  # as the reference's preparation names it [ref]
+REFERENCE_RESPONSE = "output"  # column name in the reference's preparation [ref]
 # Llama 2's ID of a space, which it begins every response with: at the end of the prompt nobody can send it ahead. [ref]
 FIRST_RESPONSE_ID = 29871
 
@@ -46,14 +46,14 @@ class OrcaRows:
 
 
 def is_pickle(source: str) -> bool:
-    """Whether a source is to be read as the official pickle."""
+    """Return whether a source is read as the official pickle."""
     return source.lower().endswith((".pkl", ".pkl.gz"))
 
 
 def official_rows(
     path: Path, count: int | None = None, *, published_sha256: str = OFFICIAL_SHA256, max_bytes: int = MAX_BYTES
 ) -> list[dict[str, Any]]:
-    """The rows of the official pickle or of a gzip file of it, tokenized as it has them.
+    """Return the rows of the official pickle, or of a gzip file of it, with its token IDs.
 
     Args:
         count: take the first `count` rows.
@@ -64,14 +64,14 @@ def official_rows(
         InputError: another file than the published one, or too few rows.
     """
     try:
-        data = read_whole(path, "fetch it again", max_bytes=max_bytes)
+        data = read_whole(path, "download it again", max_bytes=max_bytes)
         if data.startswith(b"\x1f\x8b"):
             with gzip.open(io.BytesIO(data)) as stream:  # a few kilobytes may unpack to as many gigabytes
                 data = stream.read(max_bytes + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {error}", "fetch it again") from error
+        raise InputError(f"{path} cannot be read: {error}", "download it again") from error
     if len(data) > max_bytes:
-        raise InputError(f"{path} holds more than {max_bytes:,} bytes", "fetch it again")
+        raise InputError(f"{path} holds more than {max_bytes:,} bytes", "download it again")
     if (digest := sha256(data).hexdigest()) != published_sha256:
         raise InputError(
             f"{path} is a pickle with SHA-256 {digest}, the published one has {published_sha256}; another "
@@ -92,7 +92,7 @@ def official_rows(
 
 
 def own_rows(path: Path, count: int | None = None) -> OrcaRows:
-    """Rows of a Parquet, CSV, TSV, JSON or JSON lines file with OpenOrca's columns, or those of the reference.
+    """Return the rows of a Parquet, CSV, TSV, JSON or JSON lines file with columns of OpenOrca or the reference.
 
     Raises:
         InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
@@ -105,7 +105,7 @@ def own_rows(path: Path, count: int | None = None) -> OrcaRows:
 
 
 def render(system_prompt: str, question: str) -> str:
-    """Llama 2's form of a question, with its system prompt where there is one. [ref]"""
+    """Return a question in Llama 2's format, with its system prompt if it has one. [ref]"""
     system = f"<<SYS>>\n{system_prompt}\n<</SYS>>\n\n" if system_prompt else ""
     return f"<s>[INST] {system}{question} [/INST]"
 
@@ -113,7 +113,7 @@ def render(system_prompt: str, question: str) -> str:
 def encode_rows(
     rows: OrcaRows, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format, tokenized as the reference does. [ref]
+    """Yield rows in the MLCommons format, tokenized as the reference does. [ref]
 
     Args:
         tokenizer: one that lacks `FIRST_RESPONSE_ID` is not Llama 2's, and prompts end with the question.

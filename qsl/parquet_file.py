@@ -10,7 +10,7 @@ from qsl.hub import first_line
 from runs.errors import InputError
 from runs.reading import PARQUET_ROWS, SOURCE_FILE, open_file
 
-_REPAIR = "repair or export it again"
+_REPAIR = "repair it, or export it again"
 _BATCH_ROWS = 4096
 _ERRORS = (OSError, ValueError, NotImplementedError, MemoryError)  # Arrow's, and of text that is not UTF-8
 
@@ -72,7 +72,7 @@ class ParquetRows:
         raise InputError(f"source file {self._path} has {self._rows:,} rows by its footer, but it ends before", _REPAIR)
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        """Check what the file says of the columns, before memory is taken for them."""
+        """Check the columns' types in the footer before allocating memory for them."""
         for column in columns:
             if self._schema.names.count(column) > 1:
                 raise InputError(f"source file {self._path} has the column {column!r} twice", _REPAIR)
@@ -111,7 +111,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _compact(array: Any) -> tuple[Any, Any]:
-    """The different texts of an array, and for each cell the place of its text.
+    """Return the distinct texts of an array, and for each cell the index of its text.
 
     A batch has the whole dictionary of its column: to read all of it for each batch would not be linear.
     """
@@ -126,7 +126,7 @@ def _compact(array: Any) -> tuple[Any, Any]:
 
 
 def _text_bytes(texts: Any, places: Any) -> int:
-    """The bytes of the texts, each counted as often as it occurs."""
+    """Return the size of the texts in bytes, each counted as often as it occurs."""
     from pyarrow import compute
 
     lengths = compute.binary_length(texts).cast("int64")

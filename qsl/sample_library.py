@@ -21,7 +21,7 @@ class SampleLibrary:
     on_error: Callable[[BaseException], None]
 
     def prompt(self, index: int) -> list[int]:
-        """Token IDs of sample `index`; the dataset's own list, not to be changed."""
+        """Return the token IDs of sample `index`: the dataset's own list, which must not be changed."""
         return self.dataset.prompts[index]
 
     def load(self, indices: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class SampleLibrary:
                         "check performance_sample_count_override and the audit configuration",
                     )
         except BaseException as error:
-            with contextlib.suppress(BaseException):  # a failing callback must not break LoadGen either
+            with contextlib.suppress(BaseException):  # A failing callback must not break LoadGen either.
                 self.on_error(error)
 
     def unload(self, indices: Sequence[int]) -> None:

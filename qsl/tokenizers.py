@@ -18,10 +18,10 @@ from runs.files import sha256_of
 from runs.reading import TOKENIZER, open_file, read_object, read_whole
 
 BYTES = "bytes"
-BOS_ID = 256  # of the byte tokenizer
+BOS_ID = 256  # begin-of-text ID of the byte tokenizer
 EOS_ID = 257
 
-# What decides a tokenizer's behavior, of the files a model folder may hold.
+# Files of a model folder that decide its tokenizer's behavior.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -34,14 +34,14 @@ TOKENIZER_FILES = (
 )
 # Settings of a tokenizer_config.json that change what is made of tokenizer.json. [transformers 5]
 _NOT_PLAIN = frozenset({"auto_map", "add_bos_token", "add_eos_token", "split_special_tokens", "fix_mistral_regex"})
-_PANIC = "PanicException"  # of Rust code, such as `tokenizers` on a damaged charsmap; it is no Exception
+_PANIC = "PanicException"  # raised by Rust code, such as `tokenizers` on a damaged charsmap; not an Exception
 # What clean-up puts together, in this order. [transformers, clean_up_tokenization]
 _CLEAN_UP = [(f" {end}", end) for end in (".", "?", "!", ",")]
 _CLEAN_UP += [(" ' ", "'")] + [(f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")]
 
 
 class Tokenizer(Protocol):
-    """What the harness needs of a tokenizer."""
+    """The interface of a tokenizer."""
 
     @property
     def vocab_size(self) -> int:
@@ -165,12 +165,12 @@ def _check_sizes(folder: Path) -> None:
 
 
 def _by_transformers(model_path: str, local: bool) -> Tokenizer:
-    """Whatever tokenizer it is. To import AutoTokenizer brings PyTorch and takes some seconds."""
+    """Load any tokenizer with AutoTokenizer, whose import loads PyTorch and takes some seconds."""
     from transformers import AutoTokenizer
 
     found = AutoTokenizer.from_pretrained(model_path, use_fast=True, local_files_only=local)
     if not found.is_fast:
-        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, nor can one be made of it")
+        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, and cannot be converted to one")
     return _ModelTokenizer(found.backend_tokenizer, found.clean_up_tokenization_spaces)
 
 
@@ -199,7 +199,7 @@ def _plain_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def _json_object(path: Path) -> dict[str, Any]:
-    """A JSON file's object; empty where there is none."""
+    """Return the object in a JSON file; empty if the file does not exist."""
     try:
         return read_object(path, "")
     except InputError:
@@ -207,7 +207,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 
 def tokenizer_fingerprint(model_path: str) -> str:
-    """A name for the tokenizer's behavior, cheap where its files are local.
+    """Return an identity of the tokenizer's behavior; it is cheap if the files are local.
 
     Returns:
         Hex SHA-256 of the tokenizer's files, or of its name when it is no local folder.

@@ -1,4 +1,4 @@
-"""What a model's weights are, from the headers of their safetensors files and the model's own configuration.
+"""Facts of a model's weights, from the headers of their safetensors files and the model's configuration.
 
 Nothing is loaded: a header names each tensor with its type and shape. The configuration (config.json's
 `quantization_config`, or hf_quant_config.json) has the precision of packed numbers and of activations.
@@ -86,7 +86,7 @@ def open_weights(path: Path) -> BufferedReader:
     stream = open_file(path, FETCH_AGAIN, max_bytes=MAX_WEIGHTS_BYTES)
     if wrong := stand_in(stream.peek()):
         stream.close()
-        raise InputError(f"{path} holds no weights: {wrong}", FETCH_AGAIN)
+        raise InputError(f"{path} contains no weights: {wrong}", FETCH_AGAIN)
     return stream
 
 
@@ -113,11 +113,11 @@ def tensors_of(path: Path) -> list[tuple[str, str, list[int]]]:
                     raise ValueError(f"{name[:40]!r} has more numbers than bytes")
                 found.append((name, kind, shape))
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise InputError(f"{path} is no safetensors file: {error}", FETCH_AGAIN) from error
+            raise InputError(f"{path} is not a safetensors file: {error}", FETCH_AGAIN) from error
     return found
 
 
-_Numbers = tuple[str, int, int]  # of weights: fp or int, and their bits; bits of activations
+_Numbers = tuple[str, int, int]  # fp or int, bits of the weights, bits of the activations
 _BY_METHOD: dict[str, _Numbers] = {"fp8": ("fp", 8, 8), "fbgemm_fp8": ("fp", 8, 8), "mxfp4": ("fp", 4, 16)}
 # Of NVIDIA's Model Optimizer. [NVIDIA/TensorRT-Model-Optimizer, quant_algo]
 _BY_ALGORITHM: dict[str, _Numbers] = {
@@ -138,7 +138,7 @@ def _quantization(folder: Path, config: Mapping[str, Any]) -> tuple[str, _Number
             f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", FETCH_AGAIN
         )
     path = folder / "hf_quant_config.json"
-    if quantization is None and path.is_file():  # what modelopt wrote before it used config.json
+    if quantization is None and path.is_file():  # written by modelopt before it used config.json
         quantization = {"quant_method": "modelopt", **_object(read_object(path, FETCH_AGAIN).get("quantization"))}
     if not quantization:
         return "", None
@@ -158,7 +158,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _of_groups(groups: object) -> _Numbers | None:
-    """Of compressed-tensors: the group with the fewest bits counts."""
+    """Return the precision of compressed-tensors: the group with the fewest bits counts."""
     found: list[_Numbers] = []
     for group in map(_object, _object(groups).values()):
         weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
@@ -169,7 +169,7 @@ def _of_groups(groups: object) -> _Numbers | None:
 
 
 def _of_quark(parts: Mapping[str, Any]) -> _Numbers | None:
-    """Of AMD Quark: data types by name, such as fp8_e4m3, int8, fp4."""
+    """Return the precision of AMD Quark: data types by name, such as fp8_e4m3, int8, fp4."""
 
     def numbers(name: str) -> tuple[str, int] | None:
         part = parts.get(name)

@@ -62,14 +62,14 @@ def read_source(source: str, count: int | None = None) -> Articles:
 
 
 def read_calibration(source: str, ids: Path) -> Articles:
-    """The articles that a list names, in its order; of the hub those of the training split.
+    """Return the articles that a list names, in its order; from the hub those of the training split.
 
     Args:
         source: as in `read_source`, with a column ID as well.
         ids: a text file with an ID a line.
 
     Raises:
-        InputError: as `read_source`; the list cannot be read, is empty, or names an article that is not there.
+        InputError: as `read_source`; the list cannot be read, is empty, or names an article that is missing.
     """
     fix = "name calibration-list.txt of mlcommons/inference"
     named = read_whole(ids, fix, option="--ids").decode(errors="replace").split()
@@ -173,14 +173,16 @@ def _from_hub(split: str) -> Any:
         raise
     except Exception as error:  # the hub's client raises errors of many libraries
         raise SetupError(
-            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {first_line(error)}",
+            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the Hugging Face Hub: {first_line(error)}",
             f"check the network, or fetch the {split} split's Parquet file elsewhere and give it with --source FILE",
         ) from error
 
 
 def _from_file(path: Path, cache: str) -> _Rows | ParquetRows:
     if not path.exists():
-        raise InputError(f"source file {path} does not exist", f"check --source; {HUB!r} fetches the official articles")
+        raise InputError(
+            f"source file {path} does not exist", f"check --source; {HUB!r} downloads the official articles"
+        )
     if not path.is_file():
         raise InputError(f"source {path} is not a file", "give the Parquet, CSV, TSV, JSON or JSON lines file itself")
     if path.suffix.lower() not in (PARQUET, *_BUILDERS):

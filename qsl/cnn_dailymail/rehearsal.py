@@ -35,14 +35,14 @@ LEAD_WORDS = 100
 SUMMARY_SENTENCES = 3
 SUMMARY_WORDS = 18  # a sentence
 COPIED_SHARE = 0.45
-LONG_RUN_SHARE = 0.52  # of the copied runs of words, those of three words; the others are single words
-REVERSED_SHARE = 0.52  # of the summaries, those whose sentences come in the reverse order of the lead
+LONG_RUN_SHARE = 0.52  # share of copied word sequences that have three words; the others are single words
+REVERSED_SHARE = 0.52  # share of summaries whose sentences are in the reverse order of the lead
 
 _WORD = re.compile(r"[A-Za-z][a-z]+")
 
 
 class _Chain:
-    """Words that follow words: what was seen in the bundled articles, each pair as often as it stands there."""
+    """Words that follow each word in the bundled articles, as often as they occur there."""
 
     def __init__(self) -> None:
         following: defaultdict[str, list[str]] = defaultdict(list)
@@ -56,7 +56,7 @@ class _Chain:
         self._following = dict(following)
 
     def sentence(self, draw: random.Random) -> list[str]:
-        """A sentence's words, in small letters."""
+        """Return a sentence's words in lower case."""
         count = draw.randint(*SENTENCE_WORDS)
         word = draw.choice(self.words)
         sentence = [word]
@@ -70,7 +70,7 @@ class _Chain:
 def make_rows(
     count: int, tokenizer: Tokenizer, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Articles:
-    """Invent `count` rows; the same for the same arguments.
+    """Generate `count` rows; equal arguments give equal rows.
 
     Args:
         tokenizer: decides how many words make a prompt of the wanted length.
@@ -84,7 +84,7 @@ def make_rows(
     articles, summaries = [], []
     for number in range(count):
         aimed = MEDIAN_PROMPT_TOKENS * math.exp(draw.gauss(0.0, PROMPT_SPREAD))
-        # The last sentence may go beyond: that is allowed for.
+        # The margin allows for the last sentence, which may exceed the length.
         tokens = min(max(aimed, SHORTEST_PROMPT_TOKENS), LONGEST_PROMPT_TOKENS - 2 * SENTENCE_WORDS[1])
         words = (tokens - instruction_tokens) / tokens_a_word
         sentences = [chain.sentence(draw)]

@@ -27,7 +27,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was written."""
+    """The number of rows and the hash of a written file."""
 
     path: Path
     sha256: str
@@ -37,7 +37,7 @@ class Prepared:
 
 
 def render(article: str) -> str:
-    """The prompt for `article`, which is taken as it stands: braces in it mean nothing."""
+    """Return the prompt for `article`, which is inserted unchanged; braces in it have no meaning."""
     return _HEAD + article + _TAIL
 
 
@@ -47,7 +47,7 @@ def encode_rows(
     tokenizer: Tokenizer,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
+    """Yield rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
 
     Args:
         progress: called with the number of rows done so far, after each batch.
@@ -63,7 +63,7 @@ def encoded(
     last_ids: Sequence[int] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows in the MLCommons format, of the texts of their three columns; `last_ids` end every prompt."""
+    """Yield rows in the MLCommons format from the texts of their three columns; `last_ids` end every prompt."""
     texts = iter(prompts)
     for start in range(0, len(inputs), _BATCH):
         batch = inputs[start : start + _BATCH]
@@ -79,13 +79,13 @@ def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
 
     Raises:
         OSError: `output` cannot be written.
-        InputError: the tokenizer made no IDs of a prompt.
+        InputError: the tokenizer returned no IDs for a prompt.
     """
     lines: list[bytes] = []
     lengths: list[int] = []
     for row in rows:
         if not row["tok_input"]:
-            raise InputError(f"row {len(lines)}: the tokenizer made no tokens of the prompt", "check --model-path")
+            raise InputError(f"row {len(lines)}: the tokenizer returned no tokens for the prompt", "check --model-path")
         lengths.append(len(row["tok_input"]))
         lines.append(orjson.dumps(row))
     content = b"[\n" + b",\n".join(lines) + b"\n]\n"

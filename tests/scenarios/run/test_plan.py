@@ -113,7 +113,7 @@ def test_admission_bounds_reach_the_plan() -> None:
         ({"scenario": "Server", "admission": "priority"}, "engine dummy has no priorities"),
         ({"scenario": "SingleStream", "admission": "fcfs"}, "SingleStream has no first-token limit"),
         ({"admission_tokens": 64}, "--admission-tokens 64: Offline has no first-token limit"),
-        ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: there is no such folder"),
+        ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: folder does not exist"),
         ({"dataset_path": Path("none.json")}, "none.json"),
         ({"user_conf": Path("none.conf")}, "--user-conf none.conf"),
         ({"audit_conf": Path("none.config")}, "--audit-conf none.config"),
