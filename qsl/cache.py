@@ -1,4 +1,4 @@
-"""Where made files (the embedded model, tokenized bundled data) are kept between runs."""
+"""The cache of generated files: the embedded model and tokenized bundled data."""
 
 import os
 from pathlib import Path

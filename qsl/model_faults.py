@@ -1,4 +1,4 @@
-"""What is wrong with the files of a model's folder, found before an engine loads them."""
+"""Faults of the files in a model's folder, found before an engine loads them."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def _instead(names: Set[str]) -> str:
 
 
 def _missing_parts(folder: Path, names: Set[str]) -> Iterator[InputError]:
-    """By the index; without one, by the numbers in the names of the parts."""
+    """Yield missing files of weights, by the index or by the numbers in the names of the parts."""
     wanted, why = set[str](), f"which {_INDEX} names"
     if _INDEX in names:
         try:

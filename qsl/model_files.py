@@ -35,7 +35,7 @@ class ModelFacts:
 
     @property
     def quantization(self) -> dict[str, Any]:
-        """How the weights are quantized, by config.json; empty where they are not."""
+        """The quantization of the weights in config.json; empty for plain weights."""
         found = self.config.get("quantization_config") or self.config.get("compression_config")
         return found if isinstance(found, dict) else {}
 

@@ -58,7 +58,7 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """Without files, for engines without a model: IDs 0 to 255 are bytes, 256 begins a text and 257 ends one."""
+    """A tokenizer for engines without a model: IDs 0 to 255 are bytes, 256 begins a text and 257 ends one."""
 
     vocab_size = 258
     eos_token_id = EOS_ID

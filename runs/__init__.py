@@ -1,1 +1,1 @@
-"""What a run is and what it leaves behind."""
+"""Runs, their files and their numbers."""

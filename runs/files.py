@@ -56,7 +56,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether `path` is a pipe, a device or a directory; of links only those of the system count."""
+    """Return whether `path` is a pipe, a device or a directory; of links only those of the system count."""
     in_system = path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
     return path.exists() and (in_system or not (path.is_file() or path.is_symlink()))
 

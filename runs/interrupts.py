@@ -1,4 +1,4 @@
-"""How a process of ours ends at SIGINT, SIGTERM or SIGHUP. The rule for all code of a command:
+"""The end of a process at SIGINT, SIGTERM or SIGHUP. The rules for all code of a command:
 
 1. No handler raises: an exception at an arbitrary point leaves locks taken and processes unknown. The system writes the
    signal's number to a descriptor (`signal.set_wakeup_fd`), from which a thread, the watcher, reads it. The first
@@ -174,7 +174,7 @@ def ended_within(process: "subprocess.Popen[Any]", seconds: float, *, until_sign
 
 
 def abandon(threads: set[threading.Thread], error: Interrupted) -> None:
-    """Do what threads registered, the latest first. They enter no critical block any more."""
+    """Do the actions that threads registered, the latest first. They enter no critical block any more."""
     with lock:
         _abandoned.update(threads)
         for entry in [entry for entry in reversed(registered) if entry[0] in threads]:

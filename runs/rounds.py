@@ -126,7 +126,7 @@ class RoundBenchmark(_Data):
         return self.accuracy_samples.get(scenario, self.accuracy_samples.get(_ANY, self.data_set))
 
     def keys_of(self, scenario: str) -> tuple[str, ...]:
-        """Its names in LoadGen's settings of a scenario."""
+        """Return the benchmark's names in LoadGen's settings of a scenario."""
         found = self.loadgen_keys.get(scenario, self.loadgen_keys.get(_ANY))
         return () if found is None else (found,)
 
@@ -203,7 +203,7 @@ class Round:
 
     @property
     def table(self) -> RoundTable:
-        """Its requirements of each benchmark."""
+        """The round's requirements of each benchmark."""
         return self.other_table or table_of(self.name)
 
     @property

@@ -113,7 +113,7 @@ class ResultStore:
         except sqlite3.IntegrityError as error:
             raise InputError(f"--db {path}: {error}", "the older table requires values that runs lack") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # UnicodeDecodeError: names in a damaged file
-            raise InputError(f"--db {path} is no SQLite database: {error}", "name a result store") from error
+            raise InputError(f"--db {path} is not a SQLite database: {error}", "name a result store") from error
         finally:
             connection.close()
 
@@ -210,7 +210,7 @@ class ResultStore:
     def _selected(self, what: str, where: Mapping[str, str], order: str) -> list[dict[str, Any]]:
         known = self.columns()
         if unknown := [name for name in where if name not in known]:
-            raise InputError(f"--where {unknown[0]}: there is no such column", f"columns: {', '.join(known)}")
+            raise InputError(f"--where {unknown[0]}: unknown column", f"columns: {', '.join(known)}")
         parts = [
             f'"{name}" IS NULL' if value == "null" else f'CAST("{name}" AS TEXT) = ?' for name, value in where.items()
         ]

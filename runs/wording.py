@@ -1,4 +1,4 @@
-"""How numbers and foreign texts are written for people, the same everywhere."""
+"""The format of numbers and foreign texts in messages."""
 
 import json
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ def milliseconds(value_ms: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """As on a stop watch: 0:07, 12:31, 3:05:00."""
+    """Return a duration as on a stop watch: 0:07, 12:31, 3:05:00."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def duration(seconds: float) -> str:
-    """In words a person would use: 45 s, 12 min, 3.5 h."""
+    """Return a duration in words: 45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

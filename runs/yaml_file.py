@@ -54,7 +54,7 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
 
 
 def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
-    """The same mapping, `target-qps` spelled `target_qps`.
+    """Return the mapping with `target-qps` spelled `target_qps`.
 
     Raises:
         InputError: both spellings are given.

@@ -1,4 +1,4 @@
-"""What an engine is, seen from the system under test.
+"""The interface of an engine, seen from the system under test.
 
 An engine takes a `Request` (token IDs) and calls the request's sink with the first token and the finished output
 (token IDs). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
@@ -69,7 +69,7 @@ class OneResponse:
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """How much an engine, with all its copies, computes at a time; None: no limit of its own."""
+    """The capacity of an engine with all its copies; None: no limit of its own."""
 
     queries: int | None = None
     step_tokens: int | None = None  # prompt and output tokens in one step
@@ -77,7 +77,7 @@ class EngineLimits:
 
 @dataclass
 class EngineReport:
-    """What an engine reports of itself once it runs; goes into the manifest."""
+    """An engine's report of itself once it runs; part of the manifest."""
 
     name: str
     versions: dict[str, str] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class EngineReport:
 
     @property
     def prefix_caching(self) -> bool:
-        """Whether prompts are reused across queries."""
+        """True if prompts are reused across queries."""
         return self.configuration.get("enable_prefix_caching") is True
 
 
 @dataclass(frozen=True)
 class EngineObserved:
-    """What an engine observed of itself in a run; goes into the manifest."""
+    """An engine's observations of itself in a run; part of the manifest."""
 
     # of each engine: the fields of runs.record.observed.EngineSeen, as plain data
     engines: list[dict[str, Any]] = field(default_factory=list)

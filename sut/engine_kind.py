@@ -1,4 +1,4 @@
-"""What a kind of engine is: its options, its plan for a run, what it imports, and how one is made.
+"""A kind of engine: its options, its plan for a run, its imports, and its construction.
 
 A kind is a stateless object in `sut.engines.KINDS`, with everything that other rooms need of an engine before it runs;
 what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
@@ -26,7 +26,7 @@ ModelPart = Literal["config", "weights", "tokenizer"]
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a plan may know of the run."""
+    """Facts of the run that a plan may use."""
 
     scenario: Scenario
     sampling: SamplingPolicy
@@ -43,13 +43,13 @@ class RunFacts:
 
     @property
     def streamed(self) -> bool:
-        """Whether first tokens have a limit."""
+        """True if first tokens have a limit."""
         return self.scenario in ("Server", "Interactive")
 
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What a kind makes of the options asked for."""
+    """A kind's plan from the requested options."""
 
     options: dict[str, Any]  # options of the engine; plain data, `engine_options` in the manifest
     # variables that the engine's process must be started with; those that the user set win
@@ -104,7 +104,7 @@ class EngineKind(ABC, Generic[Options]):
         return {}
 
     def places(self, asked: Options, run: RunFacts, count: int | None) -> "list[ReplicaPlace]":
-        """What each of `count` replicas would have to itself on this machine; None = as many as suit it.
+        """Return the devices or cores of each of `count` replicas on this machine; None = as many as suit it.
 
         Raises:
             InputError, SetupError: there is no place for so many.
@@ -118,7 +118,7 @@ class EngineKind(ABC, Generic[Options]):
         return self
 
     def plan_replicas(self, asked: Options, run: RunFacts, count: int | None) -> "list[PlannedReplica]":
-        """As `plan` for each of `count` replicas on this machine; None = as many as suit it."""
+        """Return the plan of each of `count` replicas on this machine; None = as many as suit it."""
         from sut.planned_replica import PlannedReplica
 
         places = self.places(asked, run, count)

@@ -32,7 +32,7 @@ def engine_kind(name: str) -> EngineKind[Any]:
         SetupError: there is none.
     """
     if name not in KINDS:
-        raise SetupError(f"there is no engine {name!r}", f"use {' or '.join(KINDS)}")
+        raise SetupError(f"unknown engine {name!r}", f"use {' or '.join(KINDS)}")
     return KINDS[name]
 
 

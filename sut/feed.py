@@ -1,4 +1,4 @@
-"""How much of what LoadGen issued is handed to the engine: enough that it never waits, and no more.
+"""The queries that are handed to the engine: enough that it never waits, and no more.
 
 An engine computes so many queries at a time and so many tokens a step. Queries beyond that only wait inside it, where
 each costs a task, a record and a message: three hundred thousand of them kept a run's event loop busy for 90 s before
@@ -27,7 +27,7 @@ class AdmissionControl(Protocol):
         """Queries that were offered and not taken yet."""
 
     def wants(self) -> bool:
-        """Whether the next query that LoadGen issued is to be offered now."""
+        """Return whether the next query that LoadGen issued is to be offered now."""
 
     def offer(self, request: Request) -> None:
         """The next query, in order of issue."""
@@ -43,7 +43,7 @@ class AdmissionControl(Protocol):
 
 
 class Feed:
-    """In order of issue, up to what the engine computes at a time and a bounded number ahead of it.
+    """A feed in order of issue, up to what the engine computes at a time and a bounded number ahead of it.
 
     The engine is taken to compute what it was given first. Ahead wait at most as many queries as it computes at a
     time, and prompts for `AHEAD_STEPS` steps; but always `MIN_AHEAD` queries.

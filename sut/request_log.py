@@ -163,7 +163,7 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
 
 
 def partial_path(path: Path) -> Path:
-    """Where the lines stand until the file is complete."""
+    """Return the path of the incomplete file."""
     return path.with_name(path.name + ".partial")
 
 

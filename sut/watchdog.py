@@ -73,7 +73,7 @@ class Watchdog:
 
 
 def engine_is_working(sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether this process, which may be the engine, or its descendants use the processor, measured over two seconds.
+    """Return whether this process or its descendants use the processor, measured over two seconds.
 
     Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
     """
@@ -123,8 +123,9 @@ class EngineWatch:
         if stalled_s is None or (self.on_cpu and self._may_still_compute(stalled_s)):
             return
         raise StalledError(
-            f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
-            "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
+            f"watchdog: the engine made no progress for {stalled_s:.0f} s; "
+            f"{sut.outstanding} of {sut.issued} queries are open",
+            "see engine.log; if the engine is slow but working, raise --stall-timeout-s",
         )
 
     def _may_still_compute(self, stalled_s: float) -> bool:
@@ -153,7 +154,7 @@ class WarmUpWatch:
         stalled_s = self._watchdog.stalled_for(True, self._engine.activity())
         if stalled_s is not None:
             raise ExecutionError(
-                f"the engine was given its first queries, and nothing moved for {stalled_s:.0f} s",
-                f"see engine.log; a slow but living engine needs a larger --stall-timeout-s (here "
+                f"the engine made no progress on its first queries for {stalled_s:.0f} s",
+                f"see engine.log; if the engine is slow but working, raise --stall-timeout-s (here "
                 f"{WORKING_FACTOR:.0f} times that)",
             )

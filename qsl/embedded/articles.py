@@ -52,12 +52,12 @@ class Baseline:
 
     @property
     def scores(self) -> dict[str, float]:
-        """By their names in accuracy.txt."""
+        """The scores by their names in accuracy.txt."""
         names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
         return {name: getattr(self, name) for name in names}
 
     def is_of(self, model_sha256: str | None, weights: Weights | None) -> bool:
-        """Whether these are the scores of a model: the embedded one, or as far as headers tell that one quantized.
+        """Return whether these are the scores of a model: the embedded one, or by its headers that one quantized.
 
         Args:
             model_sha256: of its model.safetensors.

@@ -52,7 +52,7 @@ _NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights at the same tim
 
 
 def default_model_folder() -> Path:
-    """Where the default model is kept, whether it is there yet or not."""
+    """Return the folder of the default model, which may not exist yet."""
     return cache_dir() / DEFAULT_MODEL_NAME
 
 

@@ -67,7 +67,7 @@ class Response(NamedTuple):
 
 
 def response_of(data: Any) -> Response:
-    """What the client tokenizes of a completion's data.
+    """The part of a completion's data that the client tokenizes.
 
     The pieces are [first, rest] with streaming, else one text. The first piece is the reasoning's, where there is one.
     """

@@ -280,12 +280,12 @@ class EndpointsRun:
         return self.root / name
 
     def has(self, name: str) -> bool:
-        """Also a link that leads nowhere, which is an error of reading it."""
+        """Return whether the folder has a file; a broken link counts, because reading it reports the error."""
         return lexists(self.path(name))
 
     @property
     def only_audit(self) -> bool:
-        """Whether the client was asked for its audit alone."""
+        """True if the client was asked for its audit alone."""
         return any(map(self.has, AUDIT_FILES)) and not any(map(self.has, FILES))
 
     @property
@@ -298,7 +298,7 @@ class EndpointsRun:
         return self.config.whole if self.config is not None else {}
 
     def datasets(self, *, measured: bool = False) -> list[dict[str, Any]]:
-        """Those of config.yaml; with `measured` without those for accuracy alone."""
+        """Return the datasets of config.yaml; with `measured` without those for accuracy only."""
         listed = self.raw_config.get("datasets")
         found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         return [one for one in found if not measured or one.get("type") != "accuracy"]
@@ -332,7 +332,7 @@ def read_folder(path: Path) -> EndpointsRun:
     if not f"{release}.".startswith(f"{CLIENT_RELEASE}.") or form != CONFIG_FORMAT:
         raise InputError(
             f"{path} was written by client release {printable(release, 40)} in format {printable(form, 40)}, and "
-            f"known are {CLIENT_RELEASE} and {CONFIG_FORMAT}",
+            f"supported are {CLIENT_RELEASE} and {CONFIG_FORMAT}",
             "read the folder with a version of this harness that knows that client",
         )
     return run

@@ -15,5 +15,5 @@ AUDIT_FILES = (f"{AUDIT}/{VERDICT}", *(f"{AUDIT}/{run}/{EVENTS}" for run in (REF
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a directory is a run folder of the client, by its files."""
+    """Return whether a directory is a run folder of the client, by its files."""
     return path.is_dir() and any(lexists(path / name) for name in (*MARKS, *AUDIT_FILES))

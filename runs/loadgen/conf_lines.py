@@ -1,4 +1,4 @@
-"""How LoadGen reads a configuration file: lines, numbers, and which of several lines counts.
+"""LoadGen's reading of a configuration file: lines, numbers, and which of several lines counts.
 
 The tests give the same files to LoadGen and to this module, and compare the settings.
 
@@ -89,7 +89,7 @@ def is_number(word: str) -> bool:
 
 
 class Kind(Enum):
-    """What LoadGen makes of a value."""
+    """LoadGen's type of a value."""
 
     INTEGER = "integer"  # strtoull
     REAL = "real"  # strtod
@@ -162,7 +162,7 @@ class Setting:
 
 
 class Fate(Enum):
-    """What LoadGen does with a line."""
+    """LoadGen's treatment of a line."""
 
     COMMENT = "nothing to read"
     DROPPED = "ignored, because it has no value"

@@ -1,4 +1,4 @@
-"""How many samples LoadGen will issue, and for how long, by its rounding rules.
+"""The number of samples that LoadGen will issue, and the time for them, by its rounding rules.
 
 Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
   [settings]  loadgen/test_settings_internal.cc, TestSettingsInternal

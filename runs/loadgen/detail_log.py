@@ -72,7 +72,7 @@ class DetailLog:
 
     @property
     def is_network(self) -> bool:
-        """Whether the system's name says that it is reached over a network."""
+        """True if the system's name says that it is reached over a network."""
         return NETWORK_SUT in str(self.get("sut_name"))
 
     @property
@@ -123,7 +123,7 @@ class DetailLog:
 
     @property
     def counts_errors(self) -> bool:
-        """Whether this LoadGen ends its results with num_errors."""
+        """True if this LoadGen ends its results with num_errors."""
         return self.version >= _COUNTS_ERRORS
 
     @property
@@ -204,7 +204,7 @@ class DetailLog:
 
 
 def unchanged_sources(detail: DetailLog) -> bool | None:
-    """Whether the log has the source hashes of the LoadGen version that it names; None of an unknown version."""
+    """Return whether the log has the source hashes of the LoadGen version that it names; None of an unknown version."""
     known = _SOURCES.get(str(detail.get("loadgen_version")))
     found = orjson.dumps(detail.get("loadgen_file_sha1"), option=orjson.OPT_SORT_KEYS)
     return None if known is None else hashlib.sha256(found).hexdigest() == known
@@ -251,7 +251,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
         if record is None:
             raise _damaged(log.path, number, f"holds no valid JSON ({error})", cut) from error
     if not isinstance(record, dict) or not isinstance(key := record.get("key"), str) or "value" not in record:
-        raise _damaged(log.path, number, "is no record with a key and a value", cut)
+        raise _damaged(log.path, number, "is not a record with a key and a value", cut)
     metadata = record.get("metadata")
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):

@@ -72,8 +72,8 @@ def late_queries_allowed(query_count: int, percentile: float) -> int:
 
 
 def is_supported(query_count: int, percentile: float) -> bool:
-    """Whether a run is long enough for a percentile (a share) to be shown: early stopping could prove it with no late
-    query (h(0, p) queries: 7 for 0.5, 44 for 0.9, 459 for 0.99)."""
+    """Return whether a run is long enough for a percentile (a share): early stopping could prove it with no late query
+    (h(0, p): 7 for 0.5, 44 for 0.9, 459 for 0.99)."""
     return query_count > 0 and percentile**query_count < 1 - CONFIDENCE
 
 

@@ -50,7 +50,7 @@ class SummaryLog:
 
     @property
     def joined(self) -> bool:
-        """Whether the file holds several summaries."""
+        """True if the file holds several summaries."""
         names = [name for name, _ in self.fields if name in _ONCE]
         return len(set(names)) < len(names) or self.counts > 2
 

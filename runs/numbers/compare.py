@@ -51,7 +51,7 @@ SEEDS = "replay of the seeds"  # a source of the order of issue
 
 
 def stopped_at_most(samples: int) -> int:
-    """How many samples of a run may have been stopped for any length of time."""
+    """Return how many samples of a run may have been stopped for any length of time."""
     return samples // 1_000 + 2
 
 
@@ -160,7 +160,7 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
 
 
 class Allowance:
-    """How much a statistic of one measure ("latency", "ttft", "tpot") may differ from LoadGen's, in ns."""
+    """The tolerance of the statistics of one measure ("latency", "ttft", "tpot") against LoadGen's, in ns."""
 
     def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
         self._derived = derived

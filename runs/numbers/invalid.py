@@ -17,7 +17,7 @@ _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings an
 
 @dataclass(frozen=True)
 class Settings:
-    """How the user of a run changes one of LoadGen's settings."""
+    """The user's way to change one of LoadGen's settings: an option or a line of user.conf."""
 
     scenario: str  # LoadGen's
     asked: Mapping[str, Any] | None = None  # the run's options; None without a manifest

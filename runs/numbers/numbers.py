@@ -13,7 +13,7 @@ PERCENTILE_NAMES: dict[str, str] = {name: f"{100 * share:.2f}" for name, share i
 
 
 def shows(statistic: str, samples: int | None) -> bool:
-    """Whether a run of this many samples supports a statistic; `mean`, `min` and `max` need one."""
+    """Return whether a run of this many samples supports a statistic; `mean`, `min` and `max` need one."""
     share = PERCENTILE_SHARES.get(statistic)
     return bool(samples) and (share is None or is_supported(samples or 0, share))
 

@@ -37,7 +37,7 @@ class VllmConfiguration(BaseModel):
 
 
 class ServersConfiguration(BaseModel):
-    """What servers report, and what their operator declares."""
+    """Facts that servers report, and that their operator declares."""
 
     model_config = strictly("allow")
 
@@ -74,7 +74,7 @@ class EngineRecord:
 
     @property
     def is_server(self) -> bool:
-        """Whether the engine is the client of a server with the model."""
+        """True if the engine is the client of a server with the model."""
         return self.runs_model and not self.computes_here
 
 

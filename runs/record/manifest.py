@@ -196,7 +196,7 @@ class WarmUp(StrictModel):
 
 
 class Trial(StrictModel):
-    """What a trial measured during warm-up, and the settings of user.conf that follow from it."""
+    """Measurements of a trial during warm-up, and the settings of user.conf that follow from them."""
 
     queries_at_a_time: AtLeastOne
     seconds: Amount  # from the first submission to the last response
@@ -217,7 +217,7 @@ class EngineState(StrictModel):
 
     @property
     def prefix_caching(self) -> bool:
-        """Whether the engine reuses prompts across queries, by its configuration."""
+        """True if the engine reuses prompts across queries, by its configuration."""
         return self.configuration.get("enable_prefix_caching") is True
 
 

@@ -22,7 +22,7 @@ def run_fingerprint(run: RunDir) -> Facts:
 
 
 def planned_fingerprint(plan: RunPlan, user_conf: str, run: RunDir, sha256: Mapping[str, str], machine: Facts) -> Facts:
-    """Of a run that would start now.
+    """Return the fingerprint of a run that would start now.
 
     Args:
         sha256: of the model's files.

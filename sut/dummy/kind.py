@@ -19,7 +19,7 @@ SHORTEST_OUTPUT = 32
 
 
 class DummyOptions(BaseModel):
-    """What a user may ask of the dummy engine."""
+    """Options of the dummy engine."""
 
     model_config = ConfigDict(defer_build=True)
 

@@ -50,7 +50,7 @@ class ServerAddress:
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
 
     def is_here(self) -> bool:
-        """Whether the server is on this machine, by the kernel's routes; nothing is sent."""
+        """Return whether the server is on this machine, by the kernel's routes; nothing is sent."""
         try:
             addresses = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
             for family, kind, protocol, _, where in addresses:
@@ -126,7 +126,7 @@ class Access:
         return cls(key, ca_file)
 
     def tls_context(self, address: ServerAddress) -> ssl.SSLContext | None:
-        """Of https; certificates are always verified, against a private CA where one is given.
+        """Return the TLS context; certificates are always verified, against a private CA if one is given.
 
         Raises:
             SetupError: the CA's file cannot be read.

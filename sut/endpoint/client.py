@@ -23,7 +23,7 @@ CHECK_INTERVAL_S = 1.0
 
 @dataclass
 class ClientRecord:
-    """What a client observed of itself and of the responses, over its timed queries.
+    """A client's observations of itself and of the responses, over its timed queries.
 
     LoadGen takes a time when it is called, so its times contain the client's own delay. That delay is measured here:
     from issue to the request's last byte on the wire, and from the read of a response to the call of LoadGen.
@@ -122,7 +122,7 @@ class Client:
         timed = request.seq >= 0
         which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the clock"
         text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
-        request.sink.failed(request, ExecutionError(text, "see the server's log; nothing is sent twice"))
+        request.sink.failed(request, ExecutionError(text, "see the server's log; the client does not retry"))
 
     def _check_overdue(self) -> None:
         """Give up overdue responses; once a second."""

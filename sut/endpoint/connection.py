@@ -101,7 +101,7 @@ class HttpConnection(asyncio.Protocol):
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(f"what came back is no HTTP response ({error})")
+            self._break(f"the reply is not an HTTP response ({error})")
 
     def connection_lost(self, error: BaseException | None) -> None:
         self._break("the connection was reset" if error else "the server closed the connection")

@@ -1,4 +1,4 @@
-"""How each kind of server is asked for a completion of token IDs, and how its response is read into a `Completion`.
+"""Requests to each kind of server for a completion of token IDs, and the parsing of its response.
 
 The differences between servers are data: a row of `DIALECTS` for each, with one of three functions that read events.
 
@@ -28,7 +28,7 @@ class BadResponse(Exception):
 
 @dataclass(slots=True)
 class Completion:
-    """What a response has brought so far; None for what the server has not reported."""
+    """The content of a response so far; None for parts that the server has not reported."""
 
     ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
@@ -53,7 +53,7 @@ class BodyTemplate:
 
 @dataclass
 class EventForm:
-    """What a client has learned of its server's events; None = not known yet."""
+    """A client's knowledge of its server's events; None = not known yet."""
 
     repeats: bool | None = None  # an event holds all IDs so far, not the new ones
 

@@ -117,7 +117,7 @@ class EndpointEngine(Engine):
             self._served.check()
         if self._lost is not None:
             reason = self._lost.message if isinstance(self._lost, HarnessError) else str(self._lost)
-            raise ExecutionError(f"lost the server: {reason}", "see the server's log; nothing is sent twice")
+            raise ExecutionError(f"lost the server: {reason}", "see the server's log; the client does not retry")
 
     def activity(self) -> int:
         return (self._client.moved if self._client else 0) + int(self._generated)

@@ -55,7 +55,7 @@ class EventStream:
 
     @property
     def is_between_events(self) -> bool:
-        """Whether no event is incomplete."""
+        """True if no event is incomplete."""
         return not self._data and not self._rest.strip()
 
 
@@ -273,7 +273,7 @@ class Exchange:
 
 
 def _same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
-    """Whether the IDs that the server returned, as JSON, are those that were sent."""
+    """Return whether the IDs that the server returned, as JSON, are those that were sent."""
     if repeated == orjson.dumps(prompt_ids):
         return True
     try:

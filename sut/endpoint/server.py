@@ -80,7 +80,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     except httpx.ConnectError as error:
         raise address.no_connection(error) from error
     except httpx.TransportError as error:
-        raise SetupError(f"server {address.url}, {path}: the response is no complete HTTP response", fix) from error
+        raise SetupError(f"server {address.url}, {path}: the response is not a complete HTTP response", fix) from error
     return Reply(response.status_code, content)
 
 
@@ -120,7 +120,7 @@ def _decoded(reply: Reply, form: type[_Form]) -> _Form | None:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a server counted since its start, summed over labels; None for what it does not count."""
+    """A server's counters since its start, summed over labels; None for a missing counter."""
 
     cache_hits: float | None = None
     generated: float | None = None
@@ -129,7 +129,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server reports of itself; None and empty where it does not."""
+    """A server's report of itself; None and empty for missing parts."""
 
     owner: str | None
     version: str | None
@@ -217,7 +217,7 @@ async def choose_dialect(address: ServerAddress, access: Access, facts: ServerFa
     found = next((dialect for dialect in DIALECTS.values() if dialect.owner == facts.owner), None)
     if found is None:
         raise SetupError(
-            f"server {address.url} identifies itself as {facts.owner!r}, which is no known kind of server",
+            f"server {address.url} identifies itself as {facts.owner!r}, which is not a supported server",
             f"give --api-dialect: {', '.join(DIALECTS)}",
         )
     # vLLM's other route makes no text. Where there is one, it refuses a body without fields so; else it has 403 or 404.

@@ -107,7 +107,7 @@ class Nodes:
         ]
 
     def facts(self, listen_on: str) -> list[NodeFacts]:
-        """Of each node; whether it reaches an address of this machine is part of them."""
+        """Return the facts of each node, and whether it reaches an address of this machine."""
         with socket.create_server((listen_on, 0), backlog=1024) as server:
             facts = self.ask("facts", {number: server.getsockname() for number in range(len(self._alive))})
         return [

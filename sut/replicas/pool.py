@@ -138,7 +138,7 @@ class ReplicaHandle:
             )
 
     def _computes(self, stalled_s: float) -> bool:
-        """Whether it is in one long step, and not spinning for ever: that takes longer."""
+        """Return whether the replica is in one long step; an endless loop takes longer."""
         on_cpu = self.ready is not None and self.ready.report.configuration.get("device") == "cpu"
         share = (self.heartbeat.cpu_s - self._cpu_before_s) / stalled_s
         return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s

@@ -1,4 +1,4 @@
-"""How a run and its replicas exchange messages, on an event loop: ZeroMQ.
+"""The exchange of messages between a run and its replicas, on an event loop: ZeroMQ.
 
 CurveZMQ encrypts and authenticates: the keys are made for the run and reach a replica by a pipe, so the
 library refuses a connection without them before it passes on a byte.

@@ -1,4 +1,4 @@
-"""How vLLM, OpenMP and the C library compute on the CPU: variables, and how much in one step.
+"""Settings of vLLM, OpenMP and the C library on the CPU: variables, and the work of one step.
 
 vLLM's own limits for a CPU do not depend on the model: 2,048 tokens a step take a small model 20 ms and a larger one
 seconds, for which every query in the engine waits.
@@ -110,7 +110,7 @@ def instructions() -> frozenset[str]:
 
 
 def computes_in_core(options: dict[str, Any], cores: int) -> bool:
-    """Whether a CPU engine computes in the process that schedules, instead of in a worker process.
+    """Return whether a CPU engine computes in the process that schedules, instead of in a worker process.
 
     With a worker, vLLM's scheduling process waits for each step in a loop that never sleeps, on a core that the model
     needs. Several parts of one model need a worker each. So do copies whose threads are to be bound to cores of their
@@ -130,8 +130,8 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
 
 
 def computes_alone(options: dict[str, Any], environment: dict[str, str]) -> bool:
-    """Whether an engine's core is one process that computes, with the OpenMP library that vLLM would load into a new
-    one, and the user has not named vLLM's way of starting it."""
+    """Return whether an engine's core is one process that computes, with the OpenMP library of vLLM, and the
+    user has not chosen how vLLM starts it."""
     alone = options.get("distributed_executor_backend") == "uni" and parallel_size(options, "data_parallel_size") == 1
     loaded = OPENMP in os.environ.get(PRELOAD, "") and OPENMP in environment.get(PRELOAD, "")
     return alone and loaded and START_METHOD not in os.environ

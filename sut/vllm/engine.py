@@ -79,7 +79,7 @@ class VllmEngine(Engine):
             wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
             if wrong:
                 given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
-                fix = "give another value, or leave it out; what nobody gave follows from model, dataset and machine"
+                fix = "give another value, or leave it out; default values follow from model, dataset and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
             raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
@@ -266,7 +266,7 @@ class OneProcessVllmEngine(VllmEngine):
 
 
 def _times(statistics: Any) -> QueryTimes:
-    """Of one query, by vLLM's statistics, which it keeps with disable_log_stats=false."""
+    """Return the times of one query from vLLM's statistics, which need disable_log_stats=false."""
     return QueryTimes(
         queries=1,
         queued_s=statistics.scheduled_ts - statistics.queued_ts,
@@ -276,7 +276,7 @@ def _times(statistics: Any) -> QueryTimes:
 
 
 def _reason(error: BaseException) -> str:
-    """What is wrong; pydantic's errors, which most of vLLM's are, name their fields on later lines only."""
+    """Return the problem in an error; pydantic's errors, as most of vLLM's, name their fields on later lines."""
     if not isinstance(error, ValidationError):
         return _first_line(error)
     return "; ".join(

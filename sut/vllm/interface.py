@@ -1,4 +1,4 @@
-"""What this harness uses of vLLM, and what differs between its versions.
+"""The parts of vLLM that this harness uses, and the differences between its versions.
 
 From 0.24 to 0.32 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
 interval, for all requests.
@@ -153,7 +153,7 @@ class Interface:
 
 
 def _unreadable_variables() -> dict[str, Any]:
-    """What the environment has for variables of vLLM's that it cannot read."""
+    """Return the environment's values of vLLM's variables that vLLM cannot read."""
     from vllm import envs
 
     found = {}
@@ -171,7 +171,7 @@ def _interval(sampling: SamplingPolicy) -> int:
 
 
 def _refuse_older(version: str) -> None:
-    """By its number, where it has one: a build from sources may call itself anything."""
+    """Refuse a vLLM older than OLDEST, by its number; a build from sources may have any name."""
     number = re.match(r"(\d+)\.(\d+)\.\d", version)
     if number and (0, 0) < tuple(map(int, number.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))

@@ -54,7 +54,7 @@ COPIES = (2, 4, 8)  # numbers of copies to try, if there are places for them
 
 
 class VllmOptions(BaseModel):
-    """What a user may ask of vLLM."""
+    """Options of vLLM."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -299,7 +299,7 @@ def _parallel_options(asked: VllmOptions, machine: Machine, layout: Layout) -> d
 
 
 def _asked_layout(asked: VllmOptions) -> Layout:
-    """What the options alone say; 1 where they say nothing."""
+    """Return the value in the options; 1 if they have none."""
     parts = asked.tensor_parallel_size or parallel_size(asked.engine_arg, "tensor_parallel_size")
     return Layout(parallel_size(asked.engine_arg, "data_parallel_size"), parts)
 

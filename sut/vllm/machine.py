@@ -1,4 +1,4 @@
-"""What vLLM computes on, on this machine, by its own platform object.
+"""vLLM's devices on this machine, from its own platform object.
 
 A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin].
 Any other build is asked by `python -m sut.vllm.machine`, a process of its own, as the import takes seconds and much
@@ -35,7 +35,7 @@ NO_FLASHINFER = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What an engine of vLLM has to itself."""
+    """The devices and memory of one vLLM engine."""
 
     platform: str  # vLLM's name: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
     devices: int  # accelerators; 0 on the CPU
@@ -65,7 +65,7 @@ def this_machine() -> Machine:
 
 
 def likely_machine() -> Machine:
-    """The same at once, without a look at accelerators."""
+    """Return the machine without examining its accelerators."""
     return Machine(CPU, 0, usable_cores()) if vllm_is_cpu_build() else Machine("unspecified", 1, usable_cores())
 
 
@@ -167,7 +167,7 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
 
 
 def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machine:
-    """What is left of a machine for a replica at a place."""
+    """Return the part of a machine that a replica at a place has."""
     return dataclasses.replace(
         machine,
         devices=len(place.devices),
@@ -177,7 +177,7 @@ def machine_at(machine: Machine, place: "ReplicaPlace", replicas: int) -> Machin
 
 
 def _device_ids(machine: Machine) -> list[str]:
-    """As the platform's variable names them: those it names already, else their numbers."""
+    """Return the devices as the platform's variable names them, else their numbers."""
     named = os.environ.get(machine.visible_variable, "")
     ids = [part.strip() for part in named.split(",") if part.strip()]
     return ids if len(ids) == machine.devices else [str(number) for number in range(machine.devices)]

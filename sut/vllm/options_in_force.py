@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
 
 
 def difference(asked: Any, in_force: Any) -> bool:
-    """Whether what is effective differs from what was asked.
+    """Return whether the effective value differs from the requested one.
 
     "auto" and None leave the choice to the engine. Of a dictionary only the keys that were asked for are compared. A
     member of an enumeration may be asked for by its value or by its name, in any case, as vLLM takes it.

@@ -1,4 +1,4 @@
-"""How many copies of the model, over how many devices each.
+"""The number of copies of the model, and of devices per copy.
 
 Copies are independent: n of them compute n times as much. Devices that share one copy wait for each other at every
 layer, which pays only where a copy has no room on one, or where there is one query at a time.
@@ -116,7 +116,7 @@ def _power_of_two(devices: int) -> int:
 def copy_need(
     model_folder: Path | None, parameters: int, sequence_tokens: int, *, value_bytes: int, cache_value_bytes: int
 ) -> Need:
-    """What one copy of a model needs.
+    """Return the memory that one copy of a model needs.
 
     Args:
         model_folder: with config.json and weights; None = nothing is known.

@@ -66,7 +66,7 @@ FAULTS: dict[str, tuple[str, tuple[object, ...], str, ExitCode, str]] = {
         "Server", (*NEVER_RESPONDS, "--engine-start-timeout-s", 5), "", REFUSED, "the warm-up was not over after 5 s",
     ),
     "silent warm-up": (
-        "Server", (*NEVER_RESPONDS, "--stall-timeout-s", 0.05), "", REFUSED, "first queries, and nothing moved for ",
+        "Server", (*NEVER_RESPONDS, "--stall-timeout-s", 0.05), "", REFUSED, "no progress on its first queries for ",
     ),
     "never ready": (
         "Server", ("--engine-start-timeout-s", 0.5), SLOW_START, REFUSED, "the engine was not ready after 0.5 s",
