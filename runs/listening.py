@@ -50,9 +50,8 @@ class Listener:
         self._numbers, self._write_numbers = os.pipe()
         self.arrived, self._not_arrived = os.pipe()  # at its end, and so readable, from the first signal on
         os.set_blocking(self._write_numbers, False)
-        numbers = [
-            one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN
-        ]  # ignored signals stay ignored, such as under nohup
+        # Ignored signals stay ignored, as under nohup.
+        numbers = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]
         self._watcher = threading.Thread(target=self._watch, name="signals", daemon=True)
         self._watcher.start()
         self._wakeup_before = signal.set_wakeup_fd(self._write_numbers, warn_on_full_buffer=False)

@@ -196,9 +196,7 @@ def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> da
             VerifierBuilder(roots=list(authorities)).build().verify_message(response, statement)
         except (VerificationError, ValueError) as error:
             text = f"{path} is not by the authority of --timestamp-ca: {error}"
-            raise InputError(
-                text, "give --timestamp-ca the certificate of the authority that signed", path=path
-            ) from error
+            raise InputError(text, "give --timestamp-ca the authority's certificate", path=path) from error
     return response.tst_info.gen_time
 
 

@@ -48,9 +48,7 @@ def fingerprint(manifest: "Manifest") -> Facts:
     }
     if weights is not None:
         facts |= {"weights.shape": weights.shape, "weights.precision": weights.precision}
-    in_force = {
-        key: value for key, value in manifest.engine.configuration.items() if key != "model"
-    }  # without the path
+    in_force = {key: value for key, value in manifest.engine.configuration.items() if key != "model"}  # not its path
     facts |= _flat("resolved", in_force)
     facts |= _flat("versions", dict(manifest.engine.versions))
     return {key: value for key, value in facts.items() if key.removeprefix("resolved.") not in ROLE or key == SPACE}
