@@ -127,7 +127,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
         lambda _: Reply([b'{"error": "\x1b]0;owned\x07\xc2\x9b2J"}'], 400),
         r'status 400: {"error": "\x1b]0;owned\x07\x9b2J"}',
     ),
-    "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
+    "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "not an HTTP response"),
     "a stream without an end": (
         lambda steps: [steps[0]] * 1000,
         "9 IDs came; at most 8 were asked for",
