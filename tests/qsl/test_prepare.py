@@ -218,7 +218,7 @@ def test_offline_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatc
         need_hub("a model")
 
 
-def test_a_hub_that_does_not_response(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
     for find in (find_model, load_tokenizer):
@@ -227,7 +227,7 @@ def test_a_hub_that_does_not_response(monkeypatch: pytest.MonkeyPatch) -> None:
     assert from_hub("a model", lambda local: local)  # what the cache has
 
 
-def test_a_hub_that_responses_no_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_refuses_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:  # knows no HEAD: 501
         threading.Thread(target=server.handle_request, daemon=True).start()
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -111,7 +111,7 @@ def test_weights_that_were_left_out(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps({**SMALL.shape, name: sparse}))
         found = read_weights(tmp_path)
         assert found.precision == "int8_w8a8"
-        assert "left out" in model_reasons(SMALL, found.shape, found)[0]
+        assert "weights are missing" in model_reasons(SMALL, found.shape, found)[0]
 
 
 def test_plain_weights_are_those_that_were_published() -> None:

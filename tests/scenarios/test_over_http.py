@@ -19,7 +19,7 @@ CONF = """
 
 
 @pytest.mark.long
-def test_a_box_that_responses_from_a_cache_is_caught(start_main: StartMain, tmp_path: Path) -> None:
+def test_a_box_that_responds_from_a_cache_is_caught(start_main: StartMain, tmp_path: Path) -> None:
     """An honest server passes the audit in the recorded campaign over HTTP."""
     (tmp_path / "user.conf").write_text(CONF)
     with serving(HttpServer("/v1/completions", Computing(2.5, keeps=True), "vllm")) as server:

@@ -153,7 +153,7 @@ def test_on_an_accelerator_one_engine_lives_at_a_time(
 
 @pytest.mark.long
 @pytest.mark.vllm
-def test_the_engine_beside_the_runs_responses_stops_and_ends(tmp_path: Path) -> None:
+def test_the_engine_beside_the_runs_responds_stops_and_ends(tmp_path: Path) -> None:
     model = make_llama(tmp_path / "model", TINY)
     options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "enable_prefix_caching": False}
     prompts = [[11] * 50, [12] * 60, [13] * 70]

@@ -105,7 +105,7 @@ def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged
     assert (reason.rule.partition("/")[0], str(strange) in reason.text) == ("C-1", True)
 
 
-def test_nor_may_a_candidate_response_with_such_ids(runs: FrozenRuns, forged: Forge) -> None:
+def test_nor_may_a_candidate_respond_with_such_ids(runs: FrozenRuns, forged: Forge) -> None:
     ref, claim = runs.paths("ss-1", "ss-3", "ss-acc"), Claim(levers=["tpot_ms"])
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
     assert sign_off("patch", ref, runs.paths(*names), claim).outcome == "PASS"

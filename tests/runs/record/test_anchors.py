@@ -196,10 +196,10 @@ def test_a_response_to_another_query_is_not_kept(run: RunDir, authority: Authori
             request_time_stamp(url, run)
 
 
-def test_an_authority_that_does_not_response(run: RunDir) -> None:
+def test_an_authority_that_does_not_respond(run: RunDir) -> None:
     with served(b"") as url:
         pass
-    with pytest.raises(ExecutionError, match="no time stamp"):
+    with pytest.raises(ExecutionError, match="not a time stamp"):
         request_time_stamp(url, run)
     with pytest.raises(InputError, match="http"):
         request_time_stamp("file:///etc/hostname", run)

@@ -170,7 +170,7 @@ def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:
 
 
 @needs_ray
-def test_an_address_where_nothing_responses(tmp_path: Path) -> None:
+def test_an_address_where_nothing_responds(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     finished = run_here(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))

@@ -52,7 +52,7 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
     assert [response.tag for one in outcomes for response in one.responses] == [1, 2]
 
 
-def test_a_node_that_died_ends_its_replicas_though_their_actors_never_response() -> None:
+def test_a_node_that_died_ends_its_replicas_though_their_actors_never_respond() -> None:
     ray = SimpleNamespace(nodes=lambda: [{"NodeID": name, "Alive": name != "b"} for name in "abc"])
     order = LaunchOrder(address="", specs=[{}] * 4, nodes=["a", "b", "c", "gone"], labels=[""] * 4)
     events: list[LaunchEvent] = []

@@ -144,7 +144,7 @@ def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> 
 
 
 @pytest.mark.vllm
-def test_the_real_vllm_responses() -> None:
+def test_the_real_vllm_responds() -> None:
     assert ask_vllm().platform == "cpu"
 
 
