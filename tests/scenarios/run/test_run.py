@@ -200,4 +200,4 @@ def test_responses_and_scores_as_the_official_checker_finds_them(scenario: str) 
         assert float(found) == pytest.approx(scores[name])
         assert float(found) > 0
     assert scores["gen_num"] == 64
-    assert text == run_of("Offline", "accuracy").run.accuracy_text.read_text()  # the same in all scenarios
+    assert text == run_of("Offline", "accuracy").dir.accuracy_text.read_text()  # the same in all scenarios
