@@ -149,7 +149,7 @@ def _verified(of: CandidateEvidence) -> Iterator[Finding]:
     ("submit/not-official", "error", "[rules] closed division", "runs are eligible for submission",
     "rerun with the settings of the benchmark"),
     needs=_WHOLE,
-    applies=lambda of: "a rehearsal accepts results that are not eligible for submission" if of.request.rehearsal else "",
+    applies=lambda of: "a rehearsal accepts ineligible results" if of.request.rehearsal else "",
 )  # fmt: skip
 def _official(of: CandidateEvidence) -> Iterator[Finding]:
     """The open division takes other models and engine options, but no synthetic data and no dummy engine."""

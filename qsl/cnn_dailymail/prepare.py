@@ -180,9 +180,7 @@ def _from_hub(split: str) -> Any:
 
 def _from_file(path: Path, cache: str) -> _Rows | ParquetRows:
     if not path.exists():
-        raise InputError(
-            f"source file {path} does not exist", f"check --source; {HUB!r} downloads the official articles"
-        )
+        raise InputError(f"source file {path} does not exist", f"check --source; {HUB!r} fetches the official articles")
     if not path.is_file():
         raise InputError(f"source {path} is not a file", "give the Parquet, CSV, TSV, JSON or JSON lines file itself")
     if path.suffix.lower() not in (PARQUET, *_BUILDERS):

@@ -323,9 +323,7 @@ def read_folder(path: Path) -> EndpointsRun:
             result_summary.json is damaged.
     """
     if not is_run_folder(path):
-        raise InputError(
-            f"{path} is not a run directory of the MLPerf Endpoints client", f"name a folder with {SUMMARY}"
-        )
+        raise InputError(f"{path} has no run of the MLPerf Endpoints client", f"name a folder with {SUMMARY}")
     run = EndpointsRun(path)
     release = CLIENT_RELEASE if run.summary is None else run.summary.version
     form = CONFIG_FORMAT if run.config is None else str(run.config.version)

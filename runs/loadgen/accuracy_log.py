@@ -90,6 +90,4 @@ def _entry(path: Path, number: int, entry: _Entry) -> AccuracyEntry:
         token_data = unhexlify(entry.token_data) if isinstance(entry.token_data, str) else None
         return AccuracyEntry(entry.seq_id, entry.qsl_idx, unhexlify(entry.data), entry.token_count, token_data)
     except ValueError as error:
-        raise InputError(
-            f"{path} entry {number}: data or token_data is not hexadecimal text ({error})", _FIX
-        ) from error
+        raise InputError(f"{path} entry {number}: data or token_data is not hexadecimal ({error})", _FIX) from error

@@ -65,9 +65,7 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
     if detail.scenario == "Server":
         target_qps = detail.number("effective_target_qps")
         if not 1e-6 <= target_qps <= 1e9:
-            raise InputError(
-                f"{detail.path}: effective_target_qps is {target_qps}", "give the unchanged log of the run"
-            )
+            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "give the run's unchanged log")
         offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
         # No query is issued before its time, so the most punctual one gives the start of the test.
         start_ns = int((issue_ns - offsets_ns).min())

@@ -165,9 +165,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         if response.tst_info.nonce != query.nonce or not _stamps(response, statement):
             raise ExecutionError(f"--timestamp {url}: the response is for other data", fix)
     except (OSError, HTTPException, ValueError) as error:
-        raise ExecutionError(
-            f"--timestamp {url}: the response is not a time stamp: {printable(str(error), 200)}", fix
-        ) from error
+        raise ExecutionError(f"--timestamp {url}: not a time stamp: {printable(str(error), 200)}", fix) from error
     write_atomic(run.time_stamp, content)
     return response.tst_info.gen_time
 

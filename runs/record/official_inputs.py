@@ -64,7 +64,5 @@ def model_reasons(
     published = set(official.weights_sha256.values())
     found = {digest for name, digest in (hashes or {}).items() if name.endswith(".safetensors")}
     if hashes is not None and published and not weights.quantized and found != published:
-        return [
-            f"the weights are in {weights.precision}, and their files differ from the published ones of {official.name}"
-        ]
+        return [f"the weights are in {weights.precision}, and their files differ from those of {official.name}"]
     return []

@@ -116,9 +116,7 @@ class Access:
             return cls(None, ca_file)
         key = os.environ.get(key_variable)
         if not key:
-            raise InputError(
-                f"--api-key-env {key_variable}: the environment variable is not set", "export it before the run"
-            )
+            raise InputError(f"--api-key-env {key_variable}: the variable is not set", "export it before the run")
         if not re.fullmatch(r"[!-~]{1,4096}", key):  # characters that a header's value may contain
             raise InputError(
                 f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII", "export the bare key"

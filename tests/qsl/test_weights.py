@@ -123,7 +123,7 @@ def test_plain_weights_are_those_that_were_published() -> None:
     assert model_reasons(OFFICIAL, part.shape, part, {**published, "config.json": "any"}) == []
     assert model_reasons(OFFICIAL, part.shape, part) == []  # not hashed yet
     (reason,) = model_reasons(OFFICIAL, part.shape, part, {**published, "model-00001-of-00004.safetensors": "0" * 64})
-    assert "differ from the published ones of Llama-3.1-8B" in reason
+    assert "their files differ from those of Llama-3.1-8B" in reason
     assert model_reasons(OFFICIAL, part.shape, part, {})
     quantized = part.model_copy(update={"quantized": True, "precision": "fp8_w8a8"})
     assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantizes
