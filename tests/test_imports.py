@@ -7,13 +7,15 @@ import pytest
 from compliance.endpoints import JUDGES
 from tests.support.import_graph import ROOT, closure, heaviest_edges, imported_by, size
 
-ENDPOINTS = [ROOT / f"{JUDGES[name].replace('.', '/')}.py" for name in ("verdict", "submission")]
-# Lines, by command; `endpoints`: together with the modules that are imported by name for run folders.
+# Lines, by command; `endpoints`: together with the modules that are imported by name for run directories; `audit`: and
+# for those with an audit.
+OF_DIRECTORIES = {"": [], "endpoints": ["verdict"], "audit": ["verdict", "audit"], "curve": list(JUDGES)}
 MAX_LINES = {
     "verify": 12_500,
-    "verify endpoints": 15_640,
-    "check": 24_700,
-    "check endpoints": 27_700,
+    "verify endpoints": 15_200,
+    "verify audit": 15_640,
+    "check": 24_750,
+    "check curve": 27_980,
     "signoff": 30_690,
     "gate": 16_500,
     "store": 16_500,
@@ -25,8 +27,8 @@ MAX_LINES = {
 @pytest.mark.parametrize("what", MAX_LINES)
 def test_a_command_imports_few_lines(what: str) -> None:
     command, _, by_name = what.partition(" ")
-    endpoints = {"": [], "endpoints": ENDPOINTS[:1] if command == "verify" else ENDPOINTS}[by_name]
-    files = [ROOT / f"scenarios/commands/{command}.py", *endpoints]
+    named = (ROOT / f"{JUDGES[name].replace('.', '/')}.py" for name in OF_DIRECTORIES[by_name])
+    files = [ROOT / f"scenarios/commands/{command}.py", *named]
     if (found := size(closure(files))) > MAX_LINES[what]:
         edges = [f"{lines:6,} {one.relative_to(ROOT)} -> {other.relative_to(ROOT)}"
                  for lines, (one, other) in heaviest_edges(files, 20)]  # fmt: skip
@@ -34,7 +36,7 @@ def test_a_command_imports_few_lines(what: str) -> None:
 
 
 def test_modules_are_imported_by_name_in_few_places() -> None:
-    """A budget says nothing about a module that is imported by name."""
+    """A budget says nothing about a module that is imported by name, unless it is named there."""
     packages = ("compliance", "qsl", "runs", "scenarios", "sut")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
     assert {str(path.relative_to(ROOT)) for path in files if "import_module(" in path.read_text()} == {

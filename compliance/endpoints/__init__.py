@@ -3,8 +3,13 @@
 from importlib import import_module
 from typing import Any
 
-# Modules that commands import by name, and only for run directories of the client.
-JUDGES = {"verdict": "compliance.endpoints.verdict", "submission": "compliance.endpoints.submission"}
+# Commands that also judge results of LoadGen import these modules by name: the first two for run directories only, the
+# third for those with an audit.
+JUDGES = {
+    "verdict": "compliance.endpoints.verdict",
+    "submission": "compliance.endpoints.submission",
+    "audit": "compliance.endpoints.audit",
+}
 
 
 def judge_of(name: str) -> Any:

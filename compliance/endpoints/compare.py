@@ -69,7 +69,7 @@ def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> It
         metrics, counts_reasons = empty | reported | derived, f"{REASON}stop" in reported
         complete = snapshot.state == "complete" and snapshot.n_pending_tasks == 0
         others = {"state": snapshot.state, "complete": complete}
-    expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": _run_config(run, summary)}
+    expected = summary_of(metrics, windowed=windowed(run, metrics)) | others | {"run_config": run_config(run, summary)}
     if not (summary.finish_reason_counts or counts_reasons):  # Earlier clients do not count finish reasons.
         del expected["finish_reason_counts"]
     yield from differences(summary.model_dump(), expected)
@@ -79,7 +79,7 @@ def compare_summary(run: EndpointsRun, summary: Summary, derived: Metrics) -> It
 _CONFIGURED = ("load_pattern", "warmup", "scheduler_random_seed", "dataloader_random_seed")
 
 
-def _run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
+def run_config(run: EndpointsRun, summary: Summary) -> dict[str, Any]:
     """Return the expected run_config of result_summary.json from config.yaml, which omits null values."""
     settings = run.raw_config.get("settings")
     settings = settings if isinstance(settings, dict) else {}

@@ -207,7 +207,7 @@ def _token_series(case: EndpointsEvidence, events: Events, reported: Metrics) ->
             f"{name}.total: {total} tokens in {of_bytes.sum()} bytes": of_text and (total or 0) > of_bytes.sum(),
             f"{name}.percentiles: more tokens than bytes": of_text
             and _exceeds(reported[name]["percentiles"], of_bytes),
-            **{f"{name}: {text}": holds for text, holds in _unfit(reported[name]).items()},
+            **{f"{name}: {text}": holds for text, holds in unfit(reported[name]).items()},
         }
         yield from (fail("endpoints-snapshot", text, path, events.path) for text, holds in problems.items() if holds)
 
@@ -219,7 +219,7 @@ def _exceeds(percentiles: dict[str, Any], sizes: Column) -> bool:
     return any(value > limit for value, limit in zip(percentiles.values(), most.tolist(), strict=True))
 
 
-def _unfit(stat: dict[str, Any]) -> dict[str, bool]:
+def unfit(stat: dict[str, Any]) -> dict[str, bool]:
     """Return the contradictions that a series can have in itself, and whether it has them."""
     count, total, least, most = (stat[name] for name in ("count", "total", "min", "max"))
     grid = [stat["percentiles"][share] for share in sorted(stat["percentiles"], key=float)]

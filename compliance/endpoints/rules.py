@@ -18,7 +18,7 @@ from compliance.judge.check import decides
 from compliance.judge.finding import Finding, compared, note
 from compliance.judge.rule import OURS
 from qsl.dataset_file import parse_rows, read_bytes
-from runs.endpoints.folder import PERFORMANCE, EndpointsRun
+from runs.endpoints.folder import PERFORMANCE, Config, EndpointsRun
 from runs.endpoints.layout import CONFIG, REPORT, SAMPLES
 from runs.errors import InputError
 from runs.reading import read_object
@@ -55,6 +55,19 @@ def model_rules(case: EndpointsEvidence) -> tuple[str, dict[str, Any]]:
     return next(((benchmark, rules) for benchmark, rules in models.items() if name in rules["names"]), ("", {}))
 
 
+def seeds_of(config: Config) -> dict[str, int]:
+    """Return the seeds of a configuration by their names in the tables of rounds."""
+    runtime, seed = config.settings.runtime, config.model_params.seed
+    seeds = {key: getattr(runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
+    return seeds if seed is None else seeds | {"model_seed": seed}
+
+
+def seed_set(seeds: dict[str, int]) -> str | None:
+    """Return the name of the published set that has these seeds."""
+    sets = round_rules()["seed_sets"].items()
+    return next((name for name, one in sets if seeds.items() <= one.items()), None)
+
+
 @decides(
     "official",
     ("endpoints-rule-model", "error", f"{_ENDPOINTS} §3.2", "model", "run a model of the round"),
@@ -85,12 +98,15 @@ def point(case: EndpointsEvidence) -> Iterator[Finding]:
     model, settings, (benchmark, rules) = load.config.model_params, load.config.settings, model_rules(case)
     pattern, warm_up, size, sent = settings.load_pattern, settings.warmup, load.size[0], len(load.rows)
     patterns = ("agentic_inference",) if rules.get("agentic") else ("concurrency", "max_throughput")
-    seeds = {key: getattr(settings.runtime, key) for key in ("scheduler_random_seed", "dataloader_random_seed")}
+    seeds = seeds_of(load.config)
+    pinned = (name for name, one in table["client_seed_sets"].items() if seeds == one)
+    by_client = next((f", which only the client's ruleset {name} has" for name in pinned), "")
+    sets = ", ".join(f"set {name} of cohort {one['cohort']}" for name, one in table["seed_sets"].items())
     failed = int(load.events.failed[load.rows].sum())
     rows: list[tuple[str, bool, object, object]] = [
         ("model", bool(benchmark), model.name, ", ".join(table["models"])),
         ("pattern", pattern.type in patterns, pattern.type, " or ".join(patterns)),
-        ("seeds", seeds in table["seed_sets"].values(), seeds, " or ".join(f"set {one}" for one in table["seed_sets"])),
+        ("seeds", seed_set(seeds) is not None, f"{seeds}{by_client}", f"{sets} (seedset.yaml)"),
         ("warm-up", warm_up.salt or not warm_up.enabled, warm_up.salt, "true, or no warm-up"),
         ("failures", not failed, failed, 0),
     ]

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from compliance.endpoints.find_folders import points, run_folders
+from compliance.endpoints.points import judge_points
 from compliance.endpoints.rules import ACCURACY, NEWEST, round_rules
 from compliance.endpoints.verdict import judge_folder
 from compliance.judge.check import decides
@@ -54,6 +55,7 @@ class FoldersChecked(Verdict):
 
     root: Path
     runs: list[EndpointsRun] = field(default_factory=list)  # readable run directories
+    points: list[str] = field(default_factory=list)  # points of a submission tree
     verdicts: dict[str, Outcome] = field(default_factory=dict)  # directory → verdict of `verify --official`
     official: dict[str, Any] | None = None  # program, outcome and messages of endpoints-submission-cli
 
@@ -73,7 +75,8 @@ class FoldersChecked(Verdict):
 
     def lines(self) -> Iterator[str]:
         """Yield the report for people."""
-        yield f"{counted(len(self.verdicts), 'point')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
+        count = len(self.points) or len(self.verdicts)
+        yield f"{counted(count, 'point')} of MLPerf Endpoints, round {NEWEST}: {self.outcome}"
         yield from (f"  {folder}: {outcome}" for folder, outcome in self.verdicts.items())
         if self.error is not None:
             yield f"  {self.error}"
@@ -101,6 +104,9 @@ def check_folders(
         checked.not_judged += (replace(one, results=(str(folder),)) for one in verdict.not_judged)
         checked.error = checked.error or verdict.error
         checked.runs += [] if verdict.run is None else [verdict.run]
+    if there := sorted(points(folders[0])):
+        checked.points = [str(point) for point in there]
+        checked.findings += judge_points(folders[0], there)
     checked.findings += _lacking(folders[0], checked.runs, round_rules()["points"]) if checked.runs else ()
     return checked
 

@@ -40,10 +40,11 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     """Compare the responses to different prompts. Digits are ignored, because a counter could differ in each."""
     load = case.load
     assert load is not None  # see `needs`
-    events, rows = load.events, load.rows[load.events.answered[load.rows]]
-    # Pairs of response and prompt, each pair once.
-    texts, prompts = np.unique(np.stack([events.response_hash[rows], events.prompt_hash[rows]]), axis=1)
-    count = len(np.unique(prompts))
+    events, answered = load.events, load.events.answered[load.rows] & (load.index != NO_INDEX)
+    rows = load.rows[answered]
+    # Each response once for each index. Prompts of one index may differ by a salt.
+    texts, indices = np.unique(np.stack([events.response_hash[rows], load.index[answered]]), axis=1)
+    count = len(np.unique(indices))
     if count < 2:
         return
     known, inverse, times = np.unique(texts, return_inverse=True, return_counts=True)
@@ -58,8 +59,8 @@ def responses(case: EndpointsEvidence) -> Iterator[Finding]:
     most = max((shared[text] for text in words if shared[text] > limits[text]), default=0)
     limit = f"at most {allowed} (at least {DIFFERENT_IDS} distinct words) or {few:g} (fewer words)"
     yield compared("endpoints-shared-responses", "", not most, f"{most} of {count}", limit, events.path)
-    # Two samples exchanged their responses if both prompts have the response of the other prompt and their own.
-    _, own, kinds = np.unique(prompts, return_inverse=True, return_counts=True)
+    # Responses that two samples exchanged: both prompts have the response of the other, and one of their own.
+    _, own, kinds = np.unique(indices, return_inverse=True, return_counts=True)
     swapped = int(((times[inverse] > 1) & (kinds[own] > 1)).sum())
     right = swapped <= allowed or most > 0
     yield compared("endpoints-swapped-responses", "", right, f"{swapped}", f"at most {allowed}", events.path)
@@ -157,9 +158,9 @@ def times(case: EndpointsEvidence) -> Iterator[Finding]:
     if len(np.unique(events.prompt_size[load.rows])) > 1:  # Prompts of one length may have equal TTFT.
         found, limit = f"{p90 - p10:.3f} ms", f"above {UNIFORM_TTFT * p50:.3f} ms ({UNIFORM_TTFT:.0%} of the median)"
         yield compared("endpoints-uniform-ttft", "", p90 - p10 > UNIFORM_TTFT * p50, found, limit, events.path)
-    spans_ns, prompts = (load.complete_ns - first_ns)[streamed], events.prompt_hash[load.rows][streamed]
-    _, place, inverse = np.unique(prompts, return_index=True, return_inverse=True)
-    again = np.arange(len(prompts)) != place[inverse]
+    spans_ns, index = (load.complete_ns - first_ns)[streamed], load.index[streamed]
+    _, place, inverse = np.unique(index, return_index=True, return_inverse=True)
+    again = np.arange(len(index)) != place[inverse]
     if again.sum() >= TIMES_AT_LEAST and len(place) > 1:
         share = float(np.median((spans_ns / np.maximum(1, spans_ns[place][inverse]))[again]))
         found, limit = f"{share:.2f} (median)", f"at least {REPEAT_SHARE:g}"

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.endpoints import audit, load
-from compliance.endpoints.audit import judge_audit
+from compliance.endpoints import judge_of, load
 from compliance.endpoints.compare import windowed
 from compliance.endpoints.derive import COMPLETED, DURATION, FAILED, ISSUED, LATENCY, TPOT, TTFT, WINDOW
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
@@ -118,10 +117,10 @@ def _no_audit(case: EndpointsEvidence) -> str:
     return "" if has_audit else "the run has no audit"
 
 
-@decides("contradiction", applies=_no_audit)
+@decides("contradiction", applies=_no_audit, also=("endpoints-audit",))
 def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
     """Check the audit, and apply the rules on any run to its two runs."""
-    yield from judge_audit(case.run, case.load)
+    yield from judge_of("audit").judge_audit(case.run, case.load)
     for name in (REFERENCE, CACHED):
         run = EndpointsEvidence(EndpointsRun(case.run.path(AUDIT) / name), case.model_path)
         found = judge(run, ON_EACH_RUN)
@@ -135,7 +134,7 @@ def _audit(case: EndpointsEvidence) -> Iterator[Finding]:
 _SERIES = {"ttft": TTFT, "tpot": TPOT, "latency": LATENCY}
 # Checks in the order of their findings.
 ON_EACH_RUN = tuple(map(check, (check_files, order_of_events, check_clock, reported_numbers)))
-AUDIT_ALONE = (check(_audit, audit),)
+AUDIT_ALONE = (check(_audit),)
 CHECKS = (
     *ON_EACH_RUN,
     *map(check, (failures, honest_tokens)),

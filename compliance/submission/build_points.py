@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from compliance.endpoints.endpoints_evidence import EndpointsEvidence
-from compliance.endpoints.rules import ACCURACY, model_rules, round_rules
+from compliance.endpoints.rules import ACCURACY, model_rules, seed_set, seeds_of
 from compliance.endpoints.submission import POINT_FILES, FoldersChecked
 from compliance.judge.finding import Finding
 from compliance.submission.build import refuse_taken
@@ -82,11 +82,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
     client = given.get("client") if isinstance(given, dict) else None
     before = events.issued_ns < load.start_ns  # warm-up
     first_ns, warmed = int(events.issued_ns[before].min(initial=load.start_ns)), int(before.sum())
-    seeds = {
-        "scheduler_random_seed": runtime.scheduler_random_seed,
-        "dataloader_random_seed": runtime.dataloader_random_seed,
-    }
-    seed_set = next((name for name, one in round_rules()["seed_sets"].items() if one == seeds), None)
+    published = seed_set(seeds_of(config))
     return {
         "concurrency": concurrency,
         "model_name": model_rules(case)[0] or re.sub(r"[^\w-]+", "_", Path(config.model_params.name).name)[:64],
@@ -100,6 +96,7 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
             "runtime": {
                 "scheduler_rng_seed": runtime.scheduler_random_seed,
                 "sample_index_rng_seed": runtime.dataloader_random_seed,
+                **({} if config.model_params.seed is None else {"model_seed": config.model_params.seed}),
             },
             "warmup": {"salt": salt},
         },
@@ -111,5 +108,5 @@ def point_of(case: EndpointsEvidence) -> dict[str, Any]:
             "concurrency": (pattern.target_concurrency or warmed) if warmed else 0,
         },
         **({"offline": "dedicated"} if offline else {}),
-        **({} if seed_set is None else {"seed_set": seed_set}),
+        **({} if published is None else {"seed_set": published}),
     }

@@ -178,6 +178,7 @@ class _ModelParams(_Read):
     tokenizer_name: str | None = None
     max_new_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = None
     min_new_tokens: int = 1
+    seed: int | None = None
     streaming: str | bool | None = None  # a YAML reader makes a truth value of a bare `on`
 
 
@@ -313,6 +314,14 @@ class EndpointsRun:
             if (row := rows.get(uuid)) is not None:
                 index[row] = place
         return index
+
+
+class Point(EndpointsRun):
+    """A point of a submission tree: its summary is beside config.yaml."""
+
+    summary = _of_file(
+        "result_summary.json", lambda path: read_as(path, Summary, _FIX, within=path.parent, strict=True)
+    )
 
 
 def read_folder(path: Path) -> EndpointsRun:

@@ -142,7 +142,7 @@ def _check_endpoints(
     with console.status("checking"):
         checked: FoldersChecked = judge.check_folders([tree], dataset_path, model_path=model_path)
         checked.official = None if program is None else judge.run_checker(program, tree)
-    if not checked.verdicts and program is None:
+    if not checked.verdicts and not checked.points and program is None:
         checked.error = SetupError(f"{tree} contains no run folder", "give --official endpoints-submission-cli")
     for line in checked.lines():
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -22,10 +22,11 @@ from tests.support.endpoints_client import write_data
 
 CopyOf = Callable[[str], Path]
 NAME, RUNTIME, PATTERN = "model_params/name", "settings/runtime", "settings/load_pattern"
+SEEDS = {name: seed for name, seed in round_rules()["seed_sets"]["A"].items() if name.endswith("random_seed")}
 AS_ASKED = both(
     in_config(NAME, "meta-llama/Llama-3.1-8B-Instruct"),
     in_config("datasets/0/name", "cnn_dailymail::llama3_8b"),
-    in_config(RUNTIME, lambda old: old | round_rules()["seed_sets"]["A"]),
+    in_config(RUNTIME, lambda old: old | SEEDS),
 )
 # What the recorded folder does not keep: it is small, and its order follows from other seeds.
 ALWAYS = {"dataset", "duration"}
@@ -36,6 +37,15 @@ CHANGES: dict[str, tuple[Change, set[str]]] = {
     "temperature": (in_config("model_params/temperature", 1.0), {"sampling", *ALWAYS}),
     "longer answers": (in_config("model_params/max_new_tokens", 256), {"sampling", *ALWAYS}),
     "one seed": (in_config(f"{RUNTIME}/scheduler_random_seed", 42), {"seeds", *ALWAYS}),
+    "the client's own seeds": (
+        in_config(RUNTIME, lambda old: old | round_rules()["client_seed_sets"]["mlperf-inference-v6.1"]),
+        {"seeds", *ALWAYS},
+    ),
+    "another seed of the model": (in_config("model_params/seed", 42), {"seeds", *ALWAYS}),
+    "the published seed of the model": (
+        in_config("model_params/seed", round_rules()["seed_sets"]["A"]["model_seed"]),
+        ALWAYS,
+    ),
     "no streaming": (in_config("model_params/streaming", "off"), {"streaming", *ALWAYS}),
     "warm-up of the data": (
         in_config("settings/warmup", lambda old: old | {"enabled": True, "n_requests": 1}),
